@@ -1,0 +1,130 @@
+//! The names by which the parts of the gateway speak of each other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Name of a downstream server: the key of its `[servers.NAME]` table.
+///
+/// `[A-Za-z0-9-]{1,32}`, so that it may stand in a tool name, a URI scheme and a log line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ServerName(Arc<str>);
+
+/// Why a text is no [`ServerName`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a server name is 1 to 32 characters of A-Z, a-z, 0-9 and `-`, not `{0}`")]
+pub struct InvalidServerName(pub String);
+
+impl ServerName {
+    /// Longest name, in bytes.
+    pub const LENGTH_MAX: usize = 32;
+
+    /// # Errors
+    ///
+    /// Returns [`InvalidServerName`] when the text is empty, too long or holds another character.
+    pub fn try_new(name: &str) -> Result<Self, InvalidServerName> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if name.is_empty() || name.len() > Self::LENGTH_MAX || !name.bytes().all(legal) {
+            return Err(InvalidServerName(name.chars().take(64).collect()));
+        }
+        Ok(Self(Arc::from(name)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Id of a client session: a random UUID, which is visible ASCII and cannot be guessed
+/// (S-SESS-01, S-SESS-02, S-SESS-10).
+///
+/// It is a credential in practice, so `Debug` and `Display` show only its first eight digits;
+/// [`SessionId::expose`] is for the wire and the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(Uuid);
+
+impl SessionId {
+    pub const fn new(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+
+    /// Reads an id from the wire; `None` when it is not of the form that we mint.
+    pub fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(Self)
+    }
+
+    /// The whole id, for the `Mcp-Session-Id` header and the store.
+    pub fn expose(self) -> String {
+        self.0.to_string()
+    }
+
+    /// A number that spreads sessions over arbiters.
+    pub fn spread(self) -> u64 {
+        let (high, low) = self.0.as_u64_pair();
+        high ^ low
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (high, _) = self.0.as_u64_pair();
+        write!(f, "{:08x}…", high >> 32)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({self})")
+    }
+}
+
+/// Who a request comes from, as its token says. Only `Anonymous` exists until clients can
+/// authenticate; every key that must not be shared between users holds one already.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Principal {
+    #[default]
+    Anonymous,
+}
+
+/// Which face of the gateway a client sees. Only the default one exists until views can be
+/// configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ViewId;
+
+/// Whose credentials a downstream connection uses. Only the configured service account exists
+/// until servers can be reached on behalf of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum CredentialContext {
+    #[default]
+    Shared,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_names_are_short_and_plain() {
+        for good in ["a", "git", "my-server-2", &"x".repeat(32)] {
+            assert!(ServerName::try_new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a_b", "a.b", "ä", "a b", &"x".repeat(33)] {
+            assert!(ServerName::try_new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_session_id_is_not_printed_whole() {
+        let id = SessionId::new(Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0));
+        assert_eq!(format!("{id:?} {id}"), "SessionId(12345678…) 12345678…");
+        assert_eq!(SessionId::parse(&id.expose()), Some(id));
+    }
+}

@@ -1,0 +1,29 @@
+//! mcpvisor: a supervised gateway for MCP servers.
+//!
+//! Clients talk to one endpoint; behind it stand many MCP servers. The modules below are in
+//! reading order, from the leaves to the top; a module imports only from those above it
+//! (`tests/tidy.rs` enforces the layers of `docs/architecture.md`).
+
+pub mod id;
+pub mod protocol;
+pub mod telemetry;
+
+pub mod catalog;
+pub mod store;
+pub mod supervision;
+
+pub mod auth;
+pub mod transport;
+
+pub mod downstream;
+
+pub mod session;
+
+pub mod admin;
+pub mod front;
+
+pub mod config;
+
+pub mod gateway;
+
+pub mod example_server;
