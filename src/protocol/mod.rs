@@ -1,1 +1,19 @@
-//! (being built)
+//! The words of the Model Context Protocol, without I/O, clock or actors.
+//!
+//! Payloads stay the bytes that their sender wrote: [`Envelope`] finds, in one pass, where the
+//! parts are that the gateway acts on, and [`splice`] replaces just those.
+
+mod capability;
+mod envelope;
+mod error;
+mod method;
+mod revision;
+
+pub use capability::CapabilityProfile;
+pub use envelope::{
+    Edit, Envelope, EnvelopeError, Notification, Outcome, Params, RawJson, Request, RequestId,
+    Response, Span, notification, request, splice,
+};
+pub use error::{ErrorKind, Failure, code};
+pub use method::Method;
+pub use revision::Revision;

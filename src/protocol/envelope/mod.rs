@@ -1,0 +1,541 @@
+//! One JSON-RPC message: the bytes of its sender, and where the parts are that we act on.
+//!
+//! A message is parsed once, borrowed, and validated as JSON on the way. Forwarding replaces the
+//! id, a name or a progress token in place ([`splice`]), so that everything the gateway does not
+//! understand survives byte for byte.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use super::Method;
+
+/// Where a part of a frame is, in bytes.
+pub type Span = Range<usize>;
+
+/// One replacement in a frame; an empty span inserts.
+pub type Edit = (Span, Bytes);
+
+/// A complete JSON value, as its sender wrote it. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RawJson(Bytes);
+
+impl RawJson {
+    /// # Errors
+    ///
+    /// Returns [`EnvelopeError::Json`] when `bytes` is not exactly one JSON value.
+    pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
+        serde_json::from_slice::<IgnoredAny>(&bytes).map_err(EnvelopeError::json)?;
+        Ok(Self(bytes))
+    }
+
+    /// The JSON text of a value.
+    pub fn from_value<T: Serialize>(value: &T) -> Self {
+        Self(Bytes::from(
+            serde_json::to_vec(value).unwrap_or_else(|_| b"null".to_vec()),
+        ))
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("null")
+    }
+
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// # Errors
+    ///
+    /// Returns [`EnvelopeError::Json`] when the value has another shape than `T`.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
+        serde_json::from_slice(&self.0).map_err(EnvelopeError::json)
+    }
+}
+
+impl fmt::Debug for RawJson {
+    /// Payloads may hold secrets: only their size is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawJson({} bytes)", self.0.len())
+    }
+}
+
+/// The id of a request, as its sender wrote it: a string or an integer, never null (B-RPC-02).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RequestId(Bytes);
+
+impl RequestId {
+    /// # Errors
+    ///
+    /// Returns [`EnvelopeError::Id`] unless `bytes` is a JSON string or integer.
+    pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
+        let digits = bytes.strip_prefix(b"-").unwrap_or(&bytes);
+        let integer = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        if integer || bytes.first() == Some(&b'"') {
+            Ok(Self(bytes))
+        } else {
+            Err(EnvelopeError::Id)
+        }
+    }
+
+    /// The raw JSON text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("null")
+    }
+
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The number, if it is one of ours: requests that the gateway sends are numbered.
+    pub fn as_number(&self) -> Option<u64> {
+        self.as_str().parse().ok()
+    }
+}
+
+impl From<u64> for RequestId {
+    fn from(number: u64) -> Self {
+        Self(Bytes::from(number.to_string()))
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why bytes are no JSON-RPC message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("not valid JSON: {0}")]
+    Json(String),
+    #[error("a JSON-RPC message is an object")]
+    NotAnObject,
+    #[error("`jsonrpc` must be \"2.0\"")]
+    Version,
+    #[error("`id` must be a string or an integer")]
+    Id,
+    #[error("a message has a `method`, a `result` or an `error`, and only one of them")]
+    Shape,
+}
+
+impl EnvelopeError {
+    fn json(error: serde_json::Error) -> Self {
+        Self::Json(error.to_string())
+    }
+}
+
+/// A parsed JSON-RPC message.
+#[derive(Clone, Debug)]
+pub enum Envelope {
+    Request(Request),
+    Notification(Notification),
+    Response(Response),
+}
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub frame: RawJson,
+    pub id: RequestId,
+    pub method: Method,
+    pub params: Params,
+    id_span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub struct Notification {
+    pub frame: RawJson,
+    pub method: Method,
+    pub params: Params,
+}
+
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub frame: RawJson,
+    /// Absent or null when the sender could not read the request's id.
+    pub id: Option<RequestId>,
+    pub outcome: Outcome,
+    id_span: Span,
+}
+
+/// What a response holds: one of the two, never both (B-RPC-05).
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Result(RawJson),
+    Error(RawJson),
+}
+
+/// Where the members of `params` are that the gateway acts on; spans count from the start of the
+/// frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    pub name: Option<Span>,
+    pub uri: Option<Span>,
+    /// `ref` of `completion/complete`.
+    pub reference: Option<Span>,
+    pub meta: Option<Span>,
+    /// `progressToken`, of `_meta` in a request and of `params` in `notifications/progress`.
+    pub progress_token: Option<Span>,
+    /// `requestId` of `notifications/cancelled`.
+    pub request_id: Option<Span>,
+}
+
+impl Envelope {
+    /// Parses one message. Arrays (batches) are the caller's business.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`EnvelopeError`] that says which rule of JSON-RPC the bytes break.
+    pub fn parse(frame: Bytes) -> Result<Self, EnvelopeError> {
+        if frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            RawJson::try_new(frame)?;
+            return Err(EnvelopeError::NotAnObject);
+        }
+        let peek: Peek<'_> = serde_json::from_slice(&frame).map_err(EnvelopeError::json)?;
+        if peek.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+            return Err(EnvelopeError::Version);
+        }
+        let at = |raw: &RawValue| span_in(&frame, raw);
+        let id_span = peek.id.map(at);
+        let method = peek.method.as_deref().map(Method::parse);
+        let params = peek
+            .params
+            .map(|params| params.locate(&frame))
+            .transpose()?;
+        let id = id_span.clone().map(|span| frame.slice(span));
+        let value = |raw: &RawValue| RawJson(frame.slice(at(raw)));
+        let outcome = match (peek.result, peek.error) {
+            (Some(result), None) => Some(Outcome::Result(value(result))),
+            (None, Some(error)) => Some(Outcome::Error(value(error))),
+            (None, None) => None,
+            (Some(_), Some(_)) => return Err(EnvelopeError::Shape),
+        };
+        let frame_json = RawJson(frame.clone());
+        match (method, outcome) {
+            (Some(method), None) => {
+                let params = params.unwrap_or_default();
+                Ok(match (id, id_span) {
+                    (Some(id), Some(id_span)) => {
+                        let id = RequestId::try_new(id)?;
+                        Self::Request(Request {
+                            frame: frame_json,
+                            id,
+                            method,
+                            params,
+                            id_span,
+                        })
+                    }
+                    _ => Self::Notification(Notification {
+                        frame: frame_json,
+                        method,
+                        params,
+                    }),
+                })
+            }
+            (None, Some(outcome)) => {
+                let id = id.filter(|id| id.as_ref() != b"null");
+                let id = id.map(RequestId::try_new).transpose()?;
+                let id_span = id_span.unwrap_or(0..0);
+                Ok(Self::Response(Response {
+                    frame: frame_json,
+                    id,
+                    outcome,
+                    id_span,
+                }))
+            }
+            (Some(_), Some(_)) | (None, None) => Err(EnvelopeError::Shape),
+        }
+    }
+}
+
+impl Request {
+    /// `params.name` as text; `None` when it is missing or no string.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        text_at(&self.frame, self.params.name.as_ref())
+    }
+
+    /// `params.uri` as text; `None` when it is missing or no string.
+    pub fn uri(&self) -> Option<Cow<'_, str>> {
+        text_at(&self.frame, self.params.uri.as_ref())
+    }
+
+    /// The members of `params`; an absent `params` counts as an empty object.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EnvelopeError::Json`] when they have another shape than `T`.
+    pub fn params_as<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
+        params_of(&self.frame)
+    }
+
+    /// The edit that gives the request another id.
+    pub fn edit_id(&self, id: &RequestId) -> Edit {
+        (self.id_span.clone(), id.0.clone())
+    }
+
+    /// The edit that makes `token` the progress token: replaces the client's, or asks for
+    /// progress where the client did not. `None` when `params` holds nothing to attach it to.
+    pub fn edit_progress_token(&self, token: u64) -> Option<Edit> {
+        let params = &self.params;
+        if let Some(span) = &params.progress_token {
+            return Some((span.clone(), Bytes::from(token.to_string())));
+        }
+        if let Some(meta) = &params.meta {
+            let inside = meta.start + 1;
+            let empty = self
+                .frame
+                .0
+                .slice(meta.clone())
+                .iter()
+                .skip(1)
+                .find(|b| !b.is_ascii_whitespace())
+                == Some(&b'}');
+            let comma = if empty { "" } else { "," };
+            let text = format!(r#""progressToken":{token}{comma}"#);
+            return Some((inside..inside, Bytes::from(text)));
+        }
+        let after = params.name.as_ref().or(params.uri.as_ref())?.end;
+        Some((
+            after..after,
+            Bytes::from(format!(r#","_meta":{{"progressToken":{token}}}"#)),
+        ))
+    }
+}
+
+impl Notification {
+    /// The members of `params`; an absent `params` counts as an empty object.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EnvelopeError::Json`] when they have another shape than `T`.
+    pub fn params_as<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
+        params_of(&self.frame)
+    }
+
+    /// `params.uri` as text; `None` when it is missing or no string.
+    pub fn uri(&self) -> Option<Cow<'_, str>> {
+        text_at(&self.frame, self.params.uri.as_ref())
+    }
+
+    /// Raw JSON of a member of `params`.
+    pub fn member(&self, span: Option<&Span>) -> Option<Bytes> {
+        span.map(|span| self.frame.0.slice(span.clone()))
+    }
+}
+
+impl Response {
+    /// The frame with another id; everything else stays as it was written.
+    pub fn with_id(&self, id: &RequestId) -> Bytes {
+        if self.id_span.is_empty() {
+            let (member, value) = match &self.outcome {
+                Outcome::Result(value) => ("result", value),
+                Outcome::Error(value) => ("error", value),
+            };
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":{},"{member}":{}}}"#,
+                id.as_str(),
+                value.as_str()
+            );
+            return Bytes::from(text);
+        }
+        splice(&self.frame.0, &mut [(self.id_span.clone(), id.0.clone())])
+    }
+}
+
+/// Replaces parts of a frame. Spans must lie inside it and not overlap.
+pub fn splice(frame: &[u8], edits: &mut [Edit]) -> Bytes {
+    edits.sort_by_key(|(span, _)| span.start);
+    let added: usize = edits.iter().map(|(_, text)| text.len()).sum();
+    let mut spliced = Vec::with_capacity(frame.len() + added);
+    let mut copied = 0;
+    for (span, text) in edits.iter() {
+        spliced.extend_from_slice(frame.get(copied..span.start).unwrap_or_default());
+        spliced.extend_from_slice(text);
+        copied = span.end.max(copied);
+    }
+    spliced.extend_from_slice(frame.get(copied..).unwrap_or_default());
+    Bytes::from(spliced)
+}
+
+/// A request of the gateway's own.
+pub fn request<T: Serialize>(id: u64, method: &Method, params: &T) -> Bytes {
+    let params = RawJson::from_value(params);
+    let method = RawJson::from_value(&method.as_str());
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{}}}"#,
+        method.as_str(),
+        params.as_str()
+    ))
+}
+
+/// A notification of the gateway's own; `None` leaves `params` out.
+pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes {
+    let method = RawJson::from_value(&method.as_str());
+    let params =
+        params.map(|params| format!(r#","params":{}"#, RawJson::from_value(params).as_str()));
+    let params = params.unwrap_or_default();
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","method":{}{params}}}"#,
+        method.as_str()
+    ))
+}
+
+#[derive(Deserialize)]
+struct Peek<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    // `id: null` is not an absent id.
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<ParamsPeek<'a>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Serde borrows a bare `Cow` only through an attribute; inside an `Option` it would allocate.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    Text::deserialize(deserializer).map(|text| Some(text.0))
+}
+
+#[derive(Default)]
+struct ParamsPeek<'a> {
+    name: Option<&'a RawValue>,
+    uri: Option<&'a RawValue>,
+    reference: Option<&'a RawValue>,
+    meta: Option<&'a RawValue>,
+    progress_token: Option<&'a RawValue>,
+    request_id: Option<&'a RawValue>,
+}
+
+impl ParamsPeek<'_> {
+    fn locate(&self, frame: &Bytes) -> Result<Params, EnvelopeError> {
+        #[derive(Deserialize)]
+        struct MetaPeek<'a> {
+            #[serde(borrow, rename = "progressToken")]
+            progress_token: Option<&'a RawValue>,
+        }
+        let at = |raw: Option<&RawValue>| raw.map(|raw| span_in(frame, raw));
+        let meta = self.meta.filter(|raw| raw.get().starts_with('{'));
+        let progress_token = match meta {
+            Some(raw) => {
+                let peek: MetaPeek<'_> =
+                    serde_json::from_str(raw.get()).map_err(EnvelopeError::json)?;
+                at(peek.progress_token)
+            }
+            None => at(self.progress_token),
+        };
+        Ok(Params {
+            name: at(self.name),
+            uri: at(self.uri),
+            reference: at(self.reference),
+            meta: at(meta),
+            progress_token,
+            request_id: at(self.request_id),
+        })
+    }
+}
+
+/// By hand, because a derived one would also read an array by position.
+impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = ParamsPeek<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`params` as an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut peek = ParamsPeek::default();
+                while let Some(key) = map.next_key::<Key>()? {
+                    let place = match key {
+                        Key::Name => &mut peek.name,
+                        Key::Uri => &mut peek.uri,
+                        Key::Ref => &mut peek.reference,
+                        Key::Meta => &mut peek.meta,
+                        Key::ProgressToken => &mut peek.progress_token,
+                        Key::RequestId => &mut peek.request_id,
+                        Key::Other => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    if place.replace(map.next_value()?).is_some() {
+                        return Err(serde::de::Error::custom(
+                            "a member of `params` stands twice",
+                        ));
+                    }
+                }
+                Ok(peek)
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier)]
+enum Key {
+    #[serde(rename = "name")]
+    Name,
+    #[serde(rename = "uri")]
+    Uri,
+    #[serde(rename = "ref")]
+    Ref,
+    #[serde(rename = "_meta")]
+    Meta,
+    #[serde(rename = "progressToken")]
+    ProgressToken,
+    #[serde(rename = "requestId")]
+    RequestId,
+    #[serde(other)]
+    Other,
+}
+
+/// Where `raw`, which was borrowed from `frame`, lies in it.
+fn span_in(frame: &[u8], raw: &RawValue) -> Span {
+    let start = raw.get().as_ptr() as usize - frame.as_ptr() as usize;
+    start..start + raw.get().len()
+}
+
+fn text_at<'a>(frame: &'a RawJson, span: Option<&Span>) -> Option<Cow<'a, str>> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    let raw = frame.0.get(span?.clone())?;
+    serde_json::from_slice::<Text<'a>>(raw)
+        .ok()
+        .map(|text| text.0)
+}
+
+fn params_of<T: DeserializeOwned>(frame: &RawJson) -> Result<T, EnvelopeError> {
+    #[derive(Deserialize)]
+    struct Whole<'a> {
+        #[serde(borrow)]
+        params: Option<&'a RawValue>,
+    }
+    let whole: Whole<'_> = serde_json::from_slice(&frame.0).map_err(EnvelopeError::json)?;
+    let params = whole.params.map_or("{}", RawValue::get);
+    serde_json::from_str(params).map_err(EnvelopeError::json)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn parse(text: &str) -> Result<Envelope, EnvelopeError> {
+    Envelope::parse(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn request_of(text: &str) -> Request {
+    match parse(text) {
+        Ok(Envelope::Request(request)) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn messages_that_break_the_rules_say_which() {
+    let table = [
+        (
+            "",
+            EnvelopeError::Json("EOF while parsing a value at line 1 column 0".into()),
+        ),
+        ("[]", EnvelopeError::NotAnObject),
+        ("3", EnvelopeError::NotAnObject),
+        (r#"{"id":1,"method":"ping"}"#, EnvelopeError::Version),
+        (
+            r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
+            EnvelopeError::Version,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            EnvelopeError::Id,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+            EnvelopeError::Id,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
+            EnvelopeError::Id,
+        ),
+        (r#"{"jsonrpc":"2.0","id":1}"#, EnvelopeError::Shape),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+            EnvelopeError::Shape,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
+            EnvelopeError::Shape,
+        ),
+    ];
+    for (text, error) in table {
+        assert_eq!(parse(text).unwrap_err(), error, "{text}");
+    }
+    let refused = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#,
+        r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":"a","name":"b"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"a"} trailing"#,
+    ];
+    for text in refused {
+        assert!(matches!(parse(text), Err(EnvelopeError::Json(_))), "{text}");
+    }
+}
+
+#[test]
+fn forwarding_replaces_id_name_and_token_and_nothing_else() {
+    let text = r#" {"x":{"id":9}, "jsonrpc":"2.0","method":"tools/call","id":"a b",
+        "params":{"arguments":{"name":"no","_meta":1},"name":"git__l\u006fg","_meta":{"v/x":1,"progressToken":"p"}}}"#;
+    let request = request_of(text);
+    assert_eq!(request.id.as_str(), "\"a b\"");
+    assert_eq!(request.name().unwrap(), "git__log");
+    let name = (
+        request.params.name.clone().unwrap(),
+        Bytes::from_static(b"\"log\""),
+    );
+    let mut edits = [
+        request.edit_id(&7.into()),
+        request.edit_progress_token(12).unwrap(),
+        name,
+    ];
+    let spliced = splice(request.frame.as_bytes(), &mut edits);
+    let mut expected: Value = serde_json::from_str(text).unwrap();
+    expected["id"] = json!(7);
+    expected["params"]["name"] = json!("log");
+    expected["params"]["_meta"]["progressToken"] = json!(12);
+    assert_eq!(serde_json::from_slice::<Value>(&spliced).unwrap(), expected);
+}
+
+#[test]
+fn a_progress_token_is_added_where_the_client_sent_none() {
+    let table = [
+        (
+            r#"{"name":"a"}"#,
+            json!({"name":"a","_meta":{"progressToken":5}}),
+        ),
+        (
+            r#"{"name":"a","_meta":{ }}"#,
+            json!({"name":"a","_meta":{"progressToken":5}}),
+        ),
+        (
+            r#"{"_meta":{"k":1},"uri":"x"}"#,
+            json!({"_meta":{"progressToken":5,"k":1},"uri":"x"}),
+        ),
+    ];
+    for (params, expected) in table {
+        let request = request_of(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#
+        ));
+        let edit = request.edit_progress_token(5).unwrap();
+        let spliced = splice(request.frame.as_bytes(), &mut [edit]);
+        let value: Value = serde_json::from_slice(&spliced).unwrap();
+        assert_eq!(value["params"], expected);
+    }
+    let bare = request_of(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#);
+    assert!(bare.edit_progress_token(5).is_none());
+}
+
+#[test]
+fn a_response_gets_the_id_of_its_caller() {
+    let text = r#"{"jsonrpc":"2.0","vendor":[1,2],"id":41,"result":{"id":41}}"#;
+    let Ok(Envelope::Response(response)) = parse(text) else {
+        panic!()
+    };
+    let id = RequestId::try_new(Bytes::from_static(b"\"c\"")).unwrap();
+    assert_eq!(
+        response.with_id(&id),
+        r#"{"jsonrpc":"2.0","vendor":[1,2],"id":"c","result":{"id":41}}"#
+    );
+    let Ok(Envelope::Response(response)) =
+        parse(r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#)
+    else {
+        panic!()
+    };
+    assert!(response.id.is_none());
+    assert_eq!(
+        response.with_id(&id),
+        r#"{"jsonrpc":"2.0","id":"c","error":{"code":1,"message":"m"}}"#
+    );
+}
+
+#[test]
+fn null_is_a_result_and_big_integers_are_ids() {
+    let Ok(Envelope::Response(response)) =
+        parse(r#"{"jsonrpc":"2.0","id":18446744073709551616,"result":null}"#)
+    else {
+        panic!()
+    };
+    assert_eq!(response.id.unwrap().as_str(), "18446744073709551616");
+    assert!(matches!(response.outcome, Outcome::Result(_)));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Envelope::parse(Bytes::from(bytes));
+    }
+
+    #[test]
+    fn no_almost_json_makes_it_panic(text in r#"[\{\}\[\]",:a-z0-9 ._\\-]{0,80}"#) {
+        let _ = parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{{text}"#));
+        let _ = parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{text}}}"#));
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn unknown_members_survive(key in "[a-z]{1,8}", value in any::<i64>(), id in any::<u64>()) {
+        let text = format!(r#"{{"jsonrpc":"2.0","zz{key}":{value},"id":1,"result":{{"{key}":{value}}}}}"#);
+        let Ok(Envelope::Response(response)) = parse(&text) else { panic!() };
+        let expected = text.replacen(r#""id":1,"#, &format!(r#""id":{id},"#), 1);
+        prop_assert_eq!(response.with_id(&id.into()), expected.as_bytes());
+    }
+}

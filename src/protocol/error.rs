@@ -1,0 +1,215 @@
+//! Every way in which a request can fail, in one table.
+
+use serde_json::{Value, json};
+
+/// JSON-RPC codes. Codes of the gateway's own lie outside -32768..-32000 (B-RPC-11) only where
+/// the protocol names none.
+pub mod code {
+    pub const PARSE_ERROR: i64 = -32700;
+    pub const INVALID_REQUEST: i64 = -32600;
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    pub const INVALID_PARAMS: i64 = -32602;
+    pub const INTERNAL_ERROR: i64 = -32603;
+    /// What gateways and SDKs use for a session or connection that is gone.
+    pub const SESSION: i64 = -32000;
+    pub const RESOURCE_NOT_FOUND: i64 = -32002;
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $code:literal, $rpc:expr, $http:literal, $retryable:literal;)*) => {
+        /// What kind of failure it was. Each kind has a stable text code, a JSON-RPC code, an HTTP
+        /// status for answers that carry nothing else, and whether trying again can help.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ErrorKind {
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            /// Stable text code: also the anchor in `docs/errors.md`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $code,)* }
+            }
+
+            pub const fn rpc_code(self) -> i64 {
+                match self { $(Self::$kind => $rpc,)* }
+            }
+
+            pub const fn http_status(self) -> u16 {
+                match self { $(Self::$kind => $http,)* }
+            }
+
+            pub const fn retryable(self) -> bool {
+                match self { $(Self::$kind => $retryable,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The body is not JSON.
+    ParseError = "parse_error", code::PARSE_ERROR, 400, false;
+    /// JSON, but no JSON-RPC message that may be sent here.
+    InvalidRequest = "invalid_request", code::INVALID_REQUEST, 400, false;
+    /// `MCP-Protocol-Version` names a revision that we do not speak (S-HDR-01).
+    UnsupportedRevision = "unsupported_revision", code::INVALID_REQUEST, 400, false;
+    MethodNotFound = "method_not_found", code::METHOD_NOT_FOUND, 404, false;
+    /// This HTTP method does not exist on this path.
+    HttpMethodNotAllowed = "http_method_not_allowed", code::METHOD_NOT_FOUND, 405, false;
+    InvalidParams = "invalid_params", code::INVALID_PARAMS, 400, false;
+    ResourceNotFound = "resource_not_found", code::RESOURCE_NOT_FOUND, 404, false;
+    /// No such path.
+    NotFound = "not_found", code::INVALID_REQUEST, 404, false;
+    /// A request that needs a session came without one (S-SESS-03).
+    SessionRequired = "session_required", code::SESSION, 400, false;
+    /// The session never existed, expired or was ended: start a new one (S-SESS-04).
+    SessionNotFound = "session_not_found", code::SESSION, 404, false;
+    /// `Origin` or `Host` is not allowed (S-HTTP-03, S-HTTP-04).
+    Forbidden = "forbidden", code::SESSION, 403, false;
+    NotAcceptable = "not_acceptable", code::SESSION, 406, false;
+    UnsupportedMediaType = "unsupported_media_type", code::INVALID_REQUEST, 415, false;
+    /// Larger than a limit of the gateway.
+    TooLarge = "too_large", code::INVALID_REQUEST, 413, false;
+    /// The body did not arrive in time.
+    BodyTimeout = "body_timeout", code::INVALID_REQUEST, 408, true;
+    /// A limit on work under way is reached: shed.
+    Overloaded = "overloaded", code::INTERNAL_ERROR, 503, true;
+    /// The gateway is shutting down.
+    ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
+    /// The server is not connected; it comes back by itself.
+    ServerUnavailable = "server_unavailable", code::INTERNAL_ERROR, 502, true;
+    /// The connection died while the call ran: it may have run.
+    ServerLost = "server_lost", code::INTERNAL_ERROR, 502, false;
+    /// The server's configuration is not usable.
+    ServerMisconfigured = "server_misconfigured", code::INTERNAL_ERROR, 502, false;
+    /// The server's answer breaks the protocol or a limit.
+    ServerProtocol = "server_protocol", code::INTERNAL_ERROR, 502, false;
+    /// No answer within the deadline.
+    Timeout = "timeout", code::INTERNAL_ERROR, 504, true;
+    /// The client took the call back.
+    Cancelled = "cancelled", code::INTERNAL_ERROR, 499, false;
+    /// A bug of the gateway.
+    Internal = "internal", code::INTERNAL_ERROR, 500, false;
+}
+
+/// One failure, as its receiver reads it. The log may say more; this never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: ErrorKind,
+    /// A sentence for people: what was wrong, where, what to do.
+    pub message: String,
+    /// The server that it concerns.
+    pub server: Option<String>,
+    /// When trying again can help, in milliseconds from now.
+    pub retry_after_ms: Option<u64>,
+    /// The JSON-RPC error object of a server, passed on as it wrote it.
+    pub original: Option<super::RawJson>,
+}
+
+impl Failure {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            server: None,
+            retry_after_ms: None,
+            original: None,
+        }
+    }
+
+    pub fn server(mut self, server: impl Into<String>) -> Self {
+        self.server = Some(server.into());
+        self
+    }
+
+    pub fn retry_after_ms(mut self, milliseconds: u64) -> Self {
+        self.retry_after_ms = Some(milliseconds);
+        self
+    }
+
+    /// The machine-readable part: `data` of a JSON-RPC error, `_meta["io.mcpvisor/error"]` of a
+    /// tool result.
+    pub fn data(&self) -> Value {
+        let mut data = json!({ "code": self.kind.as_str(), "retryable": self.kind.retryable() });
+        if let Some(server) = &self.server {
+            data["server"] = json!(server);
+        }
+        if let Some(milliseconds) = self.retry_after_ms {
+            data["retryAfterMs"] = json!(milliseconds);
+        }
+        data
+    }
+
+    /// The JSON-RPC error object.
+    pub fn error_object(&self) -> Value {
+        json!({ "code": self.kind.rpc_code(), "message": self.message, "data": self.data() })
+    }
+
+    /// The whole JSON-RPC error answer; `id` is raw JSON, `null` where none could be read.
+    pub fn answer(&self, id: &str) -> String {
+        match &self.original {
+            Some(error) => {
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#,
+                    error.as_str()
+                )
+            }
+            None => format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#,
+                self.error_object()
+            ),
+        }
+    }
+
+    /// The answer to `tools/call`: a failing server is a result that the model can read, not a
+    /// protocol error (design: "Failing servers").
+    pub fn tool_answer(&self, id: &str) -> String {
+        let result = json!({
+            "content": [{ "type": "text", "text": self.message }],
+            "isError": true,
+            "_meta": { "io.mcpvisor/error": self.data() },
+        });
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_codes_are_unique() {
+        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), ErrorKind::ALL.len());
+    }
+
+    #[test]
+    fn an_answer_carries_the_machine_readable_part() {
+        let failure = Failure::new(ErrorKind::ServerUnavailable, "server `git` is reconnecting")
+            .server("git")
+            .retry_after_ms(500);
+        let answer: Value = serde_json::from_str(&failure.answer("7")).unwrap();
+        assert_eq!(answer["id"], 7);
+        assert_eq!(
+            answer["error"]["data"],
+            json!({"code": "server_unavailable", "retryable": true, "server": "git", "retryAfterMs": 500})
+        );
+        let result: Value = serde_json::from_str(&failure.tool_answer("\"a\"")).unwrap();
+        assert_eq!(result["result"]["isError"], true);
+        assert_eq!(
+            result["result"]["_meta"]["io.mcpvisor/error"]["server"],
+            "git"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Methods by name.
+
+use std::fmt;
+
+macro_rules! methods {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A method or notification of the protocol; `Other` keeps the name of an unknown one.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Method {
+            $($variant,)*
+            Other(Box<str>),
+        }
+
+        impl Method {
+            pub fn parse(name: &str) -> Self {
+                match name {
+                    $($name => Self::$variant,)*
+                    other => Self::Other(other.into()),
+                }
+            }
+
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $name,)*
+                    Self::Other(name) => name,
+                }
+            }
+        }
+
+        #[cfg(test)]
+        const KNOWN: &[&str] = &[$($name,)*];
+    };
+}
+
+methods! {
+    Initialize = "initialize",
+    Ping = "ping",
+    ToolsList = "tools/list",
+    ToolsCall = "tools/call",
+    PromptsList = "prompts/list",
+    PromptsGet = "prompts/get",
+    ResourcesList = "resources/list",
+    ResourceTemplatesList = "resources/templates/list",
+    ResourcesRead = "resources/read",
+    ResourcesSubscribe = "resources/subscribe",
+    ResourcesUnsubscribe = "resources/unsubscribe",
+    CompletionComplete = "completion/complete",
+    LoggingSetLevel = "logging/setLevel",
+    SamplingCreateMessage = "sampling/createMessage",
+    ElicitationCreate = "elicitation/create",
+    RootsList = "roots/list",
+    Initialized = "notifications/initialized",
+    Cancelled = "notifications/cancelled",
+    Progress = "notifications/progress",
+    LogMessage = "notifications/message",
+    ToolsListChanged = "notifications/tools/list_changed",
+    PromptsListChanged = "notifications/prompts/list_changed",
+    ResourcesListChanged = "notifications/resources/list_changed",
+    ResourcesUpdated = "notifications/resources/updated",
+    RootsListChanged = "notifications/roots/list_changed",
+    ElicitationComplete = "notifications/elicitation/complete",
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_survives_parsing() {
+        for name in KNOWN.iter().chain(&["vendor/thing"]) {
+            assert_eq!(Method::parse(name).as_str(), *name);
+        }
+        assert_eq!(Method::parse("tools/call"), Method::ToolsCall);
+    }
+}

@@ -1,0 +1,100 @@
+//! The dated revisions of the protocol.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A dated revision that opens with a handshake, ordered by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Revision {
+    #[serde(rename = "2024-11-05")]
+    V2024_11_05,
+    #[serde(rename = "2025-03-26")]
+    V2025_03_26,
+    #[serde(rename = "2025-06-18")]
+    V2025_06_18,
+    #[serde(rename = "2025-11-25")]
+    V2025_11_25,
+}
+
+/// The text names no revision that we speak.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "protocol revision `{0}` is not supported; supported are 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25"
+)]
+pub struct UnknownRevision(pub String);
+
+impl Revision {
+    pub const ALL: [Self; 4] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+    ];
+
+    /// The newest revision with a handshake: what we offer first (C-LIFE-01) and fall back to
+    /// (S-LIFE-03).
+    pub const NEWEST: Self = Self::V2025_11_25;
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+        }
+    }
+
+    /// What a server answers to a client that asked for `requested` (S-LIFE-02).
+    pub fn negotiate(requested: &str) -> Self {
+        requested.parse().unwrap_or(Self::NEWEST)
+    }
+
+    /// Whether a client may send several messages in one array (S-HTTP-10, S-HTTP-11).
+    pub fn has_batches(self) -> bool {
+        self == Self::V2025_03_26
+    }
+
+    /// Whether later HTTP requests carry the revision in a header (C-HTTP-03).
+    pub fn has_version_header(self) -> bool {
+        self >= Self::V2025_06_18
+    }
+
+    /// Whether an SSE stream opens with an event that has an id and no data (S-HTTP-30).
+    pub fn has_priming_event(self) -> bool {
+        self >= Self::V2025_11_25
+    }
+}
+
+impl FromStr for Revision {
+    type Err = UnknownRevision;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|revision| revision.as_str() == text)
+            .ok_or_else(|| UnknownRevision(text.chars().take(64).collect()))
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s_life_02_a_known_revision_is_echoed_and_another_gets_the_newest() {
+        for revision in Revision::ALL {
+            assert_eq!(Revision::negotiate(revision.as_str()), revision);
+        }
+        for unknown in ["2099-01-01", "", "2025-11-25 "] {
+            assert_eq!(Revision::negotiate(unknown), Revision::NEWEST, "{unknown}");
+        }
+    }
+}
