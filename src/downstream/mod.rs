@@ -1,1 +1,5 @@
-//! (being built)
+//! One actor for each connection to a downstream server.
+
+mod settings;
+
+pub use settings::{ServerLimits, ServerSettings, Sharing, TransportSettings};

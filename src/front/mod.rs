@@ -1,1 +1,5 @@
-//! (being built)
+//! The edge that clients connect to.
+
+mod settings;
+
+pub use settings::FrontSettings;

@@ -1,1 +1,5 @@
-//! (being built)
+//! One actor for each client session.
+
+mod settings;
+
+pub use settings::SessionSettings;

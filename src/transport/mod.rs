@@ -1,1 +1,126 @@
-//! (being built)
+//! Bytes and envelopes: how a downstream server is reached.
+//!
+//! Client ends only; policy-free. A [`Link`] is one open way to a server: frames go in without
+//! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
+//! catalog and no supervision.
+
+mod settings;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+
+use crate::protocol::{Envelope, Revision};
+
+pub use settings::{HttpSettings, StdioSettings};
+
+/// Where a link reports to; called on the arbiter that the link lives on.
+pub type EventSink = Rc<dyn Fn(LinkEvent)>;
+
+/// What a link reports.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// A message of the server. `call` is the number of the call on whose own stream it came, if
+    /// the transport can tell (Streamable HTTP can, stdio cannot).
+    Received {
+        call: Option<u64>,
+        envelope: Envelope,
+    },
+    /// This call, and no other, failed in transport.
+    Failed { call: u64, error: LinkError },
+    /// The server does not know our session any more (HTTP 404, C-HTTP-15). `call` was refused
+    /// before it ran.
+    SessionGone { call: Option<u64> },
+    /// The link is dead; nothing comes after this.
+    Closed { reason: String },
+}
+
+/// Why one call failed in transport.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// Nothing was sent: repeating it cannot run anything twice.
+    #[error("not sent: {0}")]
+    NotSent(String),
+    #[error("connection lost before the answer: {0}")]
+    Lost(String),
+    #[error("server answered with HTTP status {status}: {text}")]
+    Status { status: u16, text: String },
+    #[error("answer is larger than the limit of {limit} bytes ({name})")]
+    TooLarge { name: &'static str, limit: usize },
+    #[error("answer breaks the protocol: {0}")]
+    Protocol(String),
+}
+
+/// Why a frame could not be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("server does not read: its write queue is full")]
+    Full,
+    #[error("connection is closed")]
+    Closed,
+}
+
+/// Why a link could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error("command `{command}` cannot be started: {reason}")]
+    Spawn { command: String, reason: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What a Streamable HTTP server gave us in the handshake; sent with every later request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpSession {
+    /// `Mcp-Session-Id`, if the server gave one.
+    pub id: Option<String>,
+    pub revision: Revision,
+}
+
+/// One open way to a downstream server.
+pub trait Link {
+    /// Takes a frame; never waits. `call` is the number of the request in it, `None` for
+    /// notifications and responses.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SendError`] when the frame was not taken and will not be sent.
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError>;
+
+    /// Nobody waits for this call any more: frees what the transport holds for it.
+    fn forget(&self, call: u64);
+
+    /// Whether `Received::call` is set, so that a request of the server can be attributed.
+    fn attributes(&self) -> bool;
+
+    /// The handshake is done: later requests carry this revision.
+    fn set_revision(&self, _revision: Revision) {}
+
+    /// Streamable HTTP: what a lane on another arbiter needs to speak in the same session.
+    fn http_session(&self) -> Option<HttpSession> {
+        None
+    }
+
+    /// Opens the stream for messages of the server that belong to no call, where the transport
+    /// has one; a server that refuses it (HTTP 405) is fine.
+    fn listen(&self) {}
+
+    /// Ends the link in order, within `grace` per step; the future ends when nothing is left.
+    fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;
+}
+
+/// Opens links to one server. Shared by arbiters, so that the tests can inject one in memory.
+pub trait Connector: Send + Sync {
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>>;
+
+    /// A second link into the same session for the arbiter that calls; `None` where the
+    /// transport has only one way in.
+    fn lane(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
+        None
+    }
+
+    /// `stdio` or `http`, for views and logs.
+    fn transport(&self) -> &'static str;
+}

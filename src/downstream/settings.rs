@@ -1,0 +1,73 @@
+//! What the configuration says of one downstream server.
+
+use std::time::Duration;
+
+use crate::catalog::NameSettings;
+use crate::id::ServerName;
+use crate::supervision::Settings as SupervisionSettings;
+use crate::transport::{HttpSettings, StdioSettings};
+
+/// One enabled, usable server.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    pub name: ServerName,
+    pub transport: TransportSettings,
+    pub supervision: SupervisionSettings,
+    pub sharing: Sharing,
+    /// Roots (`file://` URIs) told to the server when no client that has roots is calling.
+    pub roots: Vec<String>,
+    pub names: NameSettings,
+    pub limits: ServerLimits,
+}
+
+#[derive(Clone, Debug)]
+pub enum TransportSettings {
+    Stdio(StdioSettings),
+    Http(HttpSettings),
+}
+
+/// Which clients share a connection to this server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// One for all clients that cannot be asked anything; clients that can share it where the
+    /// transport tells whose call a question belongs to, and get their own elsewhere.
+    #[default]
+    Auto,
+    /// One for all; a client that could be asked is not asked.
+    Shared,
+    /// One for each principal.
+    Principal,
+    /// One for each session.
+    Session,
+}
+
+/// Deadlines and limits of one server's connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Idle deadline of a call: progress starts it anew.
+    pub request_timeout: Duration,
+    /// Deadline of a call, whatever its progress.
+    pub request_timeout_max: Duration,
+    /// How long a call waits for a server that is restarting; zero fails at once.
+    pub queue_while_restarting: Duration,
+    /// Calls in flight at this server, over all its connections.
+    pub calls_max: usize,
+    /// Items of one list that are taken; more are left out with a warning.
+    pub list_items_max: usize,
+    /// Pages of one list that are fetched.
+    pub list_pages_max: usize,
+    /// Time between two full refreshes of the lists.
+    pub refresh_every: Duration,
+    /// `list_changed` notifications within this time lead to one refresh.
+    pub refresh_debounce: Duration,
+    /// An idle connection is pinged this often; zero never.
+    pub ping_every: Duration,
+    /// A ping unanswered for this long is a dead connection.
+    pub ping_timeout: Duration,
+    /// Connections of their own that clients may have to this server.
+    pub entries_max: usize,
+    /// A connection of its own that is unused for this long is closed.
+    pub entry_idle: Duration,
+    /// Lines kept of the server's stderr and of stray output.
+    pub log_lines: usize,
+}

@@ -1,0 +1,33 @@
+//! What the client-facing edge listens on and allows.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontSettings {
+    pub listen: SocketAddr,
+    /// Path of the MCP endpoint, which is also served at `/`.
+    pub endpoint: String,
+    /// Origins that a browser may call from; `*` stands for any port or any host part.
+    pub allowed_origins: Vec<String>,
+    /// `Host` values accepted beyond loopback; without them a public listener accepts any.
+    pub allowed_hosts: Vec<String>,
+    /// Web worker threads.
+    pub workers: usize,
+    /// Largest request body, in bytes.
+    pub body_max: usize,
+    /// Bytes of request bodies under way in all; more are refused with 503.
+    pub bytes_in_flight_max: usize,
+    /// Time for a request's head.
+    pub head_timeout: Duration,
+    /// Time for a request's body.
+    pub body_timeout: Duration,
+    /// Idle time after which a keep-alive connection is closed.
+    pub keep_alive: Duration,
+    /// A call that is silent for longer is answered as a stream.
+    pub sse_after: Duration,
+    /// Time between two comments on a silent stream.
+    pub sse_comment_every: Duration,
+    /// Open client connections per worker.
+    pub connections_max: usize,
+}

@@ -1,0 +1,23 @@
+//! Limits of client sessions.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSettings {
+    /// A session without request or open stream for this long is ended.
+    pub idle_timeout: Duration,
+    /// Sessions in all.
+    pub sessions_max: usize,
+    /// Calls of one session in flight.
+    pub calls_max: usize,
+    /// Events of one stream that are kept for `Last-Event-ID`.
+    pub events_per_stream: usize,
+    /// Bytes of events kept per session, over all its streams.
+    pub events_bytes_max: usize,
+    /// Events that wait for a client to read them; a slower client loses the stream and resumes.
+    pub stream_queue_max: usize,
+    /// How long a client may take to answer a question of a server (sampling, elicitation, roots).
+    pub answer_timeout: Duration,
+    /// How long the first list waits for servers that were never listed.
+    pub first_list_wait: Duration,
+}

@@ -1,0 +1,45 @@
+//! How a downstream server is reached, with the limits of its transport.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+/// A child process that speaks over its standard input and output.
+#[derive(Clone, Debug)]
+pub struct StdioSettings {
+    pub command: String,
+    pub args: Vec<SecretString>,
+    /// Added to the environment of the child.
+    pub env: BTreeMap<String, SecretString>,
+    /// Whether the child gets the gateway's whole environment; otherwise only the variables that
+    /// a program needs to run (`PATH`, `HOME`, locale, proxies and the like).
+    pub inherit_env: bool,
+    pub cwd: Option<PathBuf>,
+    /// Longest line that is read from the child, in bytes.
+    pub line_max: usize,
+    /// Frames that wait for the child to read them; more are refused.
+    pub write_queue_max: usize,
+    /// How long each step of stopping may take: after closing stdin, and after SIGTERM.
+    pub stop_grace: Duration,
+}
+
+/// A server behind a URL, over Streamable HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    pub url: Url,
+    /// Sent with every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// Time to connect, TLS included.
+    pub connect_timeout: Duration,
+    /// Largest JSON answer, in bytes.
+    pub body_max: usize,
+    /// Largest SSE event, in bytes.
+    pub event_max: usize,
+    /// A stream that is silent for longer counts as broken.
+    pub stream_idle_timeout: Duration,
+    /// Connections of one arbiter to this server.
+    pub connections_max: usize,
+}
