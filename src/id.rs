@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -105,6 +106,17 @@ pub struct ViewId;
 pub enum CredentialContext {
     #[default]
     Shared,
+}
+
+/// Numbers calls, once per process. The number is a call's name in the log, its JSON-RPC id on the
+/// way to the server, and its progress token there, so that no table has to map one to the other.
+#[derive(Clone, Debug, Default)]
+pub struct CallNumbers(Arc<AtomicU64>);
+
+impl CallNumbers {
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
 }
 
 #[cfg(test)]

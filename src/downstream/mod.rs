@@ -1,5 +1,23 @@
 //! One actor for each connection to a downstream server.
+//!
+//! A session asks [`Downstreams`] for a way to a server and sends it calls; what a server says
+//! outside of calls goes to the one listener. Nothing here knows HTTP clients or sessions' state.
 
+mod call;
+mod calls;
+mod connection;
+mod deadlines;
+mod desired;
+mod entry;
+mod handshake;
+mod lane;
+mod lists;
+mod own;
+mod reverse;
 mod settings;
 
+pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
+pub use desired::{Change, Desired};
+pub use entry::{CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
+pub use handshake::{HandshakeError, Negotiated};
 pub use settings::{ServerLimits, ServerSettings, Sharing, TransportSettings};

@@ -6,6 +6,7 @@
 mod capability;
 mod envelope;
 mod error;
+mod log_level;
 mod method;
 mod revision;
 
@@ -15,5 +16,6 @@ pub use envelope::{
     Response, Span, notification, request, splice,
 };
 pub use error::{ErrorKind, Failure, code};
+pub use log_level::LogLevel;
 pub use method::Method;
 pub use revision::Revision;

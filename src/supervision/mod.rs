@@ -1,17 +1,27 @@
-//! (being built)
+//! Supervision of actix actors, with OTP's vocabulary. Knows nothing of what its children do.
+//!
+//! `actix::Supervisor` restarts an actor that called `ctx.stop()`, at once and with the same
+//! value, but not one that panicked. Here a child is built anew by its factory after any kind
+//! of death, with growing delays, and callers hold a name instead of an address.
 
-use std::time::Duration;
+mod arbiters;
+mod backoff;
+mod child;
+mod exit;
+mod machine;
+mod policy;
+mod random;
+mod roster;
+mod spec;
+mod supervisor;
+mod view;
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    pub backoff_initial: Duration,
-    pub backoff_factor: f64,
-    pub backoff_max: Duration,
-    pub jitter: f64,
-    pub max_restarts: u32,
-    pub within: Duration,
-    pub reconnect_every: Duration,
-    pub stable_after: Duration,
-    pub connect_timeout: Duration,
-    pub shutdown_timeout: Duration,
-}
+pub use arbiters::{Arbiters, Placement, Site, Spread, StillRunning};
+pub use child::{Temporary, spawn_temporary};
+pub use exit::{Exit, ExitReason};
+pub use policy::{InvalidSettings, RestartPolicy, Settings, Tuning};
+pub use random::{Random, Seeded, SystemRandom};
+pub use roster::{Away, ChildRef, Offer, Roster, Snapshot, Status, Up};
+pub use spec::{ChildSpec, Escalation, Link, Shutdown, Start};
+pub use supervisor::Supervisor;
+pub use view::{ChildView, Phase};

@@ -98,6 +98,9 @@ pub trait Link {
     /// The handshake is done: later requests carry this revision.
     fn set_revision(&self, _revision: Revision) {}
 
+    /// Streamable HTTP: later requests are sent in this session instead.
+    fn set_session(&self, _session: HttpSession) {}
+
     /// Streamable HTTP: what a lane on another arbiter needs to speak in the same session.
     fn http_session(&self) -> Option<HttpSession> {
         None

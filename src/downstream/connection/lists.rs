@@ -1,0 +1,119 @@
+//! Keeping the lists of a server up to date.
+
+use std::sync::Arc;
+
+use actix::{AsyncContext, Context};
+use serde_json::{Value, json};
+
+use super::super::entry::News;
+use super::super::handshake::error_text;
+use super::super::lists::{ListFetch, Page};
+use super::super::own::Own;
+use super::Connection;
+use crate::catalog::ItemKind;
+use crate::protocol::{Outcome, Response};
+
+impl Connection {
+    /// The server says that lists changed: several such notes in a short time are one refresh.
+    pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+        for kind in kinds {
+            if !self.stale.contains(kind) {
+                self.stale.push(*kind);
+            }
+        }
+        if self.debounce.is_none() {
+            let wait = self.spec.settings.limits.refresh_debounce;
+            self.debounce = Some(ctx.run_later(wait, |connection, ctx| {
+                connection.debounce = None;
+                connection.refresh_stale(ctx);
+            }));
+        }
+    }
+
+    fn refresh_stale(&mut self, ctx: &mut Context<Self>) {
+        // A fetch under way might have missed the change: it starts when that is done.
+        if !self.own.has_page() {
+            let stale = std::mem::take(&mut self.stale);
+            self.refresh(&stale, ctx);
+        }
+    }
+
+    /// Fetches lists anew; what the server has no capability for stays empty.
+    pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+        let Some(negotiated) = &self.negotiated else { return };
+        if self.own.has_page() {
+            self.stale.extend(kinds);
+            return;
+        }
+        let offered: Vec<ItemKind> =
+            kinds.iter().copied().filter(|kind| negotiated.has(kind.capability())).collect();
+        for kind in &offered {
+            self.fetch_page(ListFetch::new(*kind), &json!({}), ctx);
+        }
+        if offered.is_empty() {
+            self.publish();
+        }
+    }
+
+    fn fetch_page(&mut self, fetch: ListFetch, params: &Value, ctx: &mut Context<Self>) {
+        let method = fetch.kind.list_method();
+        self.ask_server(&method, params, Own::Page(fetch), ctx);
+    }
+
+    pub(super) fn on_page(
+        &mut self,
+        fetch: ListFetch,
+        response: &Response,
+        ctx: &mut Context<Self>,
+    ) {
+        let kind = fetch.kind;
+        let limits = &self.spec.settings.limits;
+        let page = match &response.outcome {
+            Outcome::Result(result) => {
+                fetch.on_page(result, limits.list_items_max, limits.list_pages_max)
+            }
+            Outcome::Error(error) => Err(error_text(error)),
+        };
+        match page {
+            Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, ctx),
+            Ok(Page::Done { items, cut }) => {
+                if cut {
+                    log::warn!(
+                        server = self.spec.server().as_str(), list = kind.member(), kept = items.len();
+                        "list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
+                    );
+                }
+                self.part = self.part.clone().with_items(kind, items);
+                self.fetched(ctx);
+            }
+            Err(reason) => self.list_failed(kind, &reason, ctx),
+        }
+    }
+
+    pub(super) fn page_failed(&mut self, fetch: &ListFetch, reason: &str, ctx: &mut Context<Self>) {
+        self.list_failed(fetch.kind, reason, ctx);
+    }
+
+    /// The items that were known stay: a stale list is better than none.
+    fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
+        log::warn!(
+            server = self.spec.server().as_str(), list = kind.member(), reason;
+            "list could not be fetched; the last known one stays"
+        );
+        self.fetched(ctx);
+    }
+
+    fn fetched(&mut self, ctx: &mut Context<Self>) {
+        if self.own.has_page() {
+            return;
+        }
+        self.publish();
+        if self.debounce.is_none() && !self.stale.is_empty() {
+            self.refresh_stale(ctx);
+        }
+    }
+
+    fn publish(&self) {
+        self.tell(News::Listed(Arc::new(self.part.clone())));
+    }
+}

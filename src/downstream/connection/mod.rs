@@ -1,0 +1,431 @@
+//! One actor for each connection to a downstream server: opens it, shakes hands, relays.
+//!
+//! Sessions send it [`CallMessage`]s; each call is answered once. It knows nothing of HTTP
+//! clients, of other servers, or of whether it will be restarted.
+
+mod lists;
+mod renewal;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::fut::wrap_future;
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::call::{Answered, Question};
+use super::calls::{Calls, Unhandled};
+use super::entry::{CallMessage, Callers, EntrySpec, FromServer, News, Wish};
+use super::handshake::{self, Negotiated};
+use super::lane::LaneHandle;
+use super::own::{Own, OwnRequests};
+use super::reverse;
+use crate::catalog::{ItemKind, ServerPart};
+use crate::protocol::{Method, Notification, Request, RequestId, Response, notification, request};
+use crate::supervision::{self, Shutdown};
+use crate::transport::{Link, LinkError, LinkEvent, OpenError};
+
+pub(crate) struct Connection {
+    spec: Arc<EntrySpec>,
+    birth: supervision::Link<Callers>,
+    /// Present while the link is open.
+    calls: Option<Calls>,
+    own: OwnRequests,
+    negotiated: Option<Negotiated>,
+    lanes: Vec<LaneHandle>,
+    part: ServerPart,
+    /// A new handshake is under way because the server forgot our session.
+    renewing: bool,
+    /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
+    stale: Vec<ItemKind>,
+    debounce: Option<SpawnHandle>,
+    timer: Option<(Instant, SpawnHandle)>,
+    last_heard: Instant,
+}
+
+/// What came over a link that this actor owns.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Event(LinkEvent);
+
+impl Connection {
+    pub(crate) fn new(spec: Arc<EntrySpec>, birth: supervision::Link<Callers>) -> Self {
+        let part = ServerPart::empty(spec.server().clone());
+        Self {
+            spec,
+            birth,
+            calls: None,
+            own: OwnRequests::default(),
+            negotiated: None,
+            lanes: Vec::new(),
+            part,
+            renewing: false,
+            stale: Vec::new(),
+            debounce: None,
+            timer: None,
+            last_heard: Instant::now(),
+        }
+    }
+
+    fn opened(&mut self, link: Result<Box<dyn Link>, OpenError>, ctx: &mut Context<Self>) {
+        match link {
+            Ok(link) => {
+                let server = self.spec.server().clone();
+                let asker = ctx.address().recipient();
+                self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
+                self.send_initialize(ctx);
+            }
+            Err(error) => self.fail(error.to_string(), ctx),
+        }
+    }
+
+    fn send_initialize(&mut self, ctx: &mut Context<Self>) {
+        let params = handshake::initialize_params(&self.spec.key.profile());
+        self.ask_server(&Method::Initialize, &params, Own::Initialize, ctx);
+    }
+
+    fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
+        let negotiated = match handshake::negotiated(response) {
+            Ok(negotiated) => negotiated,
+            Err(error) => return self.fail(error.to_string(), ctx),
+        };
+        let Some(calls) = &self.calls else { return };
+        calls.link().set_revision(negotiated.revision);
+        self.notify_server(&Method::Initialized, None);
+        log::info!(
+            server = self.spec.server().as_str(),
+            revision = negotiated.revision.as_str(),
+            generation = self.birth.generation();
+            "server is connected"
+        );
+        self.part = self.part.clone().with_identity(&negotiated);
+        let renewed = self.negotiated.replace(negotiated).is_some();
+        if renewed {
+            self.renewed();
+        } else {
+            self.open_lanes(ctx);
+            if let Some(calls) = &self.calls {
+                calls.link().listen();
+            }
+        }
+        self.birth.ready(self.callers(ctx));
+        self.restore_wishes(ctx);
+        self.refresh(&ItemKind::ALL, ctx);
+    }
+
+    /// Opens a way in on each other arbiter, where the transport allows it.
+    fn open_lanes(&mut self, ctx: &mut Context<Self>) {
+        let Some(session) = self.calls.as_ref().and_then(|calls| calls.link().http_session())
+        else {
+            return;
+        };
+        let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
+        let owner = || ctx.address().recipient();
+        let start = |arbiter| LaneHandle::start(&self.spec, arbiter, session.clone(), owner());
+        self.lanes = others.map(start).collect();
+    }
+
+    fn callers(&self, ctx: &mut Context<Self>) -> Callers {
+        let own = ctx.address().recipient::<CallMessage>();
+        let count = self.spec.arbiters.count().get();
+        let nearest = |index: usize| {
+            let lane = self.lanes.iter().find(|lane| lane.arbiter == index);
+            lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
+        };
+        Callers { by_arbiter: (0..count).map(nearest).collect(), owner: ctx.address().recipient() }
+    }
+
+    /// Asks a fresh connection for what the sessions wanted of the one before.
+    fn restore_wishes(&mut self, ctx: &mut Context<Self>) {
+        if !self.spec.key.is_shared() {
+            return;
+        }
+        let Some(negotiated) = &self.negotiated else { return };
+        let subscribes = negotiated.has_subscriptions();
+        if let Some(level) = self.spec.desired.level() {
+            self.wish_level(level, ctx);
+        }
+        if subscribes {
+            for uri in self.spec.desired.subscriptions(self.spec.server()) {
+                let own = Own::Wish("resources/subscribe");
+                self.ask_server(&Method::ResourcesSubscribe, &json!({ "uri": uri }), own, ctx);
+            }
+        }
+    }
+
+    fn wish_level(&mut self, level: crate::protocol::LogLevel, ctx: &mut Context<Self>) {
+        if self.negotiated.as_ref().is_some_and(|negotiated| negotiated.has("logging")) {
+            let own = Own::Wish("logging/setLevel");
+            self.ask_server(&Method::LoggingSetLevel, &json!({ "level": level }), own, ctx);
+        }
+    }
+
+    /// Sends a request of our own; a link that does not take it is as good as dead.
+    fn ask_server(&mut self, method: &Method, params: &Value, own: Own, ctx: &mut Context<Self>) {
+        let Some(calls) = &self.calls else { return };
+        let number = self.spec.numbers.next();
+        let within = match own {
+            Own::Ping => self.spec.settings.limits.ping_timeout,
+            Own::Initialize | Own::Page(_) | Own::Wish(_) => {
+                self.spec.settings.supervision.connect_timeout
+            }
+        };
+        let sent = calls.link().send(Some(number), request(number, method, params));
+        match sent {
+            Ok(()) => {
+                self.own.add(number, own, Instant::now(), within);
+                self.arm(ctx);
+            }
+            Err(error) => self.fail(format!("`{method}` was not sent: {error}"), ctx),
+        }
+    }
+
+    fn notify_server(&self, method: &Method, params: Option<&Value>) {
+        if let Some(calls) = &self.calls {
+            // A dead link reports its own end.
+            let _ = calls.link().send(None, notification(method, params));
+        }
+    }
+
+    fn on_event(&mut self, event: LinkEvent, ctx: &mut Context<Self>) {
+        let now = Instant::now();
+        self.last_heard = now;
+        let Some(calls) = &mut self.calls else { return };
+        if let Some(unhandled) = calls.on_event(event, now) {
+            self.on_unhandled(unhandled, ctx);
+        }
+        self.arm(ctx);
+    }
+
+    /// What belongs to no client's call, on this link or on a lane.
+    fn on_unhandled(&mut self, unhandled: Unhandled, ctx: &mut Context<Self>) {
+        match unhandled {
+            Unhandled::Response(response) => self.on_response(&response, ctx),
+            Unhandled::Notification(notification) => self.on_notification(notification, ctx),
+            Unhandled::Request(request) => self.on_request(request, ctx),
+            Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
+            Unhandled::SessionGone => self.renew(ctx),
+            Unhandled::Closed { reason } => self.fail(reason, ctx),
+        }
+    }
+
+    fn on_response(&mut self, response: &Response, ctx: &mut Context<Self>) {
+        let number = response.id.as_ref().and_then(RequestId::as_number);
+        let Some(own) = number.and_then(|number| self.own.take(number)) else {
+            // Of a call that was cancelled or timed out (C-CANC-03).
+            return;
+        };
+        match own {
+            Own::Initialize => self.on_initialized(response, ctx),
+            Own::Page(fetch) => self.on_page(fetch, response, ctx),
+            // Even an error says that the server is alive.
+            Own::Ping | Own::Wish(_) => {}
+        }
+    }
+
+    fn on_notification(&mut self, notification: Notification, ctx: &mut Context<Self>) {
+        let news = match notification.method {
+            Method::ToolsListChanged => return self.list_changed(&[ItemKind::Tools], ctx),
+            Method::PromptsListChanged => return self.list_changed(&[ItemKind::Prompts], ctx),
+            Method::ResourcesListChanged => {
+                let kinds = [ItemKind::Resources, ItemKind::ResourceTemplates];
+                return self.list_changed(&kinds, ctx);
+            }
+            Method::ResourcesUpdated => News::ResourceUpdated(notification),
+            Method::LogMessage => News::Log(notification),
+            Method::Cancelled | Method::Progress => return,
+            _ => News::Other(notification),
+        };
+        self.tell(news);
+    }
+
+    fn tell(&self, news: News) {
+        let server = self.spec.server().clone();
+        let key = self.spec.key.clone();
+        self.spec.listener.do_send(FromServer { server, key, news });
+    }
+
+    /// A request that came on no call's stream. On a connection of one session it is for that
+    /// session (design: "Sharing of connections"); otherwise the gateway answers.
+    fn on_request(&mut self, request: Request, ctx: &mut Context<Self>) {
+        let Some(calls) = &mut self.calls else { return };
+        if self.spec.key.session().is_some() && reverse::asks_client(&request.method) {
+            if let Some(request) = calls.ask_any(request) {
+                let question = Question::new(request, ctx.address().recipient());
+                self.tell(News::Question(question));
+            }
+            return;
+        }
+        // A dead link reports its own end.
+        let _ = calls.link().send(None, reverse::own_answer(&request, &self.spec.settings.roots));
+    }
+
+    fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
+        match self.own.take(number) {
+            Some(Own::Initialize) => self.fail(format!("`initialize`: {error}"), ctx),
+            Some(Own::Ping) => match error {
+                // It answered, so it is alive; some servers do not know `ping`.
+                LinkError::Status { .. } | LinkError::Protocol(_) | LinkError::TooLarge { .. } => {}
+                LinkError::NotSent(_) | LinkError::Lost(_) => {
+                    self.fail(format!("`ping`: {error}"), ctx);
+                }
+            },
+            Some(Own::Page(fetch)) => self.page_failed(&fetch, &error.to_string(), ctx),
+            Some(Own::Wish(name)) => {
+                log::warn!(server = self.spec.server().as_str(), wish = name, error:%; "server did not hear a wish");
+            }
+            // A client's call could not be sent: is the server still there?
+            None => self.ping(ctx),
+        }
+    }
+
+    fn ping(&mut self, ctx: &mut Context<Self>) {
+        if self.negotiated.is_some() && !self.own.has_ping() {
+            self.ask_server(&Method::Ping, &json!({}), Own::Ping, ctx);
+        }
+    }
+
+    /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
+    fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
+        let reason = reason.into();
+        self.end_calls(&reason);
+        self.birth.exit().fail(reason);
+        ctx.stop();
+    }
+
+    fn end_calls(&mut self, reason: &str) {
+        if let Some(calls) = &mut self.calls {
+            calls.fail_all(reason);
+        }
+        for lane in &self.lanes {
+            lane.end(reason);
+        }
+    }
+
+    /// One timer serves all deadlines: it is set to the earliest.
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        let of_calls = self.calls.as_ref().and_then(Calls::next_deadline);
+        let next = of_calls.into_iter().chain(self.own.next_deadline()).min();
+        let Some(at) = next else { return };
+        if let Some((armed, handle)) = self.timer {
+            if armed <= at {
+                return;
+            }
+            ctx.cancel_future(handle);
+        }
+        let wait = at.saturating_duration_since(Instant::now());
+        let handle = ctx.run_later(wait, |connection, ctx| {
+            connection.timer = None;
+            connection.expire(ctx);
+            connection.arm(ctx);
+        });
+        self.timer = Some((at, handle));
+    }
+
+    fn expire(&mut self, ctx: &mut Context<Self>) {
+        let now = Instant::now();
+        if let Some(calls) = &mut self.calls {
+            calls.expire(now);
+        }
+        while let Some((number, own)) = self.own.pop_due(now) {
+            if let Some(calls) = &self.calls {
+                calls.link().forget(number);
+            }
+            match own {
+                Own::Initialize => self.fail("`initialize` was not answered in time", ctx),
+                Own::Ping => self.fail("`ping` was not answered in time", ctx),
+                Own::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
+                Own::Wish(name) => {
+                    log::warn!(server = self.spec.server().as_str(), wish = name; "server did not answer a wish");
+                }
+            }
+        }
+    }
+}
+
+impl Actor for Connection {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let address = ctx.address();
+        let sink = Rc::new(move |event| address.do_send(Event(event)));
+        let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
+        ctx.spawn(opening.map(|link, connection, ctx| connection.opened(link, ctx)));
+        let limits = &self.spec.settings.limits;
+        if !limits.ping_every.is_zero() {
+            let every = limits.ping_every;
+            ctx.run_interval(every, move |connection, ctx| {
+                if connection.last_heard.elapsed() >= every {
+                    connection.ping(ctx);
+                }
+            });
+        }
+        ctx.run_interval(limits.refresh_every, |connection, ctx| {
+            connection.refresh(&ItemKind::ALL, ctx);
+        });
+    }
+}
+
+impl Handler<Event> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, event: Event, ctx: &mut Self::Context) {
+        self.on_event(event.0, ctx);
+    }
+}
+
+impl Handler<CallMessage> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        match message {
+            CallMessage::Start(call) => {
+                calls.start(*call, Instant::now());
+                self.arm(ctx);
+            }
+            CallMessage::Cancel(cancel) => calls.cancel(&cancel),
+        }
+    }
+}
+
+impl Handler<Answered> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, answered: Answered, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.on_answered(answered, &self.spec.settings.roots, Instant::now());
+        self.arm(ctx);
+    }
+}
+
+impl Handler<Wish> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
+        match wish {
+            Wish::Level(level) => self.wish_level(level, ctx),
+            Wish::Unsubscribe(uri) => {
+                let own = Own::Wish("resources/unsubscribe");
+                self.ask_server(&Method::ResourcesUnsubscribe, &json!({ "uri": uri }), own, ctx);
+            }
+            Wish::Refresh => self.list_changed(&ItemKind::ALL, ctx),
+            Wish::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
+        }
+    }
+}
+
+impl Handler<Shutdown> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+        self.end_calls("the gateway closed the connection");
+        let Some(calls) = self.calls.take() else { return ctx.stop() };
+        let grace = self.spec.settings.supervision.shutdown_timeout / 3;
+        let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
+        ctx.spawn(closing.map(|(), _, ctx| ctx.stop()));
+    }
+}

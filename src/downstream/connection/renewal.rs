@@ -1,0 +1,53 @@
+//! A Streamable HTTP server forgot our session: a new handshake on the same link, which no
+//! client notices (C-HTTP-15).
+
+use actix::{Context, Handler};
+
+use super::super::lane::FromLane;
+use super::Connection;
+
+impl Connection {
+    /// Starts a new handshake unless one is under way.
+    pub(super) fn renew(&mut self, ctx: &mut Context<Self>) {
+        if self.renewing {
+            return;
+        }
+        log::info!(server = self.spec.server().as_str(); "server forgot our session: new handshake");
+        self.renewing = true;
+        self.own.clear();
+        self.send_initialize(ctx);
+    }
+
+    /// The new handshake is done: what was refused is sent again.
+    pub(super) fn renewed(&mut self) {
+        self.renewing = false;
+        let Some(calls) = &mut self.calls else { return };
+        let Some(session) = calls.link().http_session() else { return };
+        calls.resend();
+        for lane in &self.lanes {
+            lane.renewed(session.clone());
+        }
+    }
+}
+
+impl Handler<FromLane> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, message: FromLane, ctx: &mut Self::Context) {
+        match message {
+            FromLane::Unhandled(unhandled) => self.on_unhandled(unhandled, ctx),
+            FromLane::SessionGone { arbiter, session } => {
+                let current = self.calls.as_ref().and_then(|calls| calls.link().http_session());
+                let lane = self.lanes.iter().find(|lane| lane.arbiter == arbiter);
+                match (current, lane) {
+                    // The lane spoke in a session that was replaced meanwhile.
+                    (Some(current), Some(lane)) if current != session && !self.renewing => {
+                        lane.renewed(current);
+                    }
+                    _ => self.renew(ctx),
+                }
+            }
+            FromLane::Died(why) => self.fail(format!("a lane {why}"), ctx),
+        }
+    }
+}

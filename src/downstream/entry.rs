@@ -1,0 +1,143 @@
+//! One entry of a server's pool of connections: what every incarnation of it is built from.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use actix::{Message, Recipient};
+
+use super::call::{Call, Cancel, Question};
+use super::calls::Admission;
+use super::desired::Desired;
+use super::settings::ServerSettings;
+use crate::catalog::ServerPart;
+use crate::id::{CallNumbers, CredentialContext, Principal, ServerName, SessionId};
+use crate::protocol::{CapabilityProfile, LogLevel, Notification};
+use crate::supervision::Arbiters;
+use crate::transport::Connector;
+
+/// Whose connection it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EntryKey {
+    pub credentials: CredentialContext,
+    pub owner: EntryOwner,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EntryOwner {
+    /// Everybody's: for lists, reads, and clients that cannot be asked anything.
+    Shared,
+    /// All clients that declared the same capabilities.
+    Profile(Principal, CapabilityProfile),
+    /// One session.
+    Session(SessionId, CapabilityProfile),
+}
+
+impl EntryKey {
+    pub fn shared() -> Self {
+        Self { credentials: CredentialContext::Shared, owner: EntryOwner::Shared }
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.owner == EntryOwner::Shared
+    }
+
+    /// The capabilities that the server is told.
+    pub fn profile(&self) -> CapabilityProfile {
+        match &self.owner {
+            EntryOwner::Shared => CapabilityProfile::default(),
+            EntryOwner::Profile(_, profile) | EntryOwner::Session(_, profile) => profile.clone(),
+        }
+    }
+
+    /// The session whose questions may arrive on any stream of this connection.
+    pub fn session(&self) -> Option<SessionId> {
+        match &self.owner {
+            EntryOwner::Session(session, _) => Some(*session),
+            EntryOwner::Shared | EntryOwner::Profile(..) => None,
+        }
+    }
+}
+
+/// What a connection is built from; the same for every incarnation.
+pub(crate) struct EntrySpec {
+    pub(crate) settings: ServerSettings,
+    pub(crate) key: EntryKey,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) arbiters: Arbiters,
+    /// Index of the arbiter that the connection lives on.
+    pub(crate) home: usize,
+    pub(crate) numbers: CallNumbers,
+    /// Calls in flight at the server, over all its entries.
+    pub(crate) in_flight: Arc<AtomicUsize>,
+    pub(crate) desired: Arc<Desired>,
+    pub(crate) listener: Recipient<FromServer>,
+}
+
+impl EntrySpec {
+    pub(crate) fn server(&self) -> &ServerName {
+        &self.settings.name
+    }
+
+    pub(crate) fn admission(&self) -> Admission {
+        Admission::new(self.in_flight.clone(), self.settings.limits.calls_max)
+    }
+}
+
+/// What a ready connection offers: the nearest way in for each arbiter.
+#[derive(Clone)]
+pub struct Callers {
+    pub(crate) by_arbiter: Arc<[Recipient<CallMessage>]>,
+    pub(crate) owner: Recipient<Wish>,
+}
+
+impl Callers {
+    /// Sends to the way in that is nearest to the arbiter of this index.
+    pub fn send(&self, arbiter: usize, message: CallMessage) {
+        if let Some(recipient) = self.by_arbiter.get(arbiter).or(self.by_arbiter.first()) {
+            recipient.do_send(message);
+        }
+    }
+
+    pub fn wish(&self, wish: Wish) {
+        self.owner.do_send(wish);
+    }
+}
+
+/// What a session sends to a connection.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub enum CallMessage {
+    Start(Box<Call>),
+    Cancel(Cancel),
+}
+
+/// What the sessions want of a server, told to the connection when it changes.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub enum Wish {
+    Level(LogLevel),
+    Unsubscribe(String),
+    /// Look again whether the lists changed.
+    Refresh,
+    RootsChanged,
+}
+
+/// What a server says that belongs to no call.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct FromServer {
+    pub server: ServerName,
+    pub key: EntryKey,
+    pub news: News,
+}
+
+pub enum News {
+    /// The server was listed; the part may be equal to the one before.
+    Listed(Arc<ServerPart>),
+    ResourceUpdated(Notification),
+    Log(Notification),
+    /// A question to the session that the connection belongs to, outside of any call.
+    Question(Question),
+    /// Another notification that clients may understand.
+    Other(Notification),
+}

@@ -1,0 +1,157 @@
+//! Opening a conversation with a server: what we say, and what its answer must hold.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::protocol::{CapabilityProfile, Outcome, RawJson, Response, Revision};
+
+/// What both sides agreed on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Negotiated {
+    pub revision: Revision,
+    pub capabilities: Map<String, Value>,
+    pub server_info: Value,
+    pub instructions: Option<String>,
+}
+
+/// Why a handshake failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("server refused `initialize`: {0}")]
+    Refused(String),
+    #[error("answer to `initialize` has an unexpected shape: {0}")]
+    Shape(String),
+    /// C-LIFE-04: this does not heal by itself.
+    #[error("server speaks protocol revision `{0}`, which this gateway does not")]
+    Revision(String),
+}
+
+/// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
+/// the configuration.
+pub(crate) fn initialize_params(profile: &CapabilityProfile) -> Value {
+    let mut capabilities = profile.as_map().clone();
+    capabilities.entry("roots").or_insert_with(|| json!({}));
+    json!({
+        "protocolVersion": Revision::NEWEST,
+        "capabilities": capabilities,
+        "clientInfo": { "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") },
+    })
+}
+
+/// Reads the server's answer to `initialize`.
+///
+/// # Errors
+///
+/// Returns a [`HandshakeError`]; the connection is of no use then.
+pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct InitializeResult {
+        protocol_version: String,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+        #[serde(default)]
+        server_info: Value,
+        #[serde(default)]
+        instructions: Option<String>,
+    }
+    let result = match &response.outcome {
+        Outcome::Result(result) => result,
+        Outcome::Error(error) => return Err(HandshakeError::Refused(error_text(error))),
+    };
+    let result: InitializeResult =
+        result.parse().map_err(|error| HandshakeError::Shape(error.to_string()))?;
+    let revision = result
+        .protocol_version
+        .parse()
+        .map_err(|_| HandshakeError::Revision(result.protocol_version.chars().take(40).collect()))?;
+    Ok(Negotiated {
+        revision,
+        capabilities: result.capabilities,
+        server_info: result.server_info,
+        instructions: result.instructions,
+    })
+}
+
+impl Negotiated {
+    pub fn has(&self, capability: &str) -> bool {
+        self.capabilities.contains_key(capability)
+    }
+
+    /// Whether the server sends `resources/updated` for URIs that were subscribed to.
+    pub fn has_subscriptions(&self) -> bool {
+        let resources = self.capabilities.get("resources");
+        resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
+    }
+}
+
+/// Message of a server's error object, bounded.
+pub(crate) fn error_text(error: &RawJson) -> String {
+    #[derive(Deserialize)]
+    struct ErrorObject {
+        #[serde(default)]
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    match error.parse::<ErrorObject>() {
+        Ok(error) => {
+            let message: String = error.message.chars().take(200).collect();
+            format!("{message} ({})", error.code)
+        }
+        Err(_) => "error of an unexpected shape".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::protocol::Envelope;
+
+    fn response(member: &str) -> Response {
+        let frame = format!(r#"{{"jsonrpc":"2.0","id":1,{member}}}"#);
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Response(response)) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn any_revision_with_a_handshake_is_accepted() {
+        for revision in Revision::ALL {
+            let answer = format!(r#""result":{{"protocolVersion":"{revision}","capabilities":{{}}}}"#);
+            assert_eq!(negotiated(&response(&answer)).unwrap().revision, revision);
+        }
+    }
+
+    #[test]
+    fn a_bad_answer_says_what_is_wrong() {
+        let table = [
+            (r#""error":{"code":-32600,"message":"no"}"#, "server refused `initialize`: no (-32600)"),
+            (
+                r#""result":{"protocolVersion":"1999-01-01","capabilities":{}}"#,
+                "server speaks protocol revision `1999-01-01`, which this gateway does not",
+            ),
+        ];
+        for (answer, message) in table {
+            assert_eq!(negotiated(&response(answer)).unwrap_err().to_string(), message);
+        }
+        assert!(matches!(
+            negotiated(&response(r#""result":{}"#)),
+            Err(HandshakeError::Shape(_))
+        ));
+    }
+
+    #[test]
+    fn exactly_the_clients_capabilities_and_roots_are_declared() {
+        let declared = json!({"sampling": {}, "vendor": {}, "elicitation": {"form": {}}});
+        let profile = CapabilityProfile::from_declared(declared.as_object().unwrap());
+        let params = initialize_params(&profile);
+        assert_eq!(
+            params["capabilities"],
+            json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {}})
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Draining one list of a server, page by page, within bounds.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::catalog::ItemKind;
+use crate::protocol::RawJson;
+
+/// One list on its way; holds the items of the pages that came so far.
+#[derive(Debug)]
+pub(crate) struct ListFetch {
+    pub(crate) kind: ItemKind,
+    items: Vec<RawJson>,
+    pages: usize,
+}
+
+/// What to do after a page.
+#[derive(Debug)]
+pub(crate) enum Page {
+    /// Ask for the next one with these parameters.
+    Next(ListFetch, Value),
+    Done { items: Vec<RawJson>, cut: bool },
+}
+
+impl ListFetch {
+    pub(crate) fn new(kind: ItemKind) -> Self {
+        Self { kind, items: Vec::new(), pages: 0 }
+    }
+
+    /// Takes a page. Cursors are opaque, and an empty one is a cursor (C-CANC-05, C-CANC-06);
+    /// a server whose cursors never end is cut off at the limits.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the page.
+    pub(crate) fn on_page(
+        mut self,
+        result: &RawJson,
+        items_max: usize,
+        pages_max: usize,
+    ) -> Result<Page, String> {
+        #[derive(Deserialize)]
+        struct PageCursor {
+            #[serde(rename = "nextCursor")]
+            next_cursor: Option<String>,
+        }
+        let page: std::collections::HashMap<String, &RawValue> =
+            serde_json::from_str(result.as_str()).map_err(|error| error.to_string())?;
+        let member = self.kind.member();
+        let items = page.get(member).ok_or_else(|| format!("`{member}` is missing"))?;
+        let items: Vec<&RawValue> = serde_json::from_str(items.get())
+            .map_err(|error| format!("`{member}` is no list: {error}"))?;
+        let room = items_max - self.items.len().min(items_max);
+        let mut cut = items.len() > room;
+        self.items.extend(items.into_iter().take(room).map(|item| RawJson::from_value(&item)));
+        self.pages += 1;
+        let cursor: PageCursor = result.parse().map_err(|error| error.to_string())?;
+        match cursor.next_cursor {
+            Some(cursor) if !cut && self.pages < pages_max => {
+                Ok(Page::Next(self, json!({ "cursor": cursor })))
+            }
+            Some(_) => {
+                cut = true;
+                Ok(Page::Done { items: self.items, cut })
+            }
+            None => Ok(Page::Done { items: self.items, cut }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(value: &Value) -> RawJson {
+        RawJson::from_value(value)
+    }
+
+    #[test]
+    fn pages_are_joined_until_there_is_no_cursor() {
+        let fetch = ListFetch::new(ItemKind::Tools);
+        let first = page(&json!({"tools": [{"name": "a"}], "nextCursor": ""}));
+        let Ok(Page::Next(fetch, params)) = fetch.on_page(&first, 10, 10) else { panic!() };
+        assert_eq!(params, json!({"cursor": ""}));
+        let second = page(&json!({"tools": [{"name": "b"}]}));
+        let Ok(Page::Done { items, cut }) = fetch.on_page(&second, 10, 10) else { panic!() };
+        let items: Vec<_> = items.iter().map(RawJson::as_str).collect();
+        assert_eq!(items, [r#"{"name":"a"}"#, r#"{"name":"b"}"#]);
+        assert!(!cut);
+    }
+
+    #[test]
+    fn a_list_without_end_is_cut_at_the_limits() {
+        let endless = page(&json!({"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "x"}));
+        let cut_at = |items_max, pages_max| {
+            let mut fetch = ListFetch::new(ItemKind::Tools);
+            loop {
+                match fetch.on_page(&endless, items_max, pages_max).unwrap() {
+                    Page::Next(next, _) => fetch = next,
+                    Page::Done { items, cut } => return (items.len(), cut),
+                }
+            }
+        };
+        assert_eq!(cut_at(5, 100), (5, true));
+        assert_eq!(cut_at(100, 3), (6, true));
+    }
+
+    #[test]
+    fn a_page_of_another_shape_is_an_error() {
+        for bad in [json!({}), json!({"tools": 3}), json!([])] {
+            let fetch = ListFetch::new(ItemKind::Tools);
+            assert!(fetch.on_page(&page(&bad), 10, 10).is_err(), "{bad}");
+        }
+    }
+}

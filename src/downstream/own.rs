@@ -1,0 +1,59 @@
+//! The requests that a connection makes on its own behalf.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::deadlines::Deadlines;
+use super::lists::ListFetch;
+
+/// What an own request is for, and what its answer goes to.
+#[derive(Debug)]
+pub(crate) enum Own {
+    Initialize,
+    Page(ListFetch),
+    Ping,
+    /// Only success or failure matters; the text names it in the log.
+    Wish(&'static str),
+}
+
+#[derive(Default)]
+pub(crate) struct OwnRequests {
+    under_way: HashMap<u64, Own>,
+    deadlines: Deadlines,
+}
+
+impl OwnRequests {
+    pub(crate) fn add(&mut self, number: u64, own: Own, now: Instant, within: Duration) {
+        self.under_way.insert(number, own);
+        self.deadlines.set(number, now + within);
+    }
+
+    pub(crate) fn take(&mut self, number: u64) -> Option<Own> {
+        self.deadlines.remove(number);
+        self.under_way.remove(&number)
+    }
+
+    /// Takes out a request whose answer did not come in time.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(u64, Own)> {
+        let number = self.deadlines.pop_due(now)?;
+        Some((number, self.under_way.remove(&number)?))
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    pub(crate) fn has_ping(&self) -> bool {
+        self.under_way.values().any(|own| matches!(own, Own::Ping))
+    }
+
+    pub(crate) fn has_page(&self) -> bool {
+        self.under_way.values().any(|own| matches!(own, Own::Page(_)))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,278 @@
+//! A fixed pool of threads on which children live.
+//!
+//! actix-web's workers end with the server, so durable actors have arbiters of their own.
+//! A dead arbiter is noticed when somebody asks for its place, and replaced.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use actix::System;
+use actix_rt::{Arbiter, ArbiterHandle};
+
+/// Decides which arbiter a child lives on: a seam.
+pub trait Placement: fmt::Debug + Send + Sync {
+    /// An index below `arbiters`; a larger one counts modulo. The same key must always give
+    /// the same index.
+    fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize;
+}
+
+/// Spreads keys evenly, also consecutive ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spread;
+
+impl Placement for Spread {
+    fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize {
+        // Fibonacci hashing: the upper half of the product depends on every bit of the key.
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let count = arbiters.get() as u64;
+        usize::try_from(mixed % count).unwrap_or(0)
+    }
+}
+
+/// A place in the pool.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Which one, from 0.
+    pub index: usize,
+    pub arbiter: ArbiterHandle,
+    /// Which of the arbiters that held this place.
+    serial: u64,
+}
+
+/// The pool; clones are handles to the same one.
+///
+/// When the last handle is dropped the threads are told to end; [`Arbiters::stop`] also waits.
+#[derive(Clone, Debug)]
+pub struct Arbiters(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    count: NonZeroUsize,
+    placement: Box<dyn Placement>,
+    slots: Mutex<Slots>,
+    replaced: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Slots {
+    places: Vec<Place>,
+    /// Told to end, perhaps blocked.
+    retired: Vec<Arbiter>,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Place {
+    handle: ArbiterHandle,
+    /// Absent when the thread is that of whoever made the pool: not ours to end.
+    own: Option<Arbiter>,
+    serial: u64,
+}
+
+impl Place {
+    fn start(serial: u64) -> io::Result<Self> {
+        if System::try_current().is_none() {
+            return Err(io::Error::other("no actix system runs on this thread"));
+        }
+        let arbiter = Arbiter::try_new()?;
+        Ok(Self {
+            handle: arbiter.handle(),
+            own: Some(arbiter),
+            serial,
+        })
+    }
+}
+
+/// Some threads did not end in time: a child blocks them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{blocked} arbiter threads did not end within {within:?}: a child blocks them")]
+pub struct StillRunning {
+    pub blocked: usize,
+    pub within: Duration,
+}
+
+impl Arbiters {
+    /// Starts the threads. Needs a running actix `System` on the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when a thread or its runtime cannot be made.
+    pub fn start(count: NonZeroUsize, placement: impl Placement + 'static) -> io::Result<Self> {
+        let places = (0..count.get())
+            .map(|_| Place::start(0))
+            .collect::<io::Result<Vec<_>>>()?;
+        Ok(Self::with(count, placement, places))
+    }
+
+    /// A pool of one that is the calling thread: for simulations on one thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the calling thread is no arbiter.
+    pub fn current() -> io::Result<Self> {
+        let handle = Arbiter::try_current()
+            .ok_or_else(|| io::Error::other("no arbiter runs on this thread"))?;
+        Ok(Self::with(
+            NonZeroUsize::MIN,
+            Spread,
+            vec![Place {
+                handle,
+                own: None,
+                serial: 0,
+            }],
+        ))
+    }
+
+    fn with(count: NonZeroUsize, placement: impl Placement + 'static, places: Vec<Place>) -> Self {
+        Self(Arc::new(Pool {
+            count,
+            placement: Box::new(placement),
+            slots: Mutex::new(Slots {
+                places,
+                retired: Vec::new(),
+                stopped: false,
+            }),
+            replaced: AtomicU64::new(0),
+        }))
+    }
+
+    /// How many arbiters there are.
+    pub fn count(&self) -> NonZeroUsize {
+        self.0.count
+    }
+
+    /// The index of a key's arbiter.
+    pub fn index(&self, key: u64) -> usize {
+        self.0.placement.index(key, self.0.count) % self.0.count
+    }
+
+    /// The place for a key, on a fresh arbiter if the old one is dead.
+    pub fn site(&self, key: u64) -> Site {
+        self.at(self.index(key))
+    }
+
+    /// The place of an index, modulo the number of arbiters.
+    pub fn at(&self, index: usize) -> Site {
+        let index = index % self.0.count;
+        let mut slots = self.slots();
+        if !slots.places[index].handle.alive() && !slots.stopped {
+            // A dead thread needs no goodbye.
+            drop(self.replace(&mut slots, index));
+        }
+        let place = &slots.places[index];
+        Site {
+            index,
+            arbiter: place.handle.clone(),
+            serial: place.serial,
+        }
+    }
+
+    /// Puts a fresh arbiter in the place of a blocked one. The old one ends as soon as it is
+    /// free again, and its children with it, so that their supervisors move them.
+    ///
+    /// Does nothing if the place was already taken by another arbiter.
+    pub fn retire(&self, site: &Site) {
+        let mut slots = self.slots();
+        let index = site.index % self.0.count;
+        let place = &slots.places[index];
+        if place.serial != site.serial || place.own.is_none() || slots.stopped {
+            return;
+        }
+        if let Some(old) = self.replace(&mut slots, index) {
+            old.stop();
+            slots.retired.push(old);
+        }
+    }
+
+    /// How many arbiters were replaced because they were dead or blocked.
+    pub fn replaced(&self) -> u64 {
+        self.0.replaced.load(Ordering::Relaxed)
+    }
+
+    fn replace(&self, slots: &mut Slots, index: usize) -> Option<Arbiter> {
+        let serial = slots.places[index].serial + 1;
+        match Place::start(serial) {
+            Ok(fresh) => {
+                log::warn!(index, serial; "arbiter replaced");
+                self.0.replaced.fetch_add(1, Ordering::Relaxed);
+                std::mem::replace(&mut slots.places[index], fresh).own
+            }
+            // The caller gets the dead one, its child a dead thread, and its supervisor a retry.
+            Err(error) => {
+                log::error!(index, error:%; "cannot replace an arbiter");
+                None
+            }
+        }
+    }
+
+    /// Ends the threads and everything that lives on them, and waits for them.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StillRunning`] when some did not end within that time; they end when what
+    /// blocks them does.
+    pub async fn stop(&self, within: Duration) -> Result<(), StillRunning> {
+        let own: Vec<Arbiter> = {
+            let mut slots = self.slots();
+            slots.stopped = true;
+            let retired = std::mem::take(&mut slots.retired);
+            let places = slots.places.iter_mut().filter_map(|place| place.own.take());
+            places.chain(retired).collect()
+        };
+        for arbiter in &own {
+            arbiter.stop();
+        }
+        join(own, within).await
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Joining blocks, so each is waited for by a thread of its own.
+async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), StillRunning> {
+    let mut blocked = own.len();
+    let (done, mut joined) = tokio::sync::mpsc::unbounded_channel();
+    for arbiter in own {
+        let done = done.clone();
+        // A thread that cannot be waited for counts as running.
+        drop(
+            thread::Builder::new()
+                .name(String::from("arbiter-end"))
+                .spawn(move || {
+                    // Its panic, if any, was told where it happened.
+                    drop(arbiter.join());
+                    let _ = done.send(());
+                }),
+        );
+    }
+    drop(done);
+    let all = async {
+        while joined.recv().await.is_some() {
+            blocked -= 1;
+        }
+    };
+    // Whether it was in time is seen in the count.
+    drop(tokio::time::timeout(within, all).await);
+    if blocked == 0 {
+        Ok(())
+    } else {
+        Err(StillRunning { blocked, within })
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        for place in &self.places {
+            if let Some(arbiter) = &place.own {
+                arbiter.stop();
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Runs one incarnation of a child and reports its end exactly once.
+//!
+//! actix would run an actor's future as a bare task. Here it is wrapped: a panic is caught
+//! with its text, and the actor is dropped after the unwinding, so that a second panic in
+//! `stopping`, `stopped` or `Drop` does not abort the process. If the wrapper itself is
+//! dropped, the thread is going away, and that is reported, too.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use actix::dev::{ContextFut, channel};
+use actix::{Actor, ActorContext, ActorState, Addr, Context};
+use actix_rt::ArbiterHandle;
+
+use super::exit::{Exit, ExitReason, caught};
+
+/// Messages that senders which await room may queue; admission is counted elsewhere, since
+/// actix lets every clone of an address pass anyway.
+const MAILBOX_CAPACITY: usize = 16;
+
+/// A child that is not started again: a handle to it.
+///
+/// The child stops when the last address to it is dropped and it has nothing left to do.
+pub struct Temporary<A: Actor> {
+    /// Where to send; works at once, messages wait for the child's birth.
+    pub addr: Addr<A>,
+    /// Kills it. Outlives the child; killing a dead child does nothing.
+    pub exit: Exit,
+}
+
+/// Starts a child that nobody restarts, on a given arbiter.
+///
+/// `factory` runs on that arbiter. `on_exit` is called exactly once, when the child is gone:
+/// on the child's arbiter, or on the calling thread when that arbiter is dead already. It
+/// must be short and carries what it needs, such as the child's key. There is no watcher
+/// task and no actor besides the child.
+pub fn spawn_temporary<A, F, R>(arbiter: &ArbiterHandle, factory: F, on_exit: R) -> Temporary<A>
+where
+    A: Actor<Context = Context<A>>,
+    F: FnOnce(&mut Context<A>, Exit) -> A + Send + 'static,
+    R: FnOnce(ExitReason) + Send + 'static,
+{
+    let exit = Exit::new();
+    let addr = spawn(arbiter, exit.clone(), factory, on_exit);
+    Temporary { addr, exit }
+}
+
+pub(crate) fn spawn<A, F, R>(arbiter: &ArbiterHandle, exit: Exit, factory: F, on_exit: R) -> Addr<A>
+where
+    A: Actor<Context = Context<A>>,
+    F: FnOnce(&mut Context<A>, Exit) -> A + Send + 'static,
+    R: FnOnce(ExitReason) + Send + 'static,
+{
+    let (sender, mailbox) = channel::channel(MAILBOX_CAPACITY);
+    let report = Report {
+        exit,
+        on_exit: Some(on_exit),
+    };
+    // On a dead arbiter the closure is dropped unrun, and the report with it.
+    arbiter.spawn_fn(move || give_birth(mailbox, factory, report));
+    Addr::new(sender)
+}
+
+fn give_birth<A, F, R>(mailbox: channel::AddressReceiver<A>, factory: F, report: Report<R>)
+where
+    A: Actor<Context = Context<A>>,
+    F: FnOnce(&mut Context<A>, Exit) -> A,
+    R: FnOnce(ExitReason) + 'static,
+{
+    if report.exit.is_killed() {
+        report.send(ExitReason::Killed);
+        return;
+    }
+    let mut ctx = Context::with_receiver(mailbox);
+    let exit = report.exit.clone();
+    match caught(|| factory(&mut ctx, exit)) {
+        Ok(actor) => {
+            let run = ctx.into_future(actor);
+            drop(actix_rt::spawn(Incarnation {
+                run: Some(run),
+                polled: false,
+                report: Some(report),
+            }));
+        }
+        Err(text) => {
+            drop(caught(|| drop(ctx)));
+            report.send(ExitReason::FactoryPanicked(text));
+        }
+    }
+}
+
+/// Reports when it is told to, or when it is dropped: then the thread is gone.
+struct Report<R: FnOnce(ExitReason)> {
+    exit: Exit,
+    on_exit: Option<R>,
+}
+
+impl<R: FnOnce(ExitReason)> Report<R> {
+    /// Tells the end. Who killed the child has the word on why.
+    fn send(mut self, observed: ExitReason) {
+        self.deliver(observed);
+    }
+
+    fn deliver(&mut self, observed: ExitReason) {
+        let Some(on_exit) = self.on_exit.take() else {
+            return;
+        };
+        let reason = match observed {
+            ExitReason::Normal | ExitReason::Killed => self.exit.reason().unwrap_or(observed),
+            other => other,
+        };
+        if let Err(panic) = caught(|| on_exit(reason)) {
+            log::error!(panic = &*panic; "the news of a child's end was lost in a panic");
+        }
+    }
+}
+
+impl<R: FnOnce(ExitReason)> Drop for Report<R> {
+    fn drop(&mut self) {
+        self.deliver(ExitReason::ArbiterDead);
+    }
+}
+
+struct Incarnation<A, R>
+where
+    A: Actor<Context = Context<A>>,
+    R: FnOnce(ExitReason),
+{
+    run: Option<ContextFut<A, Context<A>>>,
+    /// Whether `started` was called, without which no other hook is due.
+    polled: bool,
+    report: Option<Report<R>>,
+}
+
+impl<A, R> Incarnation<A, R>
+where
+    A: Actor<Context = Context<A>>,
+    R: FnOnce(ExitReason),
+{
+    /// Drops the actor, then tells that it is gone.
+    fn end(&mut self, observed: ExitReason) {
+        let Some(run) = self.run.take() else { return };
+        let reason = match bury(run, self.polled) {
+            Err(text) if !observed.is_panic() => ExitReason::Panicked(text),
+            Err(_) | Ok(()) => observed,
+        };
+        if let Some(report) = self.report.take() {
+            report.send(reason);
+        }
+    }
+}
+
+/// Nothing in it is pinned in place: the actor's future is movable.
+impl<A, R> Unpin for Incarnation<A, R>
+where
+    A: Actor<Context = Context<A>>,
+    R: FnOnce(ExitReason),
+{
+}
+
+/// Runs the last hooks and drops the actor, each on its own, so that no panic meets another.
+fn bury<A>(mut run: ContextFut<A, Context<A>>, started: bool) -> Result<(), Arc<str>>
+where
+    A: Actor<Context = Context<A>>,
+{
+    let mut farewell = Ok(());
+    if started && run.ctx().state() != ActorState::Stopped {
+        run.ctx().stop();
+        let mut task = TaskContext::from_waker(Waker::noop());
+        farewell = caught(|| {
+            let _ = Pin::new(&mut run).poll(&mut task);
+        });
+    }
+    // Without this the drop would call the hooks once more.
+    run.ctx().terminate();
+    let dropped = caught(|| drop(run));
+    farewell.and(dropped)
+}
+
+impl<A, R> Future for Incarnation<A, R>
+where
+    A: Actor<Context = Context<A>>,
+    R: FnOnce(ExitReason),
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let (Some(run), Some(report)) = (this.run.as_mut(), this.report.as_ref()) else {
+            return Poll::Ready(());
+        };
+        report.exit.wake_on_kill(task.waker());
+        if report.exit.is_killed() {
+            this.end(ExitReason::Killed);
+            return Poll::Ready(());
+        }
+        this.polled = true;
+        match caught(|| Pin::new(run).poll(task)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(())) => this.end(ExitReason::Normal),
+            Err(text) => this.end(ExitReason::Panicked(text)),
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<A, R> Drop for Incarnation<A, R>
+where
+    A: Actor<Context = Context<A>>,
+    R: FnOnce(ExitReason),
+{
+    fn drop(&mut self) {
+        self.end(ExitReason::ArbiterDead);
+    }
+}

@@ -1,0 +1,162 @@
+//! How a child ends, and the cell through which it says why.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use futures_util::task::AtomicWaker;
+
+/// Why an incarnation of a child ended.
+#[derive(Clone, Debug)]
+pub enum ExitReason {
+    /// It stopped itself, or the last address to it was dropped.
+    Normal,
+    /// It was asked to leave and did.
+    Shutdown,
+    /// It met an error that it could not repair, and said so with [`Exit::fail`].
+    Failed(Arc<dyn Error + Send + Sync>),
+    /// A hook, a handler, a spawned future or its `Drop` panicked: a bug. The text is the
+    /// panic's.
+    Panicked(Arc<str>),
+    /// Somebody killed it: it was asked to leave and did not, or [`Exit::kill`] was called.
+    Killed,
+    /// The thread that it lived on ended, or was already gone when it should have been born.
+    ArbiterDead,
+    /// Its factory panicked, so that it was never born.
+    FactoryPanicked(Arc<str>),
+    /// It did not say that it was ready in time.
+    StartTimeout,
+}
+
+impl ExitReason {
+    /// A failure that is only a text.
+    pub fn failed(text: impl Into<String>) -> Self {
+        let error: Box<dyn Error + Send + Sync> = text.into().into();
+        Self::Failed(Arc::from(error))
+    }
+
+    /// A bug of the program, as opposed to a failure of what the child works with.
+    pub fn is_panic(&self) -> bool {
+        matches!(self, Self::Panicked(_) | Self::FactoryPanicked(_))
+    }
+
+    /// A stable word for logs, counters and views.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Shutdown => "shutdown",
+            Self::Failed(_) => "failed",
+            Self::Panicked(_) => "panicked",
+            Self::Killed => "killed",
+            Self::ArbiterDead => "arbiter_dead",
+            Self::FactoryPanicked(_) => "factory_panicked",
+            Self::StartTimeout => "start_timeout",
+        }
+    }
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Normal => f.write_str("ended by itself"),
+            Self::Shutdown => f.write_str("was asked to stop"),
+            Self::Failed(error) => write!(f, "failed: {error}"),
+            Self::Panicked(text) => write!(f, "panicked: {text}"),
+            Self::Killed => f.write_str("was killed"),
+            Self::ArbiterDead => f.write_str("its thread is gone"),
+            Self::FactoryPanicked(text) => write!(f, "its factory panicked: {text}"),
+            Self::StartTimeout => f.write_str("did not become ready in time"),
+        }
+    }
+}
+
+/// Longest panic text that is kept, in characters.
+const PANIC_TEXT_MAX: usize = 1_000;
+
+/// Runs code that may panic; the error is the panic's text.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Arc<str>> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(panic_text)
+}
+
+fn panic_text(payload: Box<dyn Any + Send>) -> Arc<str> {
+    let text = if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).chars().take(PANIC_TEXT_MAX).collect()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.chars().take(PANIC_TEXT_MAX).collect()
+    } else {
+        String::from("(the panic has no text)")
+    };
+    // The payload is a value of unknown type: its `Drop` may panic, too.
+    drop(catch_unwind(AssertUnwindSafe(move || drop(payload))));
+    Arc::from(text)
+}
+
+/// Both ends of a child's end: the child says why it stops, others kill it.
+///
+/// One cell per incarnation, cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Exit(Arc<Cell>);
+
+#[derive(Debug, Default)]
+struct Cell {
+    said: Mutex<Option<ExitReason>>,
+    killed: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Exit {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For the child: call it before `ctx.stop()`, so that the end is known as a failure. The
+    /// first reason that is said stays.
+    pub fn fail<E>(&self, error: E)
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.say(ExitReason::Failed(Arc::from(error.into())));
+    }
+
+    /// For the child: says with any reason why it is about to stop. The first one stays.
+    pub fn say(&self, reason: ExitReason) {
+        self.said().get_or_insert(reason);
+    }
+
+    /// Ends the incarnation the next time its thread is free, without asking it: its `stopping`
+    /// and `stopped` hooks and its `Drop` run, its queued messages are dropped.
+    ///
+    /// A child that blocks its thread cannot be ended this way, nor by anything else within
+    /// the process.
+    pub fn kill(&self) {
+        self.kill_because(ExitReason::Killed);
+    }
+
+    /// [`Exit::kill`] with another reason in the news.
+    pub(crate) fn kill_because(&self, reason: ExitReason) {
+        *self.said() = Some(reason);
+        self.0.killed.store(true, Ordering::Release);
+        self.0.task.wake();
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.0.killed.load(Ordering::Acquire)
+    }
+
+    /// What was said, if anything.
+    pub(crate) fn reason(&self) -> Option<ExitReason> {
+        self.said().clone()
+    }
+
+    pub(crate) fn wake_on_kill(&self, waker: &Waker) {
+        self.0.task.register(waker);
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<ExitReason>> {
+        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,225 @@
+//! What a supervisor may do, and how patient it is.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::exit::ExitReason;
+
+/// Which ends of a child call for a fresh one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// Always: whatever ended it, it is wanted.
+    Permanent,
+    /// Only after a failure; a child that ends as it should is left alone until it is woken.
+    Transient,
+    /// Never.
+    Temporary,
+}
+
+impl RestartPolicy {
+    /// Whether a child that ended for this reason is started again.
+    pub fn restarts(self, reason: &ExitReason) -> bool {
+        use ExitReason::{
+            ArbiterDead, FactoryPanicked, Failed, Killed, Normal, Panicked, Shutdown, StartTimeout,
+        };
+        match (self, reason) {
+            (Self::Permanent, _) => true,
+            (Self::Transient, Normal | Shutdown) => false,
+            (
+                Self::Transient,
+                Failed(_) | Panicked(_) | Killed | ArbiterDead | FactoryPanicked(_) | StartTimeout,
+            ) => true,
+            (Self::Temporary, _) => false,
+        }
+    }
+}
+
+/// The patience of a supervisor, as somebody wrote it; [`Settings`] is the checked form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuning {
+    /// Delay before the first restart.
+    pub backoff_initial: Duration,
+    /// By how much each further delay is longer than the one before; 1.0 to 100.0.
+    pub backoff_factor: f64,
+    /// Longest delay.
+    pub backoff_max: Duration,
+    /// Which part of a delay is left to chance, 0.0 to 1.0: with 0.5 a delay of 10 s becomes
+    /// 5 s to 10 s. It keeps children that died together from coming back together.
+    pub jitter: f64,
+    /// Failures allowed within `within`; one more and the child counts as broken.
+    pub max_restarts: u32,
+    /// The window in which failures are counted.
+    pub within: Duration,
+    /// Delay between two tries while broken (shortened by `jitter`).
+    pub reconnect_every: Duration,
+    /// Uptime after which earlier failures are forgotten.
+    pub stable_after: Duration,
+    /// How long a child may take from its birth until it says that it is ready.
+    pub connect_timeout: Duration,
+    /// How long a child that was asked to leave may take before it is killed, and how long a
+    /// killed one may take to be gone.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            backoff_initial: Duration::from_millis(500),
+            backoff_factor: 2.0,
+            backoff_max: Duration::from_secs(30),
+            jitter: 0.5,
+            max_restarts: 5,
+            within: Duration::from_secs(60),
+            reconnect_every: Duration::from_secs(30),
+            stable_after: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Checked [`Tuning`]: every duration is between [`Settings::DURATION_MIN`] and
+/// [`Settings::DURATION_MAX`], the numbers are finite and in their range.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings(Tuning);
+
+/// Why a [`Tuning`] is not usable; names the field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` must be {must_be}")]
+pub struct InvalidSettings {
+    pub key: &'static str,
+    pub must_be: &'static str,
+}
+
+impl Settings {
+    /// Shortest duration: below a timer's resolution a delay would be none.
+    pub const DURATION_MIN: Duration = Duration::from_millis(1);
+    /// Longest duration, so that adding one to a point in time cannot overflow.
+    pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+    /// Most failures that are remembered.
+    pub const MAX_RESTARTS_MAX: u32 = 10_000;
+
+    /// # Errors
+    ///
+    /// Returns [`InvalidSettings`] for the first field that is out of its range.
+    pub fn try_new(tuning: Tuning) -> Result<Self, InvalidSettings> {
+        let durations = [
+            ("backoff_initial", tuning.backoff_initial),
+            ("backoff_max", tuning.backoff_max),
+            ("within", tuning.within),
+            ("reconnect_every", tuning.reconnect_every),
+            ("stable_after", tuning.stable_after),
+            ("connect_timeout", tuning.connect_timeout),
+            ("shutdown_timeout", tuning.shutdown_timeout),
+        ];
+        for (key, duration) in durations {
+            ensure(
+                (Self::DURATION_MIN..=Self::DURATION_MAX).contains(&duration),
+                key,
+                "between 1 ms and 365 days",
+            )?;
+        }
+        ensure(
+            tuning.backoff_max >= tuning.backoff_initial,
+            "backoff_max",
+            "at least `backoff_initial`",
+        )?;
+        ensure(
+            (1.0..=100.0).contains(&tuning.backoff_factor),
+            "backoff_factor",
+            "between 1 and 100",
+        )?;
+        ensure(
+            (0.0..=1.0).contains(&tuning.jitter),
+            "jitter",
+            "between 0 and 1",
+        )?;
+        ensure(
+            tuning.max_restarts <= Self::MAX_RESTARTS_MAX,
+            "max_restarts",
+            "at most 10000",
+        )?;
+        Ok(Self(tuning))
+    }
+}
+
+fn ensure(holds: bool, key: &'static str, must_be: &'static str) -> Result<(), InvalidSettings> {
+    if holds {
+        Ok(())
+    } else {
+        Err(InvalidSettings { key, must_be })
+    }
+}
+
+impl Deref for Settings {
+    type Target = Tuning;
+
+    fn deref(&self) -> &Tuning {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_is_this_table() {
+        use RestartPolicy::{Permanent, Temporary, Transient};
+        let text: Arc<str> = Arc::from("boom");
+        let as_it_should = [ExitReason::Normal, ExitReason::Shutdown];
+        let failures = [
+            ExitReason::failed("no route"),
+            ExitReason::Panicked(text.clone()),
+            ExitReason::Killed,
+            ExitReason::ArbiterDead,
+            ExitReason::FactoryPanicked(text),
+            ExitReason::StartTimeout,
+        ];
+        for reason in &as_it_should {
+            assert!(
+                Permanent.restarts(reason) && !Transient.restarts(reason),
+                "{reason}"
+            );
+        }
+        for reason in &failures {
+            assert!(
+                Permanent.restarts(reason) && Transient.restarts(reason),
+                "{reason}"
+            );
+        }
+        for reason in as_it_should.iter().chain(&failures) {
+            assert!(!Temporary.restarts(reason), "{reason}");
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_name() {
+        type Spoil = fn(&mut Tuning);
+        let cases: [(&str, Spoil); 9] = [
+            ("backoff_initial", |t| t.backoff_initial = Duration::ZERO),
+            ("backoff_max", |t| t.backoff_max = t.backoff_initial / 2),
+            ("backoff_factor", |t| t.backoff_factor = f64::NAN),
+            ("backoff_factor", |t| t.backoff_factor = 0.5),
+            ("jitter", |t| t.jitter = 1.1),
+            ("jitter", |t| t.jitter = f64::NAN),
+            ("max_restarts", |t| t.max_restarts = u32::MAX),
+            ("within", |t| t.within = Duration::MAX),
+            ("shutdown_timeout", |t| t.shutdown_timeout = Duration::ZERO),
+        ];
+        assert_eq!(
+            Settings::try_new(Tuning::default()),
+            Ok(Settings::default())
+        );
+        for (key, spoil) in cases {
+            let mut tuning = Tuning::default();
+            spoil(&mut tuning);
+            assert_eq!(
+                Settings::try_new(tuning).map_err(|error| error.key),
+                Err(key)
+            );
+        }
+    }
+}

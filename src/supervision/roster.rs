@@ -1,0 +1,346 @@
+//! What callers hold: a name that outlives every incarnation, never an address.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::exit::ExitReason;
+use super::policy::Settings;
+use super::spec::Start;
+use super::supervisor::{Control, Supervisor};
+use super::view::{ChildView, Phase};
+
+/// What a ready child may offer to its callers, such as a struct of recipients.
+pub trait Offer: Clone + Send + Sync + Unpin + 'static {}
+
+impl<T: Clone + Send + Sync + Unpin + 'static> Offer for T {}
+
+/// The state of a child as callers see it. `T` is what a ready child offers, such as its
+/// recipients.
+#[derive(Clone, Debug)]
+pub enum Status<T> {
+    /// Not running by intent; [`ChildRef::wake`] starts it.
+    Idle,
+    Starting,
+    Up {
+        value: T,
+        generation: u64,
+    },
+    Backoff {
+        next_attempt: Instant,
+    },
+    /// It failed more than `max_restarts` times within `within`.
+    Broken {
+        next_attempt: Instant,
+    },
+    /// Asked to leave for good.
+    Stopping,
+    /// Gone for good.
+    Stopped,
+}
+
+impl<T> Status<T> {
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Idle => Phase::Idle,
+            Self::Starting => Phase::Starting,
+            Self::Up { .. } => Phase::Up,
+            Self::Backoff { .. } => Phase::Backoff,
+            Self::Broken { .. } => Phase::Broken,
+            Self::Stopping => Phase::Stopping,
+            Self::Stopped => Phase::Stopped,
+        }
+    }
+
+    pub fn next_attempt(&self) -> Option<Instant> {
+        match self {
+            Self::Backoff { next_attempt } | Self::Broken { next_attempt } => Some(*next_attempt),
+            Self::Idle | Self::Starting | Self::Up { .. } | Self::Stopping | Self::Stopped => None,
+        }
+    }
+}
+
+/// What a supervisor publishes after each change.
+#[derive(Clone, Debug)]
+pub struct Snapshot<T> {
+    pub status: Status<T>,
+    /// How the incarnation before ended.
+    pub last_exit: Option<ExitReason>,
+    /// When the phase was entered.
+    pub since: Instant,
+    /// Number of the current or last incarnation, from 1; 0 before the first.
+    pub generation: u64,
+    /// Ends by panic, all in all.
+    pub panics: u64,
+    /// Killed incarnations whose thread was blocked.
+    pub stuck: u64,
+}
+
+/// The child cannot be used now.
+#[derive(Clone, Debug)]
+pub struct Away {
+    pub name: Arc<str>,
+    pub phase: Phase,
+    /// How its last incarnation ended.
+    pub why: Option<ExitReason>,
+    /// How long until the next attempt, when one is due.
+    pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is {}", self.name, self.phase)?;
+        if let Some(why) = &self.why {
+            write!(f, ", it {why}")?;
+        }
+        match self.retry_after {
+            Some(after) => write!(f, "; next attempt in {} ms", after.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Away {}
+
+/// What a ready child offers, and which incarnation offers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Up<T> {
+    pub value: T,
+    pub generation: u64,
+}
+
+/// A child by name. Cheap to clone; may be used from any thread.
+pub struct ChildRef<T: Offer> {
+    name: Arc<str>,
+    snapshot: watch::Receiver<Snapshot<T>>,
+    supervisor: Addr<Supervisor<T>>,
+}
+
+impl<T: Offer> Clone for ChildRef<T> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            snapshot: self.snapshot.clone(),
+            supervisor: self.supervisor.clone(),
+        }
+    }
+}
+
+impl<T: Offer> ChildRef<T> {
+    pub(crate) fn new(
+        name: Arc<str>,
+        snapshot: watch::Receiver<Snapshot<T>>,
+        supervisor: Addr<Supervisor<T>>,
+    ) -> Self {
+        Self {
+            name,
+            snapshot,
+            supervisor,
+        }
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What the child offers now, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Away`] unless the child is up. A child that died a moment ago may still look
+    /// up: whoever sends to it gets a closed mailbox.
+    pub fn current(&self) -> Result<Up<T>, Away> {
+        // Cloned, so that no lock is held while it is looked at.
+        let snapshot = self.snapshot.borrow().clone();
+        match snapshot.status {
+            Status::Up { value, generation } => Ok(Up { value, generation }),
+            other => Err(Away {
+                name: self.name.clone(),
+                phase: other.phase(),
+                why: snapshot.last_exit,
+                retry_after: other
+                    .next_attempt()
+                    .map(|at| at.saturating_duration_since(Instant::now())),
+            }),
+        }
+    }
+
+    /// Waits until the child is up; an idle one is woken.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Away`] at the deadline; earlier when the child is stopping or stopped, and
+    /// when its next attempt is due only after the deadline.
+    pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, Away> {
+        let mut changes = self.snapshot.clone();
+        let mut woken = false;
+        loop {
+            changes.mark_unchanged();
+            let away = match self.current() {
+                Ok(up) => return Ok(up),
+                Err(away) => away,
+            };
+            match away.phase {
+                Phase::Stopping | Phase::Stopped => return Err(away),
+                // Once: a child that is put to sleep again is not wanted.
+                Phase::Idle if woken => return Err(away),
+                Phase::Idle => {
+                    self.wake();
+                    woken = true;
+                }
+                Phase::Backoff | Phase::Broken => {
+                    if away
+                        .retry_after
+                        .is_some_and(|after| Instant::now() + after > deadline)
+                    {
+                        return Err(away);
+                    }
+                }
+                Phase::Starting | Phase::Up => {}
+            }
+            match timeout_at(deadline, changes.changed()).await {
+                Ok(Ok(())) => {}
+                // The supervisor is gone; its last word was published.
+                Ok(Err(_)) | Err(_) => return self.current(),
+            }
+        }
+    }
+
+    /// The whole state of the child.
+    pub fn snapshot(&self) -> Snapshot<T> {
+        self.snapshot.borrow().clone()
+    }
+
+    /// A receiver that wakes at each change.
+    pub fn subscribe(&self) -> watch::Receiver<Snapshot<T>> {
+        self.snapshot.clone()
+    }
+
+    pub fn view(&self) -> ChildView {
+        let snapshot = self.snapshot.borrow();
+        let now = Instant::now();
+        ChildView {
+            name: self.name.clone(),
+            phase: snapshot.status.phase(),
+            phase_ms: millis(now.saturating_duration_since(snapshot.since)),
+            generation: snapshot.generation,
+            restarts: snapshot.generation.saturating_sub(1),
+            panics: snapshot.panics,
+            stuck: snapshot.stuck,
+            last_exit: snapshot.last_exit.as_ref().map(ToString::to_string),
+            last_exit_code: snapshot.last_exit.as_ref().map(ExitReason::code),
+            next_attempt_ms: snapshot
+                .status
+                .next_attempt()
+                .map(|at| millis(at.saturating_duration_since(now))),
+        }
+    }
+
+    /// Starts an idle child, and skips the wait of one that failed. One that is up is left
+    /// alone.
+    pub fn wake(&self) {
+        self.supervisor.do_send(Control::Wake);
+    }
+
+    /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew.
+    pub fn reconnect_now(&self) {
+        self.supervisor.do_send(Control::Reconnect);
+    }
+
+    /// Gives the supervisor other settings, and another factory if the child's spec changed:
+    /// then a child that runs is renewed. Earlier failures are forgotten and a wait is over.
+    pub fn configure(&self, settings: Settings, start: Option<Start<T>>) {
+        self.supervisor.do_send(Control::Configure(settings, start));
+    }
+
+    /// Asks the child to leave for good. Callers fail from now on.
+    pub fn stop(&self) {
+        self.supervisor.do_send(Control::Stop);
+    }
+
+    /// Waits until a child that was told to stop is gone: at most twice `shutdown_timeout`.
+    pub async fn stopped(&self) {
+        let mut changes = self.snapshot.clone();
+        // An error means that the supervisor is gone, and its child with it.
+        drop(
+            changes
+                .wait_for(|snapshot| matches!(snapshot.status, Status::Stopped))
+                .await
+                .map(drop),
+        );
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// All children of one kind, by name: an immutable snapshot that readers load without waiting.
+pub struct Roster<T: Offer>(Arc<ArcSwap<Children<T>>>);
+
+type Children<T> = BTreeMap<Arc<str>, ChildRef<T>>;
+
+impl<T: Offer> Clone for Roster<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Offer> Default for Roster<T> {
+    fn default() -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(BTreeMap::new())))
+    }
+}
+
+impl<T: Offer> Roster<T> {
+    pub fn get(&self, name: &str) -> Option<ChildRef<T>> {
+        self.0.load().get(name).cloned()
+    }
+
+    /// Every child, ordered by name.
+    pub fn all(&self) -> Arc<BTreeMap<Arc<str>, ChildRef<T>>> {
+        self.0.load_full()
+    }
+
+    pub fn views(&self) -> Vec<ChildView> {
+        self.0.load().values().map(ChildRef::view).collect()
+    }
+
+    /// Adds a child; one of the same name is replaced, and returned: it still runs.
+    pub fn insert(&self, child: ChildRef<T>) -> Option<ChildRef<T>> {
+        let before = self.0.rcu(|children| {
+            let mut next = Children::clone(children);
+            next.insert(child.name.clone(), child.clone());
+            next
+        });
+        before.get(&child.name).cloned()
+    }
+
+    /// Takes a child out; it still runs.
+    pub fn remove(&self, name: &str) -> Option<ChildRef<T>> {
+        let before = self.0.rcu(|children| {
+            let mut next = Children::clone(children);
+            next.remove(name);
+            next
+        });
+        before.get(name).cloned()
+    }
+
+    /// Stops all children side by side and waits until they are gone: at most twice the
+    /// longest `shutdown_timeout`.
+    pub async fn stop_all(&self) {
+        let children = self.all();
+        for child in children.values() {
+            child.stop();
+        }
+        for child in children.values() {
+            child.stopped().await;
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What can be seen of a child: the same struct for logs, interfaces and tests.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// Where a child is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Not running by intent: not woken yet, or it ended as it should.
+    Idle,
+    /// Born, not ready.
+    Starting,
+    Up,
+    /// It failed; another attempt is due.
+    Backoff,
+    /// It failed too often; attempts are rare now.
+    Broken,
+    /// Asked to leave for good.
+    Stopping,
+    /// Gone for good.
+    Stopped,
+}
+
+impl Phase {
+    /// The word that is also its serialised form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Starting => "starting",
+            Self::Up => "up",
+            Self::Backoff => "backoff",
+            Self::Broken => "broken",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One child at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChildView {
+    pub name: Arc<str>,
+    pub phase: Phase,
+    /// How long it has been in this phase, in milliseconds.
+    pub phase_ms: u64,
+    /// Number of the current or last incarnation, from 1; 0 before the first.
+    pub generation: u64,
+    /// Incarnations after the first.
+    pub restarts: u64,
+    /// Ends by panic, all in all.
+    pub panics: u64,
+    /// Killed incarnations that were still there when their time was up: their thread was
+    /// blocked.
+    pub stuck: u64,
+    /// How the incarnation before ended, for people.
+    pub last_exit: Option<String>,
+    /// The same as a stable word.
+    pub last_exit_code: Option<&'static str>,
+    /// When the next attempt is due, in milliseconds from now.
+    pub next_attempt_ms: Option<u64>,
+}

@@ -1,0 +1,280 @@
+//! A child that does as it is told, and a world to run it in.
+
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::{
+    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseFuture, Running,
+    System,
+};
+use mcpvisor::supervision::{
+    Arbiters, ChildRef, ChildSpec, Exit, Link, Settings, Shutdown, Spread, Start, Tuning,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Runs a future on a fresh actix system.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    System::new().block_on(future)
+}
+
+/// The same with simulated time.
+pub(crate) fn run_paused<T>(future: impl Future<Output = T>) -> T {
+    run(async {
+        tokio::time::pause();
+        future.await
+    })
+}
+
+/// Long enough for a busy machine; nothing waits so long unless it is broken.
+pub(crate) fn patience() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+pub(crate) fn threads(count: usize) -> Arbiters {
+    Arbiters::start(NonZeroUsize::new(count).unwrap(), Spread).unwrap()
+}
+
+/// Settings for tests on real time: quick, and never broken.
+pub(crate) fn quick() -> Tuning {
+    Tuning {
+        backoff_initial: Duration::from_millis(1),
+        backoff_max: Duration::from_millis(2),
+        max_restarts: 10_000,
+        within: Duration::from_millis(1),
+        reconnect_every: Duration::from_millis(20),
+        stable_after: Duration::from_secs(60),
+        connect_timeout: Duration::from_secs(10),
+        shutdown_timeout: Duration::from_secs(5),
+        ..Tuning::default()
+    }
+}
+
+pub(crate) fn settings(tuning: Tuning) -> Settings {
+    Settings::try_new(tuning).unwrap()
+}
+
+/// Where a child fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Handler,
+    SpawnedFuture,
+    ResponseFuture,
+    Stop,
+    Terminate,
+    Fail,
+    Kill,
+    /// Panics in a hook on the way out.
+    Stopping,
+    Stopped,
+    Drop,
+    /// Panics in a handler, and then in each hook on the way out.
+    Everywhere,
+    /// Ends the child's thread.
+    Arbiter,
+}
+
+/// Faults at birth, decided before the child exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Birth {
+    #[default]
+    Healthy,
+    FactoryPanics,
+    StartedPanics,
+    /// Never says that it is ready.
+    Silent,
+}
+
+/// Asks the child to fail, or for its generation.
+pub(crate) enum Order {
+    Answer(oneshot::Sender<u64>),
+    Break(Fault, oneshot::Sender<u64>),
+}
+
+impl Message for Order {
+    type Result = ();
+}
+
+/// A future whose panic only its own caller feels.
+pub(crate) struct Fragile;
+
+impl Message for Fragile {
+    type Result = ();
+}
+
+/// Children alive now, of one test.
+#[derive(Clone, Default)]
+pub(crate) struct Census(Arc<AtomicI64>);
+
+impl Census {
+    pub(crate) fn alive(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) struct Puppet {
+    generation: u64,
+    exit: Exit,
+    link: Option<Link<Addr<Puppet>>>,
+    birth: Birth,
+    /// What to do when asked to leave.
+    pub(crate) deaf: bool,
+    fault: Option<Fault>,
+    census: Census,
+}
+
+impl Puppet {
+    pub(crate) fn new(link: Link<Addr<Self>>, birth: Birth, census: &Census) -> Self {
+        assert!(birth != Birth::FactoryPanics, "panic in factory");
+        census.0.fetch_add(1, Ordering::SeqCst);
+        Self {
+            generation: link.generation(),
+            exit: link.exit().clone(),
+            link: Some(link),
+            birth,
+            deaf: false,
+            fault: None,
+            census: census.clone(),
+        }
+    }
+
+    /// A child without a supervisor.
+    pub(crate) fn alone(exit: Exit, census: &Census) -> Self {
+        census.0.fetch_add(1, Ordering::SeqCst);
+        Self {
+            generation: 0,
+            exit,
+            link: None,
+            birth: Birth::Healthy,
+            deaf: false,
+            fault: None,
+            census: census.clone(),
+        }
+    }
+
+    fn breaks(&self, fault: Fault) {
+        let everywhere = self.fault == Some(Fault::Everywhere)
+            && matches!(fault, Fault::Stopping | Fault::Stopped | Fault::Drop);
+        assert!(
+            self.fault != Some(fault) && !everywhere,
+            "panic in {fault:?}"
+        );
+    }
+}
+
+impl Actor for Puppet {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        assert!(self.birth != Birth::StartedPanics, "panic in started");
+        if let (Some(link), true) = (&self.link, self.birth != Birth::Silent) {
+            link.ready(ctx.address());
+        }
+    }
+
+    fn stopping(&mut self, _: &mut Self::Context) -> Running {
+        self.breaks(Fault::Stopping);
+        Running::Stop
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.breaks(Fault::Stopped);
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        self.census.0.fetch_sub(1, Ordering::SeqCst);
+        self.breaks(Fault::Drop);
+    }
+}
+
+impl Handler<Order> for Puppet {
+    type Result = ();
+
+    fn handle(&mut self, order: Order, ctx: &mut Self::Context) {
+        let (fault, answer) = match order {
+            Order::Answer(answer) => {
+                let _ = answer.send(self.generation);
+                return;
+            }
+            Order::Break(fault, answer) => (fault, answer),
+        };
+        self.fault = Some(fault);
+        match fault {
+            Fault::Handler => panic!("panic in Handler"),
+            Fault::Everywhere => panic!("panic in Everywhere"),
+            Fault::SpawnedFuture => {
+                ctx.spawn(wrap_future(async move {
+                    let _held = answer;
+                    panic!("panic in SpawnedFuture")
+                }));
+            }
+            Fault::ResponseFuture => {}
+            Fault::Stop | Fault::Stopping | Fault::Stopped | Fault::Drop => ctx.stop(),
+            Fault::Terminate => ctx.terminate(),
+            Fault::Fail => {
+                self.exit.fail("the peer hung up");
+                ctx.stop();
+            }
+            Fault::Kill => self.exit.kill(),
+            Fault::Arbiter => {
+                actix_rt::Arbiter::current().stop();
+            }
+        }
+    }
+}
+
+impl Handler<Fragile> for Puppet {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Fragile, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async { panic!("panic in ResponseFuture") })
+    }
+}
+
+impl Handler<Shutdown> for Puppet {
+    type Result = ();
+
+    fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+        if !self.deaf {
+            ctx.stop();
+        }
+    }
+}
+
+pub(crate) type PuppetRef = ChildRef<Addr<Puppet>>;
+
+/// A spec for puppets; `birth` decides the fate of each generation.
+pub(crate) fn puppets(
+    arbiters: &Arbiters,
+    census: &Census,
+    birth: impl Fn(u64) -> Birth + Send + Sync + 'static,
+) -> ChildSpec<Addr<Puppet>> {
+    let census = census.clone();
+    let start = Start::new(move |_, link: Link<Addr<Puppet>>| {
+        let birth = birth(link.generation());
+        Puppet::new(link, birth, &census)
+    });
+    ChildSpec {
+        settings: settings(quick()),
+        ..ChildSpec::new("puppet", arbiters, start)
+    }
+}
+
+/// Sends an order and waits for its one answer; `None` when the child died over it.
+pub(crate) async fn order(
+    child: &Addr<Puppet>,
+    order: impl FnOnce(oneshot::Sender<u64>) -> Order,
+) -> Option<u64> {
+    let (answer, answered) = oneshot::channel();
+    child.do_send(order(answer));
+    tokio::time::timeout_at(patience(), answered)
+        .await
+        .expect("neither answer nor error")
+        .ok()
+}
