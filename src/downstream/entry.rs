@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use actix::{Message, Recipient};
+use arc_swap::ArcSwap;
 
 use super::call::{Call, Cancel, Question};
 use super::calls::Admission;
@@ -60,7 +61,9 @@ impl EntryKey {
 
 /// What a connection is built from; the same for every incarnation.
 pub(crate) struct EntrySpec {
-    pub(crate) settings: ServerSettings,
+    pub(crate) server: ServerName,
+    /// Replaced by a reload that needs no new connection.
+    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
     pub(crate) key: EntryKey,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) arbiters: Arbiters,
@@ -75,11 +78,15 @@ pub(crate) struct EntrySpec {
 
 impl EntrySpec {
     pub(crate) fn server(&self) -> &ServerName {
-        &self.settings.name
+        &self.server
+    }
+
+    pub(crate) fn settings(&self) -> Arc<ServerSettings> {
+        self.settings.load_full()
     }
 
     pub(crate) fn admission(&self) -> Admission {
-        Admission::new(self.in_flight.clone(), self.settings.limits.calls_max)
+        Admission::new(self.in_flight.clone(), self.settings().limits.calls_max)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::protocol::{CapabilityProfile, Outcome, RawJson, Response, Revision};
 pub struct Negotiated {
     pub revision: Revision,
     pub capabilities: Map<String, Value>,
-    pub server_info: Value,
+    pub server_info: Map<String, Value>,
     pub instructions: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
         #[serde(default)]
         capabilities: Map<String, Value>,
         #[serde(default)]
-        server_info: Value,
+        server_info: Map<String, Value>,
         #[serde(default)]
         instructions: Option<String>,
     }

@@ -163,7 +163,7 @@ impl Handler<Answered> for Lane {
 
     fn handle(&mut self, answered: Answered, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        calls.on_answered(answered, &self.spec.settings.roots, Instant::now());
+        calls.on_answered(answered, &self.spec.settings().roots, Instant::now());
         self.arm(ctx);
     }
 }

@@ -13,11 +13,15 @@ mod handshake;
 mod lane;
 mod lists;
 mod own;
+mod pool;
 mod reverse;
+mod server;
 mod settings;
 
 pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
 pub use desired::{Change, Desired};
 pub use entry::{CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
 pub use handshake::{HandshakeError, Negotiated};
+pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
+pub use server::{Caller, Server};
 pub use settings::{ServerLimits, ServerSettings, Sharing, TransportSettings};

@@ -1,1 +1,52 @@
-//! (being built)
+//! What must outlive an actor: a small key-value store behind a trait.
+//!
+//! Only the in-memory store exists so far: what it holds survives a panic of any actor, not the
+//! end of the process. Keys are paths (`session/<id>`), values are bytes.
+
+mod memory;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+pub use memory::MemoryStore;
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// `compare_and_set` found another value.
+    #[error("`{0}` was changed by somebody else")]
+    Conflict(String),
+    #[error("store is unavailable: {0}")]
+    Unavailable(String),
+}
+
+/// A key-value store. Implementations may be slow; nothing on the path of a call waits for one.
+pub trait Store: Send + Sync {
+    fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
+
+    /// `ttl` is the time after which the entry may be forgotten; `None` keeps it.
+    fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Writes `value` if the entry still is `expected` (`None`: absent).
+    ///
+    /// The future ends with [`StoreError::Conflict`] when it is not.
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<Bytes>,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Entries whose key starts with `prefix`, in key order.
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<(String, Bytes)>, StoreError>>;
+}

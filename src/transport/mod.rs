@@ -124,6 +124,9 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// Whether the transport tells on whose call's stream a request of the server came.
+    fn attributes_questions(&self) -> bool;
+
     /// `stdio` or `http`, for views and logs.
     fn transport(&self) -> &'static str;
 }

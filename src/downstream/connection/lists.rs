@@ -10,7 +10,7 @@ use super::super::handshake::error_text;
 use super::super::lists::{ListFetch, Page};
 use super::super::own::Own;
 use super::Connection;
-use crate::catalog::ItemKind;
+use crate::catalog::{IngestLimits, ItemKind};
 use crate::protocol::{Outcome, Response};
 
 impl Connection {
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     fn fetch_page(&mut self, fetch: ListFetch, params: &Value, ctx: &mut Context<Self>) {
-        let method = fetch.kind.list_method();
+        let method = fetch.kind.method();
         self.ask_server(&method, params, Own::Page(fetch), ctx);
     }
 
@@ -67,7 +67,8 @@ impl Connection {
         ctx: &mut Context<Self>,
     ) {
         let kind = fetch.kind;
-        let limits = &self.spec.settings.limits;
+        let settings = self.spec.settings();
+        let limits = &settings.limits;
         let page = match &response.outcome {
             Outcome::Result(result) => {
                 fetch.on_page(result, limits.list_items_max, limits.list_pages_max)
@@ -83,7 +84,8 @@ impl Connection {
                         "list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
                     );
                 }
-                self.part = self.part.clone().with_items(kind, items);
+                let ingest = IngestLimits { items: limits.list_items_max, ..Default::default() };
+                self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.fetched(ctx);
             }
             Err(reason) => self.list_failed(kind, &reason, ctx),

@@ -53,7 +53,7 @@ struct Event(LinkEvent);
 
 impl Connection {
     pub(crate) fn new(spec: Arc<EntrySpec>, birth: supervision::Link<Callers>) -> Self {
-        let part = ServerPart::empty(spec.server().clone());
+        let part = ServerPart::new(spec.server().clone());
         Self {
             spec,
             birth,
@@ -101,7 +101,9 @@ impl Connection {
             generation = self.birth.generation();
             "server is connected"
         );
-        self.part = self.part.clone().with_identity(&negotiated);
+        self.part.capabilities = negotiated.capabilities.clone();
+        self.part.info = negotiated.server_info.clone();
+        self.part.instructions = negotiated.instructions.clone();
         let renewed = self.negotiated.replace(negotiated).is_some();
         if renewed {
             self.renewed();
@@ -168,9 +170,9 @@ impl Connection {
         let Some(calls) = &self.calls else { return };
         let number = self.spec.numbers.next();
         let within = match own {
-            Own::Ping => self.spec.settings.limits.ping_timeout,
+            Own::Ping => self.spec.settings().limits.ping_timeout,
             Own::Initialize | Own::Page(_) | Own::Wish(_) => {
-                self.spec.settings.supervision.connect_timeout
+                self.spec.settings().supervision.connect_timeout
             }
         };
         let sent = calls.link().send(Some(number), request(number, method, params));
@@ -260,7 +262,7 @@ impl Connection {
             return;
         }
         // A dead link reports its own end.
-        let _ = calls.link().send(None, reverse::own_answer(&request, &self.spec.settings.roots));
+        let _ = calls.link().send(None, reverse::own_answer(&request, &self.spec.settings().roots));
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
@@ -354,7 +356,7 @@ impl Actor for Connection {
         let sink = Rc::new(move |event| address.do_send(Event(event)));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
         ctx.spawn(opening.map(|link, connection, ctx| connection.opened(link, ctx)));
-        let limits = &self.spec.settings.limits;
+        let limits = self.spec.settings().limits.clone();
         if !limits.ping_every.is_zero() {
             let every = limits.ping_every;
             ctx.run_interval(every, move |connection, ctx| {
@@ -397,7 +399,7 @@ impl Handler<Answered> for Connection {
 
     fn handle(&mut self, answered: Answered, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        calls.on_answered(answered, &self.spec.settings.roots, Instant::now());
+        calls.on_answered(answered, &self.spec.settings().roots, Instant::now());
         self.arm(ctx);
     }
 }
@@ -424,7 +426,7 @@ impl Handler<Shutdown> for Connection {
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
         self.end_calls("the gateway closed the connection");
         let Some(calls) = self.calls.take() else { return ctx.stop() };
-        let grace = self.spec.settings.supervision.shutdown_timeout / 3;
+        let grace = self.spec.settings().supervision.shutdown_timeout / 3;
         let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
         ctx.spawn(closing.map(|(), _, ctx| ctx.stop()));
     }

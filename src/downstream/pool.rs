@@ -1,0 +1,321 @@
+//! All servers and their connections: started, found, closed, changed.
+//!
+//! [`Downstreams`] is what sessions hold; the [`Keeper`] behind it is the actor that starts and
+//! stops supervised connections, so that all of them are supervised from one thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix::{
+    Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, Recipient, ResponseFuture,
+};
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use super::desired::Desired;
+use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, Wish};
+use super::server::Server;
+use super::settings::ServerSettings;
+use crate::id::{CallNumbers, ServerName, SessionId};
+use crate::protocol::LogLevel;
+use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
+use crate::telemetry::LogRing;
+use crate::transport::Connector;
+
+/// How often connections are looked at that nobody uses any more.
+const SWEEP_EVERY: Duration = Duration::from_secs(15);
+
+/// Makes the connector of a server: a seam, through which tests inject one in memory.
+pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
+
+type Servers = BTreeMap<ServerName, Arc<Server>>;
+
+/// What the connections are built with.
+#[derive(Clone)]
+pub struct PoolParts {
+    pub arbiters: Arbiters,
+    pub numbers: CallNumbers,
+    pub desired: Arc<Desired>,
+    pub listener: Recipient<FromServer>,
+    pub make_connector: MakeConnector,
+}
+
+/// All servers, by name. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Downstreams {
+    servers: Arc<ArcSwap<Servers>>,
+    desired: Arc<Desired>,
+    keeper: Addr<Keeper>,
+}
+
+impl Downstreams {
+    /// Starts the keeper on the calling arbiter; servers are added by [`Downstreams::apply`].
+    pub fn start(parts: PoolParts) -> Self {
+        let servers = Arc::new(ArcSwap::default());
+        let desired = parts.desired.clone();
+        let keeper = Keeper { servers: servers.clone(), parts }.start();
+        Self { servers, desired, keeper }
+    }
+
+    pub fn get(&self, name: &ServerName) -> Option<Arc<Server>> {
+        self.servers.load().get(name).cloned()
+    }
+
+    pub fn all(&self) -> Arc<Servers> {
+        self.servers.load_full()
+    }
+
+    pub fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// The connection of a key, started if there is none yet. Over the server's cap it is the
+    /// shared one. `None` when the server is gone or the gateway is ending.
+    pub async fn open(&self, server: ServerName, key: EntryKey) -> Option<ChildRef<Callers>> {
+        self.keeper.send(Open { server, key }).await.ok().flatten()
+    }
+
+    /// Adds, replaces, retunes and removes servers; nothing else is touched.
+    pub fn apply(&self, change: ServerChange) {
+        self.keeper.do_send(change);
+    }
+
+    /// A session has ended: its connections are closed, its wishes withdrawn.
+    pub fn forget(&self, session: SessionId) {
+        for (server, uri) in self.desired.forget(session) {
+            self.wish(&server, Wish::Unsubscribe(uri));
+        }
+        self.keeper.do_send(SessionEnded(session));
+    }
+
+    /// The most verbose level that a session wants has changed.
+    pub fn set_level(&self, level: LogLevel) {
+        for server in self.servers.load().keys() {
+            self.wish(server, Wish::Level(level));
+        }
+    }
+
+    /// Tells a server's shared connection; one that is away hears it when it is back.
+    pub fn wish(&self, server: &ServerName, wish: Wish) {
+        if let Some(up) = self.get(server).and_then(|server| server.shared.current().ok()) {
+            up.value.wish(wish);
+        }
+    }
+
+    /// Stops every connection side by side, each within its own deadline.
+    pub async fn stop_all(&self) {
+        // The keeper is gone only when its thread is.
+        let _ = self.keeper.send(StopAll).await;
+    }
+}
+
+/// Starts and stops supervised connections.
+struct Keeper {
+    servers: Arc<ArcSwap<Servers>>,
+    parts: PoolParts,
+}
+
+#[derive(Message)]
+#[rtype(result = "Option<ChildRef<Callers>>")]
+struct Open {
+    server: ServerName,
+    key: EntryKey,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct SessionEnded(SessionId);
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct StopAll;
+
+/// The difference between two configurations, as far as servers go.
+#[derive(Message, Default)]
+#[rtype(result = "()")]
+pub struct ServerChange {
+    /// New ones, and those that need another connection.
+    pub start: Vec<ServerSettings>,
+    /// Those whose connection can stay.
+    pub retune: Vec<ServerSettings>,
+    pub stop: Vec<ServerName>,
+}
+
+impl Keeper {
+    fn start_server(&self, settings: ServerSettings) -> Arc<Server> {
+        let name = settings.name.clone();
+        let log = LogRing::new(settings.limits.log_lines);
+        let connector = (self.parts.make_connector)(&settings, &log);
+        let settings = Arc::new(ArcSwap::from_pointee(settings));
+        let in_flight = Arc::new(AtomicUsize::new(0));
+        let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
+        let seed = EntrySeed { settings: &settings, connector: &connector, in_flight: &in_flight };
+        let shared = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        Arc::new(Server {
+            name,
+            settings,
+            connector,
+            shared,
+            own: Default::default(),
+            in_flight,
+            entries_refused: AtomicU64::new(0),
+            log,
+            started: Instant::now(),
+        })
+    }
+
+    /// Starts a permanent child for an entry.
+    fn supervise(
+        &self,
+        server: &ServerName,
+        key: EntryKey,
+        spread: u64,
+        seed: &EntrySeed<'_>,
+    ) -> ChildRef<Callers> {
+        let child = match &key.owner {
+            EntryOwner::Shared => format!("server/{server}"),
+            EntryOwner::Profile(..) => format!("server/{server}/profile"),
+            EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
+        };
+        let arbiters = &self.parts.arbiters;
+        let spec = Arc::new(EntrySpec {
+            server: server.clone(),
+            settings: seed.settings.clone(),
+            key,
+            connector: seed.connector.clone(),
+            arbiters: arbiters.clone(),
+            home: arbiters.index(spread),
+            numbers: self.parts.numbers.clone(),
+            in_flight: seed.in_flight.clone(),
+            desired: self.parts.desired.clone(),
+            listener: self.parts.listener.clone(),
+        });
+        let start = Start::new(move |_, birth| Connection::new(spec.clone(), birth));
+        let mut child = ChildSpec::new(child, arbiters, start);
+        child.settings = seed.settings.load().supervision.clone();
+        child.key = spread;
+        Supervisor::supervise(child)
+    }
+
+    fn open(&self, open: Open) -> Option<ChildRef<Callers>> {
+        let server = self.servers.load().get(&open.server).cloned()?;
+        if let Some(child) = server.find(&open.key) {
+            return Some(child);
+        }
+        let entries_max = server.settings.load().limits.entries_max;
+        if server.own_count() >= entries_max {
+            server.entries_refused.fetch_add(1, Ordering::Relaxed);
+            log::warn!(
+                server = server.name.as_str(), entries_max;
+                "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked"
+            );
+            return Some(server.shared.clone());
+        }
+        let seed = EntrySeed {
+            settings: &server.settings,
+            connector: &server.connector,
+            in_flight: &server.in_flight,
+        };
+        let spread = open.key.session().map_or(0, SessionId::spread);
+        let child = self.supervise(&server.name, open.key.clone(), spread, &seed);
+        server.insert(open.key, child.clone());
+        Some(child)
+    }
+
+    fn change(&self, change: ServerChange) {
+        let mut servers = Servers::clone(&self.servers.load());
+        let stopped = change.stop.iter().chain(change.start.iter().map(|settings| &settings.name));
+        for name in stopped {
+            if let Some(server) = servers.remove(name) {
+                stop(&server);
+            }
+        }
+        for settings in change.start {
+            servers.insert(settings.name.clone(), self.start_server(settings));
+        }
+        for settings in change.retune {
+            let Some(server) = servers.get(&settings.name) else { continue };
+            server.shared.configure(settings.supervision.clone(), None);
+            server.settings.store(Arc::new(settings));
+        }
+        self.servers.store(Arc::new(servers));
+    }
+}
+
+/// What all entries of a server have in common.
+struct EntrySeed<'a> {
+    settings: &'a Arc<ArcSwap<ServerSettings>>,
+    connector: &'a Arc<dyn Connector>,
+    in_flight: &'a Arc<AtomicUsize>,
+}
+
+/// Tells a server's connections to leave; returns them, since they take a moment.
+fn stop(server: &Server) -> Vec<ChildRef<Callers>> {
+    let mut children = server.take_out(|_, _| true);
+    children.push(server.shared.clone());
+    for child in &children {
+        child.stop();
+    }
+    children
+}
+
+impl Actor for Keeper {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(SWEEP_EVERY, |keeper, _| {
+            for server in keeper.servers.load().values() {
+                for idle in server.take_idle() {
+                    idle.stop();
+                }
+            }
+        });
+    }
+}
+
+impl Handler<Open> for Keeper {
+    type Result = MessageResult<Open>;
+
+    fn handle(&mut self, open: Open, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.open(open))
+    }
+}
+
+impl Handler<ServerChange> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, change: ServerChange, _: &mut Self::Context) {
+        self.change(change);
+    }
+}
+
+impl Handler<SessionEnded> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, ended: SessionEnded, _: &mut Self::Context) {
+        for server in self.servers.load().values() {
+            for child in server.take_out(|key, _| key.session() == Some(ended.0)) {
+                child.stop();
+            }
+        }
+    }
+}
+
+impl Handler<StopAll> for Keeper {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: StopAll, _: &mut Self::Context) -> Self::Result {
+        let servers = self.servers.swap(Arc::default());
+        let children: Vec<_> = servers.values().flat_map(|server| stop(server)).collect();
+        Box::pin(async move {
+            for child in children {
+                child.stopped().await;
+            }
+        })
+    }
+}

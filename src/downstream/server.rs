@@ -1,0 +1,171 @@
+//! One configured server: its shared connection, and the ones that clients have of their own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use super::entry::{Callers, EntryKey, EntryOwner};
+use super::settings::{ServerSettings, Sharing};
+use crate::id::{CredentialContext, Principal, ServerName, SessionId};
+use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
+use crate::supervision::{Away, ChildRef};
+use crate::telemetry::LogRing;
+use crate::transport::Connector;
+
+/// A server, as sessions see it. Shared by all threads.
+pub struct Server {
+    pub(crate) name: ServerName,
+    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) shared: ChildRef<Callers>,
+    pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
+    pub(crate) in_flight: Arc<AtomicUsize>,
+    /// How often a client wanted a connection of its own and none was free.
+    pub(crate) entries_refused: AtomicU64,
+    pub(crate) log: LogRing,
+    pub(crate) started: Instant,
+}
+
+/// A connection that does not belong to everybody.
+pub(crate) struct OwnEntry {
+    pub(crate) child: ChildRef<Callers>,
+    /// Seconds since the server was configured.
+    last_used: AtomicU64,
+}
+
+/// On whose behalf a call is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    pub principal: &'a Principal,
+    pub session: SessionId,
+    pub profile: &'a CapabilityProfile,
+}
+
+impl Server {
+    pub fn settings(&self) -> Arc<ServerSettings> {
+        self.settings.load_full()
+    }
+
+    /// Which connection serves this caller.
+    pub fn entry_for(&self, caller: Caller<'_>) -> EntryKey {
+        let attributes = self.connector.attributes_questions();
+        entry_for(self.settings.load().sharing, attributes, caller)
+    }
+
+    /// The connection of a key, if it exists; the shared one always does.
+    pub fn find(&self, key: &EntryKey) -> Option<ChildRef<Callers>> {
+        if key.is_shared() {
+            return Some(self.shared.clone());
+        }
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = own.get(key)?;
+        entry.last_used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
+        Some(entry.child.clone())
+    }
+
+    pub fn shared(&self) -> &ChildRef<Callers> {
+        &self.shared
+    }
+
+    /// Why a call cannot be taken now.
+    pub fn away(&self, away: &Away) -> Failure {
+        let mut message = format!("server `{}` is {}", self.name, away.phase);
+        if let Some(why) = &away.why {
+            message.push_str(&format!(" (it {why})"));
+        }
+        message.push_str("; it is reconnected automatically");
+        let failure = Failure::new(ErrorKind::ServerUnavailable, message).server(self.name.as_str());
+        match away.retry_after {
+            Some(after) => {
+                failure.retry_after_ms(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+            }
+            None => failure,
+        }
+    }
+
+    pub(crate) fn insert(&self, key: EntryKey, child: ChildRef<Callers>) {
+        let last_used = AtomicU64::new(self.started.elapsed().as_secs());
+        let entry = OwnEntry { child, last_used };
+        self.own.write().unwrap_or_else(PoisonError::into_inner).insert(key, entry);
+    }
+
+    /// Takes out the entries that `leaves` says; they still run.
+    pub(crate) fn take_out(
+        &self,
+        leaves: impl Fn(&EntryKey, &OwnEntry) -> bool,
+    ) -> Vec<ChildRef<Callers>> {
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        let out: Vec<EntryKey> =
+            own.iter().filter(|(key, entry)| leaves(key, entry)).map(|(key, _)| key.clone()).collect();
+        out.iter().filter_map(|key| own.remove(key)).map(|entry| entry.child).collect()
+    }
+
+    /// Entries that were not used for longer than `entry_idle`.
+    pub(crate) fn take_idle(&self) -> Vec<ChildRef<Callers>> {
+        let now = self.started.elapsed().as_secs();
+        let idle = self.settings.load().limits.entry_idle.as_secs();
+        self.take_out(|_, entry| entry.last_used.load(Ordering::Relaxed) + idle < now)
+    }
+
+    pub(crate) fn own_count(&self) -> usize {
+        self.own.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Sharing rules (design: "Sharing of connections"). `attributes` says whether the transport
+/// tells whose call a question of the server belongs to.
+fn entry_for(sharing: Sharing, attributes: bool, caller: Caller<'_>) -> EntryKey {
+    let can_be_asked = caller.profile.can_be_asked();
+    let profile = || EntryOwner::Profile(caller.principal.clone(), caller.profile.clone());
+    let session = || EntryOwner::Session(caller.session, caller.profile.clone());
+    let owner = match (sharing, attributes) {
+        (Sharing::Shared, _) => EntryOwner::Shared,
+        (Sharing::Session, _) => session(),
+        (Sharing::Auto, _) if !can_be_asked => EntryOwner::Shared,
+        (Sharing::Auto, true) => profile(),
+        (Sharing::Principal, _) if !can_be_asked || attributes => profile(),
+        (Sharing::Auto | Sharing::Principal, _) => session(),
+    };
+    EntryKey { credentials: CredentialContext::Shared, owner }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn who_can_be_asked_shares_only_where_questions_can_be_attributed() {
+        let session = SessionId::new(Uuid::from_u128(1));
+        let silent = CapabilityProfile::default();
+        let asked =
+            CapabilityProfile::from_declared(json!({"sampling": {}}).as_object().unwrap());
+        let principal = Principal::Anonymous;
+        let owner = |sharing, attributes, profile: &CapabilityProfile| {
+            entry_for(sharing, attributes, Caller { principal: &principal, session, profile }).owner
+        };
+        let of_profile = |profile: &CapabilityProfile| {
+            EntryOwner::Profile(Principal::Anonymous, profile.clone())
+        };
+        let of_session =
+            |profile: &CapabilityProfile| EntryOwner::Session(session, profile.clone());
+        let table = [
+            (Sharing::Auto, true, &silent, EntryOwner::Shared),
+            (Sharing::Auto, false, &silent, EntryOwner::Shared),
+            (Sharing::Auto, true, &asked, of_profile(&asked)),
+            (Sharing::Auto, false, &asked, of_session(&asked)),
+            (Sharing::Shared, false, &asked, EntryOwner::Shared),
+            (Sharing::Principal, false, &silent, of_profile(&silent)),
+            (Sharing::Principal, false, &asked, of_session(&asked)),
+            (Sharing::Session, true, &silent, of_session(&silent)),
+        ];
+        for (sharing, attributes, profile, expected) in table {
+            assert_eq!(owner(sharing, attributes, profile), expected, "{sharing:?} {attributes}");
+        }
+    }
+}

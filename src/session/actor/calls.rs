@@ -1,0 +1,341 @@
+//! Calls of the client: sent on, answered, reported on, taken back.
+
+use actix::fut::wrap_future;
+use actix::{ActorFutureExt, AsyncContext, Context};
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::super::message::ToFront;
+use super::super::route::{self, Target};
+use super::Session;
+use super::requests::{answer_frame, failure_frame};
+use crate::downstream::{
+    Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server,
+};
+use crate::id::ServerName;
+use crate::protocol::{
+    Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
+    Response, splice,
+};
+use crate::supervision::{Away, ChildRef, Up};
+
+/// A call of the client that is not answered yet.
+pub(super) struct Pending {
+    /// The client's own id of it.
+    pub(super) id: RequestId,
+    pub(super) method: Method,
+    pub(super) server: ServerName,
+    /// The client's progress token, raw, if it wants progress.
+    token: Option<Bytes>,
+    last_progress: f64,
+    pub(super) accepts_stream: bool,
+    pub(super) outlet: Outlet,
+    /// Where it was sent; absent while it waits for a connection.
+    pub(super) callers: Option<Callers>,
+}
+
+/// How a call's answer leaves.
+pub(super) enum Outlet {
+    /// The HTTP request waits for one JSON answer, so far.
+    Direct(oneshot::Sender<ToFront>),
+    /// The event stream that is named after the call.
+    Stream,
+    /// The client left without a stream that it could resume.
+    Nowhere,
+}
+
+impl Session {
+    pub(super) fn caller(&self) -> Caller<'_> {
+        Caller {
+            principal: &self.record.principal,
+            session: self.id,
+            profile: &self.record.profile,
+        }
+    }
+
+    pub(super) fn call(
+        &mut self,
+        request: Request,
+        number: u64,
+        accepts_stream: bool,
+        reply: oneshot::Sender<ToFront>,
+        ctx: &mut Context<Self>,
+    ) {
+        let target = match self.admit(&request) {
+            Ok(target) => target,
+            Err(failure) => {
+                let _ = reply.send(ToFront::Json(answer_frame(&request, Err(failure))));
+                return;
+            }
+        };
+        if let Some(answer) = self.subscribe(&request, &target) {
+            let _ = reply.send(ToFront::Json(answer_frame(&request, answer)));
+            return;
+        }
+        let token = request.params.progress_token.clone();
+        let pending = Pending {
+            id: request.id.clone(),
+            method: request.method.clone(),
+            server: target.server.clone(),
+            token: token.map(|span| request.frame.as_bytes().slice(span)),
+            last_progress: f64::NEG_INFINITY,
+            accepts_stream,
+            outlet: Outlet::Direct(reply),
+            callers: None,
+        };
+        self.pending.insert(number, pending);
+        self.dispatch(number, request, target, ctx);
+    }
+
+    /// Checks limits and policy, and finds the server.
+    fn admit(&self, request: &Request) -> Result<Target, Failure> {
+        let calls_max = self.parts.settings.load().calls_max;
+        if self.pending.len() >= calls_max {
+            let message = format!(
+                "this session has {calls_max} calls in flight, its limit (`calls_per_session`); try again later"
+            );
+            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100));
+        }
+        if self.pending.values().any(|pending| pending.id == request.id) {
+            let message = "a request with this id is in flight already";
+            return Err(Failure::new(ErrorKind::InvalidRequest, message));
+        }
+        let target = route::target(request, &self.catalog())?;
+        let item = request.name().or_else(|| request.uri()).unwrap_or_default();
+        self.parts.policy.may_call(&self.record.principal, &target.server, &item)?;
+        Ok(target)
+    }
+
+    /// Sends a call to the connection that serves this session, now or when it is there.
+    fn dispatch(&mut self, number: u64, request: Request, target: Target, ctx: &mut Context<Self>) {
+        let Some(server) = self.parts.downstreams.get(&target.server) else {
+            let message = format!("server `{}` was removed", target.server);
+            let failure = Failure::new(ErrorKind::ServerUnavailable, message);
+            return self.on_answer(number, Err(failure.server(target.server.as_str())));
+        };
+        let settings = server.settings();
+        let now = Instant::now();
+        let deadline = Deadline {
+            idle: settings.limits.request_timeout,
+            latest: now + settings.limits.request_timeout_max,
+        };
+        let key = server.entry_for(self.caller());
+        match server.find(&key) {
+            Some(child) => match child.current() {
+                Ok(up) => self.send(number, request, target, deadline, up.value, ctx),
+                Err(away) => {
+                    let patience = settings.limits.queue_while_restarting;
+                    let patience = if key.is_shared() { patience } else { deadline.idle };
+                    if patience.is_zero() {
+                        return self.on_answer(number, Err(server.away(&away)));
+                    }
+                    let until = deadline.latest.min(now + patience);
+                    let waiting = async move { child.wait_up(until).await };
+                    self.send_when_up(number, request, target, deadline, waiting, ctx);
+                }
+            },
+            None => {
+                let downstreams = self.parts.downstreams.clone();
+                let until = deadline.from(now);
+                let name = target.server.clone();
+                let opening = async move {
+                    let child = downstreams.open(name.clone(), key).await;
+                    wait_up(child, &name, until).await
+                };
+                self.send_when_up(number, request, target, deadline, opening, ctx);
+            }
+        }
+    }
+
+    fn send_when_up(
+        &mut self,
+        number: u64,
+        request: Request,
+        target: Target,
+        deadline: Deadline,
+        waiting: impl Future<Output = Result<Up<Callers>, Away>> + 'static,
+        ctx: &mut Context<Self>,
+    ) {
+        let waiting = wrap_future::<_, Self>(waiting);
+        ctx.spawn(waiting.map(move |up, session, ctx| match up {
+            Ok(up) => session.send(number, request, target, deadline, up.value, ctx),
+            Err(away) => {
+                let server = session.parts.downstreams.get(&target.server);
+                let failure = server.map_or_else(
+                    || Failure::new(ErrorKind::ServerUnavailable, away.to_string()),
+                    |server: std::sync::Arc<Server>| server.away(&away),
+                );
+                session.on_answer(number, Err(failure));
+            }
+        }));
+    }
+
+    fn send(
+        &mut self,
+        number: u64,
+        request: Request,
+        target: Target,
+        deadline: Deadline,
+        callers: Callers,
+        ctx: &mut Context<Self>,
+    ) {
+        // Taken back while it waited for the connection.
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        pending.callers = Some(callers.clone());
+        let reply = Reply::new(number, target.server, ctx.address().recipient());
+        let call = Call { number, request, edits: target.edits, deadline, reply };
+        callers.send(self.arbiter, CallMessage::Start(Box::new(call)));
+    }
+
+    /// The one answer to a call, from the server or from whoever knows that there will be none.
+    pub(super) fn on_answer(&mut self, number: u64, answer: Result<Response, Failure>) {
+        let Some(pending) = self.pending.remove(&number) else { return };
+        self.drop_questions(number);
+        if pending.method == Method::ResourcesSubscribe && !is_success(&answer) {
+            self.subscription_failed(&pending.server);
+        }
+        let frame = match answer {
+            Ok(response) => Some(self.public_answer(&pending, &response)),
+            Err(failure) if failure.kind == ErrorKind::Cancelled => None,
+            Err(failure) => Some(failure_frame(&pending.method, pending.id.as_str(), &failure)),
+        };
+        match pending.outlet {
+            Outlet::Direct(reply) => {
+                let answer = frame.map_or(ToFront::Accepted, ToFront::Json);
+                // Without a stream, a client that left cannot come back for its answer.
+                let _ = reply.send(answer);
+            }
+            Outlet::Stream => {
+                let streams = self.streams();
+                if let Some(frame) = frame {
+                    streams.send(number, &frame);
+                }
+                streams.end(number);
+            }
+            Outlet::Nowhere => {}
+        }
+    }
+
+    /// The server's answer with the client's id, and with public URIs where the server's own
+    /// would be ambiguous.
+    fn public_answer(&self, pending: &Pending, response: &Response) -> Bytes {
+        let value = match &response.outcome {
+            Outcome::Result(value) | Outcome::Error(value) => value,
+        };
+        let catalog = self.catalog();
+        match catalog.rewrite_result(&pending.server, &pending.method, value) {
+            Some(rewritten) => response.with_id_and_value(&pending.id, &rewritten),
+            None => response.with_id(&pending.id),
+        }
+    }
+
+    /// A refused subscription is no wish any more.
+    fn subscription_failed(&mut self, server: &ServerName) {
+        let catalog = self.catalog();
+        let desired = self.parts.downstreams.desired();
+        let Some(public) = self.record.subscriptions.pop() else { return };
+        if let Some(owned) = catalog.resource(&public).filter(|owned| owned.server == *server) {
+            desired.unwatch(server, &owned.native, self.id);
+        }
+        self.save();
+    }
+
+    /// Progress and log lines of a call go out on its own stream.
+    pub(super) fn on_call_news(&mut self, number: u64, notification: &Notification) {
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        let frame = match notification.method {
+            Method::Progress => pending.progress_frame(notification),
+            _ => {
+                let wanted = is_wanted(self.record.level, log_level(notification));
+                wanted.then(|| notification.frame.as_bytes().clone())
+            }
+        };
+        let Some(frame) = frame else { return };
+        if self.upgrade(number) {
+            self.streams().send(number, &frame);
+        }
+    }
+
+    /// S-CANC-01, S-CANC-02: what is unknown or malformed is ignored.
+    pub(super) fn on_cancelled(&mut self, notification: &Notification) {
+        #[derive(Deserialize)]
+        struct CancelledParams {
+            reason: Option<String>,
+        }
+        let Some(id) = notification.member(notification.params.request_id.as_ref()) else { return };
+        let found = self.pending.iter().find(|(_, pending)| *pending.id.as_bytes() == id);
+        let Some((number, pending)) = found else { return };
+        let number = *number;
+        let params: Option<CancelledParams> = notification.params_as().ok();
+        let reason = params.and_then(|params| params.reason);
+        match pending.callers.clone() {
+            Some(callers) => {
+                callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
+            }
+            None => {
+                let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
+                self.on_answer(number, Err(failure));
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// The server's progress with the client's token; `None` when the client wants none, or it
+    /// does not go forward (S-PROG-02).
+    fn progress_frame(&mut self, notification: &Notification) -> Option<Bytes> {
+        #[derive(Deserialize)]
+        struct ProgressParams {
+            progress: f64,
+        }
+        let token = self.token.clone()?;
+        let params: ProgressParams = notification.params_as().ok()?;
+        if params.progress <= self.last_progress {
+            return None;
+        }
+        self.last_progress = params.progress;
+        let span = notification.params.progress_token.clone()?;
+        let edit: Edit = (span, token);
+        Some(splice(notification.frame.as_bytes(), &mut [edit]))
+    }
+}
+
+/// Waits for a connection that was just opened.
+async fn wait_up(
+    child: Option<ChildRef<Callers>>,
+    server: &ServerName,
+    until: Instant,
+) -> Result<Up<Callers>, Away> {
+    match child {
+        Some(child) => child.wait_up(until).await,
+        None => Err(Away {
+            name: server.as_str().into(),
+            phase: crate::supervision::Phase::Stopped,
+            why: None,
+            retry_after: None,
+        }),
+    }
+}
+
+fn is_success(answer: &Result<Response, Failure>) -> bool {
+    matches!(answer, Ok(response) if matches!(response.outcome, Outcome::Result(_)))
+}
+
+/// The level of a `notifications/message`.
+pub(crate) fn log_level(notification: &Notification) -> Option<LogLevel> {
+    #[derive(Deserialize)]
+    struct LogParams {
+        level: LogLevel,
+    }
+    notification.params_as::<LogParams>().ok().map(|params| params.level)
+}
+
+/// Whether a client that set `threshold` wants a line of this level; one that set none gets all.
+pub(super) fn is_wanted(threshold: Option<LogLevel>, level: Option<LogLevel>) -> bool {
+    match (threshold, level) {
+        (Some(threshold), Some(level)) => level >= threshold,
+        (None, _) | (_, None) => true,
+    }
+}

@@ -1,0 +1,212 @@
+//! The actor of one client session: takes the client's messages, keeps its calls, and decides on
+//! which stream each thing goes back.
+//!
+//! It is a temporary child: what must outlive it is in its [`SessionRecord`].
+
+mod calls;
+mod questions;
+mod requests;
+mod streams;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use actix::{Actor, ActorContext, Context, Handler};
+
+use super::SessionParts;
+use super::message::{End, FromClient, Notice, OpenStream, ToFront, Upgrade};
+use super::record::{SessionRecord, record_key};
+use super::streams::Streams;
+use crate::catalog::{Changes, Snapshot};
+use crate::downstream::{CallMessage, Cancel, Delivered, Delivery, Wish};
+use crate::id::SessionId;
+use crate::protocol::{Envelope, Method, Notification};
+use calls::Pending;
+use questions::Asked;
+
+pub struct Session {
+    id: SessionId,
+    parts: Arc<SessionParts>,
+    record: SessionRecord,
+    /// Index of the arbiter that it lives on.
+    arbiter: usize,
+    pending: HashMap<u64, Pending>,
+    questions: HashMap<u64, Asked>,
+    /// Made with the first stream: most sessions are idle and have none.
+    streams: Option<Box<Streams>>,
+    /// The catalog of this session, if it is not the shared one.
+    view: Option<Arc<Snapshot>>,
+    /// What happened while no general stream was open.
+    missed: Missed,
+    /// Elicitations by URL that this client was asked for.
+    elicitations: BTreeSet<String>,
+}
+
+/// Kept instead of a queue: that something changed, not how often.
+#[derive(Default)]
+struct Missed {
+    lists: Changes,
+    uris: BTreeSet<String>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        id: SessionId,
+        parts: Arc<SessionParts>,
+        record: SessionRecord,
+        arbiter: usize,
+    ) -> Self {
+        Self {
+            id,
+            parts,
+            record,
+            arbiter,
+            pending: HashMap::new(),
+            questions: HashMap::new(),
+            streams: None,
+            view: None,
+            missed: Missed::default(),
+            elicitations: BTreeSet::new(),
+        }
+    }
+
+    fn catalog(&self) -> Arc<Snapshot> {
+        self.view.clone().unwrap_or_else(|| self.parts.catalog.snapshot())
+    }
+
+    fn on_notification(&mut self, notification: &Notification) {
+        match notification.method {
+            Method::Cancelled => self.on_cancelled(notification),
+            Method::RootsListChanged => self.on_roots_changed(),
+            // `initialized` changes nothing here, and what we do not know is ignored.
+            _ => {}
+        }
+    }
+
+    fn on_roots_changed(&self) {
+        let caller = self.caller();
+        for server in self.parts.downstreams.all().values() {
+            let key = server.entry_for(caller);
+            // Connections that others share have the configured roots.
+            if key.session().is_some()
+                && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
+            {
+                up.value.wish(Wish::RootsChanged);
+            }
+        }
+    }
+
+    /// Whether the client is using the session right now.
+    fn is_in_use(&self) -> bool {
+        !self.pending.is_empty() || self.streams.as_ref().is_some_and(|streams| streams.any_read())
+    }
+
+    fn end(&mut self, why: End, ctx: &mut Context<Self>) {
+        for (number, pending) in self.pending.drain() {
+            if let Some(callers) = &pending.callers {
+                let reason = Some("the client's session ended".to_owned());
+                callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
+            }
+        }
+        self.questions.clear();
+        self.streams = None;
+        if why != End::Draining {
+            self.parts.registry.remove(self.id);
+            self.parts.downstreams.forget(self.id);
+            let (store, key) = (self.parts.store.clone(), record_key(self.id));
+            actix_rt::spawn(async move {
+                if let Err(error) = store.delete(&key).await {
+                    log::warn!(error:%; "record of an ended session could not be deleted");
+                }
+            });
+        }
+        ctx.stop();
+    }
+
+    /// Writes the durable part anew; nothing waits for it.
+    fn save(&self) {
+        let (store, key) = (self.parts.store.clone(), record_key(self.id));
+        let (value, ttl) = (self.record.to_bytes(), self.parts.settings.load().idle_timeout);
+        actix_rt::spawn(async move {
+            if let Err(error) = store.put(&key, value, Some(ttl)).await {
+                log::warn!(error:%; "record of a session could not be written");
+            }
+        });
+    }
+}
+
+impl Actor for Session {
+    type Context = Context<Self>;
+}
+
+impl Handler<FromClient> for Session {
+    type Result = ();
+
+    fn handle(&mut self, message: FromClient, ctx: &mut Self::Context) {
+        let FromClient { envelope, number, accepts_stream, reply } = message;
+        match envelope {
+            Envelope::Request(request) => {
+                self.on_request(request, number, accepts_stream, reply, ctx);
+            }
+            Envelope::Notification(notification) => {
+                self.on_notification(&notification);
+                // A client that is gone needs no 202.
+                let _ = reply.send(ToFront::Accepted);
+            }
+            Envelope::Response(response) => {
+                self.on_client_answer(response);
+                let _ = reply.send(ToFront::Accepted);
+            }
+        }
+    }
+}
+
+impl Handler<Delivery> for Session {
+    type Result = ();
+
+    fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
+        let Delivery { number, what } = delivery;
+        match what {
+            Delivered::Answer(answer) => self.on_answer(number, answer),
+            Delivered::Notification(notification) => self.on_call_news(number, &notification),
+            Delivered::Question(question) => self.on_question(number, question, ctx),
+        }
+    }
+}
+
+impl Handler<Upgrade> for Session {
+    type Result = ();
+
+    fn handle(&mut self, upgrade: Upgrade, _: &mut Self::Context) {
+        self.upgrade(upgrade.number);
+    }
+}
+
+impl Handler<OpenStream> for Session {
+    type Result = ();
+
+    fn handle(&mut self, open: OpenStream, _: &mut Self::Context) {
+        self.open_stream(open);
+    }
+}
+
+impl Handler<Notice> for Session {
+    type Result = ();
+
+    fn handle(&mut self, notice: Notice, _: &mut Self::Context) {
+        self.on_notice(notice);
+    }
+}
+
+impl Handler<End> for Session {
+    type Result = ();
+
+    fn handle(&mut self, end: End, ctx: &mut Self::Context) {
+        if end == End::Idle && self.is_in_use() {
+            // Looked at again after another `idle_timeout`.
+            let _ = self.parts.registry.find(self.id);
+            return;
+        }
+        self.end(end, ctx);
+    }
+}

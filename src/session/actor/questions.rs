@@ -1,0 +1,100 @@
+//! Questions of servers to the client (sampling, elicitation, roots).
+
+use actix::{AsyncContext, Context};
+use serde::Deserialize;
+
+use super::super::streams::GENERAL;
+use super::Session;
+use crate::downstream::Question;
+use crate::protocol::{
+    ErrorKind, Failure, Method, Request, RequestId, Response, notification, splice,
+};
+
+/// A question that the client has not answered yet.
+pub(super) struct Asked {
+    question: Question,
+    /// The call that it belongs to.
+    call: u64,
+}
+
+impl Session {
+    /// Passes a question on: on the stream of the call that it belongs to, otherwise on the
+    /// general one. A client that cannot be asked is not asked (S-REQ-01).
+    pub(super) fn on_question(
+        &mut self,
+        call: u64,
+        question: Question,
+        ctx: &mut Context<Self>,
+    ) {
+        let settings = self.parts.settings.load();
+        let profile = &self.record.profile;
+        let declared = match question.request.method {
+            Method::SamplingCreateMessage => profile.has_sampling(),
+            Method::ElicitationCreate => profile.has_elicitation(),
+            Method::RootsList => profile.has_roots(),
+            _ => false,
+        };
+        if !declared || self.questions.len() >= settings.calls_max {
+            let message = format!("the client cannot be asked for `{}`", question.request.method);
+            return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
+        }
+        let stream = if self.pending.contains_key(&call) && self.upgrade(call) { call } else { GENERAL };
+        if stream == GENERAL && !self.streams().is_read(GENERAL) {
+            let message = "the client has no stream open on which it could be asked";
+            return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
+        }
+        let number = self.parts.numbers.next();
+        let edit = question.request.edit_id(&RequestId::from(number));
+        let frame = splice(question.request.frame.as_bytes(), &mut [edit]);
+        self.remember_elicitation(&question.request);
+        self.streams().send(stream, &frame);
+        self.questions.insert(number, Asked { question, call });
+        ctx.run_later(settings.answer_timeout, move |session, _| {
+            if let Some(asked) = session.questions.remove(&number) {
+                let message = "the client did not answer in time";
+                asked.question.answer(Err(Failure::new(ErrorKind::Timeout, message)));
+            }
+        });
+    }
+
+    pub(super) fn on_client_answer(&mut self, response: Response) {
+        let number = response.id.as_ref().and_then(RequestId::as_number);
+        // An unknown one was answered before, or its call is over.
+        if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
+            asked.question.answer(Ok(response));
+        }
+    }
+
+    /// The call is over: its questions are taken back from the client.
+    pub(super) fn drop_questions(&mut self, call: u64) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let of_call = |asked: &Asked| asked.call == call;
+        let dropped: Vec<u64> = self
+            .questions
+            .iter()
+            .filter(|(_, asked)| of_call(asked))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in dropped {
+            self.questions.remove(&number);
+            let params = serde_json::json!({ "requestId": number, "reason": "the call is over" });
+            self.streams().send(call, &notification(&Method::Cancelled, Some(&params)));
+        }
+    }
+
+    fn remember_elicitation(&mut self, request: &Request) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ElicitParams {
+            elicitation_id: Option<String>,
+        }
+        let params: Option<ElicitParams> = request.params_as().ok();
+        if let Some(id) = params.and_then(|params| params.elicitation_id)
+            && self.elicitations.len() < self.parts.settings.load().calls_max
+        {
+            self.elicitations.insert(id);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the front and a session say to each other.
+
+use actix::Message;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::catalog::Changes;
+use crate::protocol::Envelope;
+
+/// One message of the client.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct FromClient {
+    pub envelope: Envelope,
+    /// Names the exchange; if the message is a call, it is the call's number.
+    pub number: u64,
+    /// Whether the client accepts the answer as an event stream. One that does not cannot be
+    /// asked anything, and hears no progress.
+    pub accepts_stream: bool,
+    pub reply: oneshot::Sender<ToFront>,
+}
+
+/// How the HTTP request is to be answered.
+#[derive(Debug)]
+pub enum ToFront {
+    /// A JSON-RPC answer, status 200.
+    Json(Bytes),
+    /// Nothing to say: status 202.
+    Accepted,
+    /// Ready-made SSE events; the stream ends when the channel does.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+/// The call has been silent for `sse_after`: answer it as a stream from now on.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Upgrade {
+    pub number: u64,
+}
+
+/// GET: the client wants a stream, a new one or the rest of an old one.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct OpenStream {
+    pub last_event_id: Option<String>,
+    pub reply: oneshot::Sender<ToFront>,
+}
+
+/// The session is over (DELETE), or the gateway is.
+#[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
+#[rtype(result = "()")]
+pub enum End {
+    /// For good: its record goes.
+    Deleted,
+    /// Nothing was heard of the client for `idle_timeout`; a session that is in use stays.
+    Idle,
+    /// The gateway stops; the record stays.
+    Draining,
+}
+
+/// What happened outside of the session's calls and concerns it.
+#[derive(Message, Clone)]
+#[rtype(result = "()")]
+pub enum Notice {
+    /// The lists that this session sees are different now.
+    ListsChanged(Changes),
+    /// The session sees this catalog instead of the shared one, or the shared one again.
+    View(Option<std::sync::Arc<crate::catalog::Snapshot>>),
+    /// A frame for a client that subscribed to this public URI.
+    ResourceUpdated { uri: String, frame: Bytes },
+    /// A log line of no call, with its level.
+    Log { level: Option<crate::protocol::LogLevel>, frame: Bytes },
+    /// An elicitation by URL is complete.
+    ElicitationComplete { id: String, frame: Bytes },
+}

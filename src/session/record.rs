@@ -1,0 +1,99 @@
+//! The durable part of a session: what it is rebuilt from when its actor died.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::id::{Principal, SessionId, ViewId};
+use crate::protocol::{CapabilityProfile, LogLevel, Request, Revision};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    pub revision: Revision,
+    pub principal: Principal,
+    pub view: ViewId,
+    pub profile: CapabilityProfile,
+    /// `clientInfo`, for people only: never for decisions (S-LIFE-18).
+    pub client: Map<String, Value>,
+    pub level: Option<LogLevel>,
+    /// Public URIs that the client subscribed to.
+    pub subscriptions: Vec<String>,
+}
+
+/// Longest text of `clientInfo` that is kept, in bytes.
+const CLIENT_INFO_MAX: usize = 4096;
+
+impl SessionRecord {
+    /// Reads what a client says of itself in `initialize`.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the parameters.
+    pub fn from_initialize(request: &Request, principal: Principal) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct InitializeParams {
+            protocol_version: String,
+            #[serde(default)]
+            capabilities: Map<String, Value>,
+            #[serde(default)]
+            client_info: Map<String, Value>,
+        }
+        let params: InitializeParams = request.params_as().map_err(|error| error.to_string())?;
+        let small = serde_json::to_vec(&params.client_info).is_ok_and(|v| v.len() <= CLIENT_INFO_MAX);
+        Ok(Self {
+            revision: Revision::negotiate(&params.protocol_version),
+            principal,
+            view: ViewId,
+            profile: CapabilityProfile::from_declared(&params.capabilities),
+            client: if small { params.client_info } else { Map::new() },
+            level: None,
+            subscriptions: Vec::new(),
+        })
+    }
+
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        Bytes::from(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Reads a stored record; `None` when another release wrote it in a way we cannot read.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+}
+
+/// Where a session's record is in the store.
+pub(crate) fn record_key(id: SessionId) -> String {
+    format!("session/{}", id.expose())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Envelope;
+
+    fn record(params: &str) -> Result<SessionRecord, String> {
+        let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Request(request)) => {
+                SessionRecord::from_initialize(&request, Principal::Anonymous)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_record_survives_the_store() {
+        let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"sampling":{}},"clientInfo":{"name":"c","x":1}}"#;
+        let record = record(params).unwrap();
+        assert_eq!(record.revision, Revision::V2025_06_18);
+        assert!(record.profile.has_sampling());
+        assert_eq!(SessionRecord::from_bytes(&record.to_bytes()), Some(record));
+    }
+
+    #[test]
+    fn what_initialize_lacks_is_said() {
+        let error = record("{}").unwrap_err();
+        assert!(error.contains("protocolVersion"), "{error}");
+    }
+}

@@ -1,0 +1,139 @@
+//! All live session ids and where their actors are. Only ids in here exist: any other is
+//! answered with 404 without a look at the store.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use actix::Addr;
+use tokio::time::Instant;
+
+use super::actor::Session;
+use crate::id::SessionId;
+use crate::protocol::Revision;
+
+pub(crate) struct Registry {
+    shards: Box<[Shard]>,
+    count: AtomicUsize,
+    started: Instant,
+}
+
+type Shard = RwLock<HashMap<SessionId, Slot>>;
+
+struct Slot {
+    /// Absent after the actor died: the session is rebuilt from its record when it is asked for.
+    address: Option<Addr<Session>>,
+    revision: Revision,
+    /// Seconds since the registry was made.
+    last_seen: AtomicU32,
+}
+
+#[derive(Debug)]
+pub(crate) enum Found {
+    Live(Addr<Session>, Revision),
+    /// Its actor died; its record is in the store.
+    Dormant,
+    Unknown,
+}
+
+impl Registry {
+    /// One shard for each arbiter: sessions of one arbiter do not wait for those of another.
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
+            count: AtomicUsize::new(0),
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Takes a place for a new session; false when there are `max` already.
+    pub(crate) fn reserve(&self, max: usize) -> bool {
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        if before >= max {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        before < max
+    }
+
+    /// Puts a session in the place that was reserved for it, or back after it was rebuilt.
+    pub(crate) fn insert(&self, id: SessionId, address: Addr<Session>, revision: Revision) {
+        let last_seen = AtomicU32::new(self.now());
+        let slot = Slot { address: Some(address), revision, last_seen };
+        self.write(id, |shard| {
+            shard.insert(id, slot);
+        });
+    }
+
+    /// Finds a session and notes that it is in use.
+    pub(crate) fn find(&self, id: SessionId) -> Found {
+        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = shard.get(&id) else { return Found::Unknown };
+        slot.last_seen.store(self.now(), Ordering::Relaxed);
+        match &slot.address {
+            Some(address) if address.connected() => Found::Live(address.clone(), slot.revision),
+            _ => Found::Dormant,
+        }
+    }
+
+    /// The address of a live session, without noting any use.
+    pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
+        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+        shard.get(&id)?.address.clone()
+    }
+
+    /// The session's actor died without ending the session.
+    pub(crate) fn set_dormant(&self, id: SessionId) {
+        self.write(id, |shard| {
+            if let Some(slot) = shard.get_mut(&id) {
+                slot.address = None;
+            }
+        });
+    }
+
+    pub(crate) fn remove(&self, id: SessionId) {
+        self.write(id, |shard| {
+            if shard.remove(&id).is_some() {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                // After a crowd has left, its memory is given back.
+                if shard.capacity() > 4 * shard.len().max(64) {
+                    shard.shrink_to(2 * shard.len());
+                }
+            }
+        });
+    }
+
+    /// Every live session.
+    pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let live = shard.iter().filter_map(|(id, slot)| Some((*id, slot.address.clone()?)));
+            all.extend(live);
+        }
+        all
+    }
+
+    /// When the session was used last; `None` when it has ended.
+    pub(crate) fn last_seen(&self, id: SessionId) -> Option<u32> {
+        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+        shard.get(&id).map(|slot| slot.last_seen.load(Ordering::Relaxed))
+    }
+
+    /// Seconds since the registry was made.
+    pub(crate) fn now(&self) -> u32 {
+        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    fn write(&self, id: SessionId, change: impl FnOnce(&mut HashMap<SessionId, Slot>)) {
+        change(&mut self.shard(id).write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn shard(&self, id: SessionId) -> &Shard {
+        let index = id.spread() % self.shards.len() as u64;
+        &self.shards[usize::try_from(index).unwrap_or(0)]
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a client's request goes. Pure: looks the name up, says what must be rewritten.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::catalog::{Owned, OwnedUri, Snapshot};
+use crate::id::ServerName;
+use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request};
+
+/// The server that a request goes to.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) server: ServerName,
+    /// What must read differently for that server.
+    pub(crate) edits: Vec<Edit>,
+    /// The resource, in the server's own words, if it is about one.
+    pub(crate) native_uri: Option<String>,
+}
+
+/// Finds the owner of what a request names.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read: the name is missing or unknown.
+pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+    match &request.method {
+        Method::ToolsCall => named(request, "tool", |name| catalog.tool(name)),
+        Method::PromptsGet => named(request, "prompt", |name| catalog.prompt(name)),
+        Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+            resource(request, catalog)
+        }
+        Method::CompletionComplete => completion(request, catalog),
+        method => {
+            let message = format!("method `{method}` does not exist here");
+            Err(Failure::new(ErrorKind::MethodNotFound, message))
+        }
+    }
+}
+
+fn named<'a>(
+    request: &Request,
+    noun: &str,
+    find: impl Fn(&str) -> Option<&'a Owned>,
+) -> Result<Target, Failure> {
+    let name = request.name().ok_or_else(|| missing("name", "a string"))?;
+    let owned = find(&name).ok_or_else(|| {
+        let list = if noun == "tool" { "tools/list" } else { "prompts/list" };
+        let message = format!("there is no {noun} `{}`; `{list}` shows what there is", short(&name));
+        Failure::new(ErrorKind::InvalidParams, message)
+    })?;
+    let span = request.params.name.clone().unwrap_or_default();
+    Ok(Target {
+        server: owned.server.clone(),
+        edits: vec![(span, owned.native.as_bytes().clone())],
+        native_uri: None,
+    })
+}
+
+fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+    let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
+    let owned = catalog.resource(&uri).ok_or_else(|| unknown_resource(&uri))?;
+    let OwnedUri { server, native } = owned;
+    let span = request.params.uri.clone().unwrap_or_default();
+    let edits =
+        if native == uri { Vec::new() } else { vec![(span, RawJson::from_value(&native).as_bytes().clone())] };
+    Ok(Target { server, edits, native_uri: Some(native) })
+}
+
+/// `ref` names a prompt or a resource (template); it is small, so it is written anew.
+fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+    let span = request.params.reference.clone().ok_or_else(|| missing("ref", "an object"))?;
+    let raw = request.frame.as_bytes().slice(span.clone());
+    let mut reference: Value =
+        serde_json::from_slice(&raw).map_err(|_| missing("ref", "an object"))?;
+    let member = |name: &str| reference.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (server, key, native) = match member("type").as_deref() {
+        Some("ref/prompt") => {
+            let name = member("name").ok_or_else(|| missing("ref.name", "a string"))?;
+            let owned = catalog.prompt(&name).ok_or_else(|| {
+                let message = format!("there is no prompt `{}`", short(&name));
+                Failure::new(ErrorKind::InvalidParams, message)
+            })?;
+            let native: Value = owned.native.parse().unwrap_or_else(|_| json!(name));
+            (owned.server.clone(), "name", native)
+        }
+        Some("ref/resource") => {
+            let uri = member("uri").ok_or_else(|| missing("ref.uri", "a string"))?;
+            let owned = catalog.resource(&uri).ok_or_else(|| {
+                let message = format!("there is no resource or template `{}`", short(&uri));
+                Failure::new(ErrorKind::InvalidParams, message)
+            })?;
+            (owned.server, "uri", json!(owned.native))
+        }
+        _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
+    };
+    reference[key] = native;
+    Ok(Target { server, edits: vec![(span, Bytes::from(reference.to_string()))], native_uri: None })
+}
+
+fn missing(member: &str, must_be: &str) -> Failure {
+    Failure::new(ErrorKind::InvalidParams, format!("`params.{member}` must be {must_be}"))
+}
+
+fn unknown_resource(uri: &str) -> Failure {
+    let error = json!({
+        "code": ErrorKind::ResourceNotFound.rpc_code(),
+        "message": format!("there is no resource `{}`", short(uri)),
+        "data": { "uri": uri, "code": ErrorKind::ResourceNotFound.as_str(), "retryable": false },
+    });
+    let mut failure = Failure::new(ErrorKind::ResourceNotFound, "no such resource");
+    failure.original = Some(RawJson::from_value(&error));
+    failure
+}
+
+/// A name from outside, bounded for a message.
+fn short(text: &str) -> String {
+    text.chars().take(200).collect()
+}

@@ -1,0 +1,306 @@
+//! The event streams of one session: what was sent is kept within bounds, so that a client that
+//! lost its connection can go on where it stopped (`Last-Event-ID`).
+//!
+//! Every message goes out on exactly one stream (S-HTTP-29). The stream of a call is named after
+//! the call's number; stream 0 is the general one that a client opens with GET.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use url::form_urlencoded;
+
+use crate::protocol::RequestId;
+
+/// The general stream, opened by GET.
+pub(crate) const GENERAL: u64 = 0;
+
+/// Longest request id that is written into an event id, in bytes.
+const REQUEST_ID_MAX: usize = 128;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamLimits {
+    pub(crate) events_per_stream: usize,
+    pub(crate) bytes_max: usize,
+    pub(crate) queue_max: usize,
+}
+
+pub(crate) struct Streams {
+    limits: StreamLimits,
+    /// Tells event ids of this actor from those of one before it.
+    epoch: u32,
+    streams: HashMap<u64, Stream>,
+    log: VecDeque<Event>,
+    bytes: usize,
+}
+
+struct Stream {
+    /// The request whose answer ends the stream.
+    request: Option<RequestId>,
+    sequence: u64,
+    logged: usize,
+    ended: bool,
+    /// Absent while no client reads.
+    reader: Option<mpsc::Sender<Bytes>>,
+}
+
+struct Event {
+    stream: u64,
+    sequence: u64,
+    text: Bytes,
+}
+
+/// What a client's `Last-Event-ID` leads to.
+#[derive(Debug)]
+pub(crate) enum Resumed {
+    /// Missed events first, then live ones.
+    Stream(mpsc::Receiver<Bytes>),
+    /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
+    Unknown(Option<RequestId>),
+}
+
+impl Streams {
+    pub(crate) fn new(limits: StreamLimits, epoch: u32) -> Self {
+        Self { limits, epoch, streams: HashMap::new(), log: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Opens a stream, or gives an open one to another reader: the former one ends. With
+    /// `priming`, the first event has an id and no data (S-HTTP-30).
+    pub(crate) fn open(
+        &mut self,
+        number: u64,
+        request: Option<RequestId>,
+        priming: bool,
+    ) -> mpsc::Receiver<Bytes> {
+        let (reader, events) = mpsc::channel(self.limits.queue_max);
+        let stream = self.streams.entry(number).or_insert_with(|| Stream {
+            request,
+            sequence: 0,
+            logged: 0,
+            ended: false,
+            reader: None,
+        });
+        stream.reader = Some(reader);
+        if priming {
+            self.push(number, None);
+        }
+        events
+    }
+
+    pub(crate) fn is_read(&self, number: u64) -> bool {
+        let reader = self.streams.get(&number).and_then(|stream| stream.reader.as_ref());
+        reader.is_some_and(|reader| !reader.is_closed())
+    }
+
+    pub(crate) fn any_read(&self) -> bool {
+        self.streams.keys().any(|number| self.is_read(*number))
+    }
+
+    /// Sends a message on an open stream and keeps it; a reader that does not keep up loses the
+    /// stream and may resume it.
+    pub(crate) fn send(&mut self, number: u64, message: &[u8]) {
+        self.push(number, Some(message));
+    }
+
+    /// Nothing follows on this stream; what was sent can still be fetched.
+    pub(crate) fn end(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.ended = true;
+            stream.reader = None;
+            if stream.logged == 0 {
+                self.streams.remove(&number);
+            }
+        }
+    }
+
+    pub(crate) fn resume(&mut self, last_event_id: &str) -> Resumed {
+        let Some(id) = EventId::parse(last_event_id) else { return Resumed::Unknown(None) };
+        let known = id.epoch == self.epoch;
+        let Some(stream) = self.streams.get_mut(&id.stream).filter(|_| known) else {
+            return Resumed::Unknown(id.request);
+        };
+        let missed: Vec<&Event> = self
+            .log
+            .iter()
+            .filter(|event| event.stream == id.stream && event.sequence > id.sequence)
+            .collect();
+        let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
+        for event in missed {
+            // The channel has room for all of them.
+            let _ = reader.try_send(event.text.clone());
+        }
+        stream.reader = (!stream.ended).then_some(reader);
+        Resumed::Stream(events)
+    }
+
+    fn push(&mut self, number: u64, message: Option<&[u8]>) {
+        let epoch = self.epoch;
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        stream.sequence += 1;
+        let id = EventId {
+            epoch,
+            stream: number,
+            sequence: stream.sequence,
+            request: stream.request.clone(),
+        };
+        let text = event_text(&id, message);
+        if let Some(reader) = &stream.reader
+            && reader.try_send(text.clone()).is_err()
+        {
+            stream.reader = None;
+        }
+        stream.logged += 1;
+        self.bytes += text.len();
+        self.log.push_back(Event { stream: number, sequence: id.sequence, text });
+        self.trim(number);
+    }
+
+    fn trim(&mut self, number: u64) {
+        let too_many =
+            |streams: &HashMap<u64, Stream>, max| streams.get(&number).is_some_and(|s| s.logged > max);
+        if too_many(&self.streams, self.limits.events_per_stream)
+            && let Some(oldest) = self.log.iter().position(|event| event.stream == number)
+        {
+            self.drop_event(oldest);
+        }
+        while self.bytes > self.limits.bytes_max && !self.log.is_empty() {
+            self.drop_event(0);
+        }
+    }
+
+    fn drop_event(&mut self, index: usize) {
+        let Some(event) = self.log.remove(index) else { return };
+        self.bytes -= event.text.len();
+        if let Some(stream) = self.streams.get_mut(&event.stream) {
+            stream.logged -= 1;
+            if stream.ended && stream.logged == 0 {
+                self.streams.remove(&event.stream);
+            }
+        }
+    }
+}
+
+/// Names an event within the gateway: it tells the stream and the request that it belongs to,
+/// also to a process that never saw them.
+#[derive(Debug, PartialEq, Eq)]
+struct EventId {
+    epoch: u32,
+    stream: u64,
+    sequence: u64,
+    request: Option<RequestId>,
+}
+
+impl EventId {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, '.');
+        let epoch = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let stream = parts.next()?.parse().ok()?;
+        let sequence = parts.next()?.parse().ok()?;
+        let (request, _) = form_urlencoded::parse(parts.next()?.as_bytes()).next().unwrap_or_default();
+        let request = RequestId::try_new(Bytes::from(request.into_owned())).ok();
+        Some(Self { epoch, stream, sequence, request })
+    }
+}
+
+impl std::fmt::Display for EventId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:x}.{}.{}.", self.epoch, self.stream, self.sequence)?;
+        let short = self.request.as_ref().filter(|id| id.as_str().len() <= REQUEST_ID_MAX);
+        for part in short.into_iter().flat_map(|id| form_urlencoded::byte_serialize(id.as_bytes())) {
+            f.write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
+    let mut text = format!("id: {id}\ndata: ").into_bytes();
+    // Raw line breaks in JSON stand only between its tokens; in an event they would end the line.
+    let flat = message.unwrap_or_default().iter().map(|byte| match byte {
+        b'\n' | b'\r' => b' ',
+        other => *other,
+    });
+    text.extend(flat);
+    text.extend_from_slice(b"\n\n");
+    Bytes::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: StreamLimits =
+        StreamLimits { events_per_stream: 3, bytes_max: 10_000, queue_max: 2 };
+
+    fn read(events: &mut mpsc::Receiver<Bytes>) -> Vec<String> {
+        let mut read = Vec::new();
+        while let Ok(text) = events.try_recv() {
+            read.push(String::from_utf8(text.to_vec()).unwrap());
+        }
+        read
+    }
+
+    fn id(text: &str) -> RequestId {
+        RequestId::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn a_client_goes_on_where_it_stopped() {
+        let mut streams = Streams::new(LIMITS, 7);
+        let mut events = streams.open(5, Some(id("\"a b\"")), true);
+        streams.send(5, b"{\"n\":\n1}");
+        assert_eq!(
+            read(&mut events),
+            ["id: 7.5.1.%22a+b%22\ndata: \n\n", "id: 7.5.2.%22a+b%22\ndata: {\"n\": 1}\n\n"]
+        );
+        drop(events);
+        streams.send(5, b"{}");
+        streams.send(5, b"[]");
+        streams.end(5);
+        let Resumed::Stream(mut events) = streams.resume("7.5.2.%22a+b%22") else { panic!() };
+        let resumed = read(&mut events);
+        assert!(resumed[0].ends_with("data: {}\n\n") && resumed[1].ends_with("data: []\n\n"));
+        assert!(matches!(events.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+    }
+
+    #[test]
+    fn s_sess_08_only_events_of_the_same_stream_are_replayed() {
+        let mut streams = Streams::new(LIMITS, 1);
+        drop((streams.open(1, Some(id("1")), true), streams.open(2, Some(id("2")), true)));
+        streams.send(1, b"1");
+        streams.send(2, b"2");
+        let Resumed::Stream(mut events) = streams.resume("1.2.1.2") else { panic!() };
+        assert_eq!(read(&mut events), ["id: 1.2.2.2\ndata: 2\n\n"]);
+    }
+
+    #[test]
+    fn a_stream_of_another_process_names_its_request() {
+        let mut streams = Streams::new(LIMITS, 1);
+        for (text, request) in [
+            ("2.5.1.%22a%22", Some(id("\"a\""))),
+            ("1.5.1.7", Some(id("7"))),
+            ("1.0.1.", None),
+            ("garbage", None),
+            ("", None),
+        ] {
+            let Resumed::Unknown(found) = streams.resume(text) else { panic!("{text}") };
+            assert_eq!(found, request, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
+        let mut streams = Streams::new(LIMITS, 1);
+        let events = streams.open(1, Some(id("1")), false);
+        for _ in 0..10 {
+            streams.send(1, b"{}");
+        }
+        assert_eq!(streams.log.len(), 3);
+        assert!(!streams.is_read(1));
+        drop(events);
+        streams.send(1, &[b'1'; 20_000]);
+        assert_eq!((streams.log.len(), streams.bytes), (0, 0));
+        streams.end(1);
+        assert!(streams.streams.is_empty());
+    }
+}

@@ -1,0 +1,117 @@
+//! The store that forgets with the process.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::{Store, StoreError};
+
+#[derive(Default)]
+pub struct MemoryStore(Mutex<BTreeMap<Box<str>, Entry>>);
+
+struct Entry {
+    value: Bytes,
+    expires: Option<Instant>,
+}
+
+impl MemoryStore {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self, key: &str) -> Option<Bytes> {
+        let now = Instant::now();
+        self.entries().get(key).filter(|entry| entry.is_live(now)).map(|entry| entry.value.clone())
+    }
+
+    fn write(&self, key: &str, value: Bytes, ttl: Option<Duration>) {
+        let expires = ttl.and_then(|ttl| Instant::now().checked_add(ttl));
+        self.entries().insert(key.into(), Entry { value, expires });
+    }
+}
+
+impl Entry {
+    fn is_live(&self, now: Instant) -> bool {
+        self.expires.is_none_or(|at| at > now)
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        ready(Ok(self.live(key))).boxed()
+    }
+
+    fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.write(key, value, ttl);
+        ready(Ok(())).boxed()
+    }
+
+    fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.entries().remove(key);
+        ready(Ok(())).boxed()
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<Bytes>,
+        value: Bytes,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let mut entries = self.entries();
+        let now = Instant::now();
+        let current = entries.get(key).filter(|entry| entry.is_live(now)).map(|entry| &entry.value);
+        let outcome = if current == expected.as_ref() {
+            let expires = ttl.and_then(|ttl| now.checked_add(ttl));
+            entries.insert(key.into(), Entry { value, expires });
+            Ok(())
+        } else {
+            Err(StoreError::Conflict(key.to_owned()))
+        };
+        ready(outcome).boxed()
+    }
+
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<(String, Bytes)>, StoreError>> {
+        let now = Instant::now();
+        let entries = self.entries();
+        let from = entries.range::<str, _>(prefix..);
+        let matching = from.take_while(|(key, _)| key.starts_with(prefix));
+        let live = matching.filter(|(_, entry)| entry.is_live(now));
+        let found = live.map(|(key, entry)| (key.to_string(), entry.value.clone())).collect();
+        ready(Ok(found)).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_expire_and_changes_are_compared() {
+        let store = MemoryStore::default();
+        let value = |text: &'static str| Bytes::from_static(text.as_bytes());
+        store.put("a/1", value("x"), Some(Duration::from_secs(5))).await.unwrap();
+        store.put("a/2", value("y"), None).await.unwrap();
+        store.put("b/1", value("z"), None).await.unwrap();
+        assert_eq!(store.scan("a/").await.unwrap().len(), 2);
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!(store.get("a/1").await.unwrap(), None);
+        assert_eq!(store.scan("a/").await.unwrap(), [("a/2".to_owned(), value("y"))]);
+        let stale = store.compare_and_set("a/2", Some(value("q")), value("n"), None).await;
+        assert_eq!(stale, Err(StoreError::Conflict("a/2".to_owned())));
+        store.compare_and_set("a/1", None, value("n"), None).await.unwrap();
+        store.delete("a/2").await.unwrap();
+        assert_eq!(store.scan("a/").await.unwrap(), [("a/1".to_owned(), value("n"))]);
+    }
+}
