@@ -7,9 +7,11 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-use super::backoff;
-use super::exit::ExitReason;
-use super::policy::{RestartPolicy, Settings};
+use super::{
+    backoff,
+    exit::ExitReason,
+    policy::{RestartPolicy, Settings},
+};
 
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -361,5 +363,4 @@ fn count(events: &mut VecDeque<Instant>, settings: &Settings, now: Instant) -> u
 }
 
 #[cfg(test)]
-#[path = "machine_tests.rs"]
 mod tests;

@@ -1,0 +1,394 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::policy::Tuning;
+use super::*;
+
+/// Round numbers: backoff 1 s, 2 s, 4 s, 8 s; broken at the fourth failure within 100 s, then
+/// one try every 50 s.
+fn settings() -> Settings {
+    Settings::try_new(Tuning {
+        backoff_initial: Duration::from_secs(1),
+        backoff_factor: 2.0,
+        backoff_max: Duration::from_secs(8),
+        jitter: 0.0,
+        max_restarts: 3,
+        within: Duration::from_secs(100),
+        reconnect_every: Duration::from_secs(50),
+        stable_after: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(10),
+        shutdown_timeout: Duration::from_secs(5),
+    })
+    .unwrap()
+}
+
+fn failed() -> Event {
+    Event::Exit(ExitReason::failed("refused"))
+}
+
+fn panicked() -> Event {
+    Event::Exit(ExitReason::Panicked(Arc::from("boom")))
+}
+
+fn configure(renew: bool) -> Event {
+    Event::Configure {
+        settings: settings(),
+        renew,
+    }
+}
+
+/// A state as a short text: its name, and its deadline in seconds.
+fn picture(machine: &Machine, start: Instant) -> String {
+    let name = match machine.state() {
+        State::Idle => "idle",
+        State::Starting { .. } => "starting",
+        State::Up { .. } => "up",
+        State::Waiting { broken: false, .. } => "backoff",
+        State::Waiting { broken: true, .. } => "broken",
+        State::Ending { killed: false, .. } => "asked",
+        State::Ending { killed: true, .. } => "killed",
+        State::Stopped => "stopped",
+    };
+    match machine.deadline() {
+        Some(deadline) => format!("{name} {}", deadline.duration_since(start).as_secs()),
+        None => String::from(name),
+    }
+}
+
+/// Feeds events, each at a second, and compares action and state after each.
+fn check(policy: RestartPolicy, script: Vec<(u64, Event, Action, &str)>) -> Machine {
+    let start = Instant::now();
+    let mut machine = Machine::new(policy, settings());
+    for (second, event, action, state) in script {
+        let told = format!("{event:?} at {second} s");
+        let step = machine.decide(event, start + Duration::from_secs(second), 0.5);
+        let seen = (step.action, picture(&machine, start));
+        assert_eq!(seen, (action, String::from(state)), "{told}");
+    }
+    machine
+}
+
+use Action::{Ask, Finish, Kill, Launch, Nothing};
+use Event::{Ready, Reconnect, Stop, Tick, Wake};
+use RestartPolicy::{Permanent, Temporary, Transient};
+
+#[test]
+fn failures_back_off_then_break_then_are_tried_periodically() {
+    check(
+        Permanent,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (0, failed(), Nothing, "backoff 1"),
+            (0, Tick, Nothing, "backoff 1"),
+            (1, Tick, Launch, "starting 11"),
+            (1, failed(), Nothing, "backoff 3"),
+            (3, Tick, Launch, "starting 13"),
+            (3, failed(), Nothing, "backoff 7"),
+            (7, Tick, Launch, "starting 17"),
+            (7, failed(), Nothing, "broken 57"),
+            (57, Tick, Launch, "starting 67"),
+            // Being up is not yet being stable.
+            (58, Ready, Nothing, "up"),
+            (60, failed(), Nothing, "broken 110"),
+            // The window is empty by now; only stable uptime mends.
+            (300, Tick, Launch, "starting 310"),
+            (301, failed(), Nothing, "broken 351"),
+        ],
+    );
+}
+
+#[test]
+fn rare_failures_do_not_break_but_keep_their_backoff() {
+    check(
+        Permanent,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (0, failed(), Nothing, "backoff 1"),
+            (1, Tick, Launch, "starting 11"),
+            (40, failed(), Nothing, "backoff 42"),
+            (42, Tick, Launch, "starting 52"),
+            (90, failed(), Nothing, "backoff 94"),
+            (94, Tick, Launch, "starting 104"),
+            (150, failed(), Nothing, "backoff 158"),
+            (158, Tick, Launch, "starting 168"),
+            (220, failed(), Nothing, "backoff 228"),
+        ],
+    );
+}
+
+#[test]
+fn stable_uptime_forgets_failures() {
+    check(
+        Permanent,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (0, failed(), Nothing, "backoff 1"),
+            (1, Tick, Launch, "starting 11"),
+            (1, failed(), Nothing, "backoff 3"),
+            (3, Tick, Launch, "starting 13"),
+            (3, failed(), Nothing, "backoff 7"),
+            (7, Tick, Launch, "starting 17"),
+            (7, failed(), Nothing, "broken 57"),
+            (57, Tick, Launch, "starting 67"),
+            (60, Ready, Nothing, "up"),
+            (80, failed(), Nothing, "backoff 81"),
+        ],
+    );
+}
+
+#[test]
+fn somebody_can_skip_the_wait() {
+    for skip in [
+        || Wake,
+        || Reconnect,
+        || configure(false),
+        || configure(true),
+    ] {
+        check(
+            Permanent,
+            vec![
+                (0, Wake, Launch, "starting 10"),
+                (0, failed(), Nothing, "backoff 1"),
+                (0, skip(), Launch, "starting 10"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_new_configuration_forgets_failures() {
+    check(
+        Permanent,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (0, failed(), Nothing, "backoff 1"),
+            (1, Tick, Launch, "starting 11"),
+            (1, failed(), Nothing, "backoff 3"),
+            (2, configure(true), Launch, "starting 12"),
+            (2, failed(), Nothing, "backoff 3"),
+        ],
+    );
+}
+
+#[test]
+fn a_child_that_is_up_is_renewed_only_when_asked_for() {
+    let up = || vec![(0, Wake, Launch, "starting 10"), (1, Ready, Nothing, "up")];
+    for leave in [|| Wake, || configure(false), || Tick, || Ready] {
+        let mut script = up();
+        script.push((2, leave(), Nothing, "up"));
+        check(Permanent, script);
+    }
+    for renew in [|| Reconnect, || configure(true)] {
+        let mut script = up();
+        script.push((2, renew(), Ask, "asked 7"));
+        script.push((3, Event::Exit(ExitReason::Shutdown), Launch, "starting 13"));
+        check(Permanent, script);
+    }
+    let mut deaf = up();
+    deaf.push((2, Reconnect, Ask, "asked 7"));
+    deaf.push((7, Tick, Kill, "killed 12"));
+    deaf.push((8, Event::Exit(ExitReason::Killed), Launch, "starting 18"));
+    check(Permanent, deaf);
+}
+
+#[test]
+fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
+    check(
+        Permanent,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (9, Tick, Nothing, "starting 10"),
+            (10, Tick, Kill, "killed 15"),
+            // Too late.
+            (11, Ready, Nothing, "killed 15"),
+            (
+                12,
+                Event::Exit(ExitReason::StartTimeout),
+                Nothing,
+                "backoff 13",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_killed_child_that_stays_is_left_behind() {
+    let start = Instant::now();
+    let at = |second| start + Duration::from_secs(second);
+    let mut machine = Machine::new(Permanent, settings());
+    machine.decide(Wake, at(0), 0.0);
+    assert_eq!(machine.decide(Tick, at(10), 0.0), Step::just(Kill));
+    let step = machine.decide(Tick, at(15), 0.0);
+    assert_eq!(
+        step,
+        Step {
+            stuck: true,
+            ..Step::NOTHING
+        }
+    );
+    assert_eq!(picture(&machine, start), "backoff 16");
+    // Its late news change nothing.
+    machine.decide(Event::Exit(ExitReason::Killed), at(15), 0.0);
+    assert_eq!(picture(&machine, start), "backoff 16");
+}
+
+#[test]
+fn stop_is_final_and_bounded_from_every_state() {
+    let up = || vec![(0, Wake, Launch, "starting 10"), (1, Ready, Nothing, "up")];
+    let finals = || {
+        vec![
+            (9, Wake, Nothing, "stopped"),
+            (9, Reconnect, Nothing, "stopped"),
+            (9, configure(true), Nothing, "stopped"),
+            (9, failed(), Nothing, "stopped"),
+            (9, Tick, Nothing, "stopped"),
+        ]
+    };
+    let cases = [
+        vec![(0, Stop, Finish, "stopped")],
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (1, Stop, Ask, "asked 6"),
+            (2, failed(), Finish, "stopped"),
+        ],
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (0, failed(), Nothing, "backoff 1"),
+            (0, Stop, Finish, "stopped"),
+        ],
+        [
+            up(),
+            vec![
+                (1, Stop, Ask, "asked 6"),
+                (2, panicked(), Finish, "stopped"),
+            ],
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        [
+            up(),
+            vec![
+                (1, Reconnect, Ask, "asked 6"),
+                (2, Stop, Nothing, "asked 6"),
+                (6, Tick, Kill, "killed 11"),
+                (11, Tick, Finish, "stopped"),
+            ],
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+    ];
+    for mut case in cases {
+        // Later than anything in the case.
+        case.extend(
+            finals()
+                .into_iter()
+                .map(|(second, event, action, state)| (second + 10, event, action, state)),
+        );
+        check(Permanent, case);
+    }
+}
+
+#[test]
+fn a_child_that_may_end_is_idle_until_woken() {
+    check(
+        Transient,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (1, Ready, Nothing, "up"),
+            (2, Event::Exit(ExitReason::Normal), Nothing, "idle"),
+            (2, Tick, Nothing, "idle"),
+            (3, configure(true), Nothing, "idle"),
+            (4, Wake, Launch, "starting 14"),
+            (4, failed(), Nothing, "backoff 5"),
+        ],
+    );
+    check(
+        Temporary,
+        vec![
+            (0, Wake, Launch, "starting 10"),
+            (1, panicked(), Nothing, "idle"),
+        ],
+    );
+}
+
+#[test]
+fn only_a_storm_of_panics_escalates_and_each_storm_once() {
+    let start = Instant::now();
+    let mut machine = Machine::new(Permanent, settings());
+    let mut storms = Vec::new();
+    for second in 0..40 {
+        let now = start + Duration::from_secs(second);
+        machine.decide(Wake, now, 0.0);
+        let exit = if second < 20 { failed() } else { panicked() };
+        if let Some(panics) = machine.decide(exit, now, 0.0).escalate {
+            storms.push((second, panics));
+        }
+    }
+    assert_eq!(storms, [(23, 4), (27, 4), (31, 4), (35, 4), (39, 4)]);
+}
+
+fn any_event() -> impl Strategy<Value = u8> {
+    0_u8..12
+}
+
+fn event(number: u8) -> Event {
+    match number {
+        0 => Wake,
+        1 => Reconnect,
+        2 => Ready,
+        3 => failed(),
+        4 => panicked(),
+        5 => Event::Exit(ExitReason::Normal),
+        6 => configure(false),
+        7 => configure(true),
+        _ => Tick,
+    }
+}
+
+proptest! {
+    /// Whatever happens in whatever order, a permanent child is never lost, never runs twice,
+    /// and never waits longer than it should.
+    #[test]
+    fn no_order_of_events_loses_or_doubles_a_child(
+        events in proptest::collection::vec((any_event(), 0_u64..30_000, 0.0_f64..1.0), 1..200),
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut machine = Machine::new(Permanent, settings());
+        prop_assert_eq!(machine.decide(Wake, now, 0.0).action, Launch);
+        let mut alive = true;
+        for (number, pause, chance) in events {
+            now += Duration::from_millis(pause);
+            let event = event(number);
+            if let Event::Exit(_) = event {
+                if !alive {
+                    continue;
+                }
+                alive = false;
+            }
+            let step = machine.decide(event, now, chance);
+            alive &= !step.stuck;
+            if step.action == Launch {
+                prop_assert!(!alive, "two incarnations at once");
+                alive = true;
+            }
+            let up = matches!(machine.state(), State::Up { .. });
+            prop_assert!(up || machine.deadline().is_some(), "lost: {:?}", machine);
+            if let State::Waiting { next_attempt, .. } = machine.state() {
+                prop_assert!(*next_attempt <= now + settings().reconnect_every);
+            }
+        }
+        machine.decide(Stop, now, 0.0);
+        for _ in 0..2 {
+            if let Some(deadline) = machine.deadline() {
+                prop_assert!(deadline <= now + settings().shutdown_timeout * 2);
+                machine.decide(Tick, deadline, 0.0);
+            }
+        }
+        prop_assert!(matches!(machine.state(), State::Stopped));
+    }
+}
