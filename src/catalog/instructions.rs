@@ -17,13 +17,12 @@ pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<Str
         if text.is_empty() {
             continue;
         }
-        let Some(left) = room.checked_sub(overhead(heading) + 1) else {
+        let Some(left) = room.checked_sub(overhead(heading)) else {
             break;
         };
         room = left;
         shown.push((heading, text));
     }
-    room += shown.len();
     let share = fair_share(shown.iter().map(|(_, text)| text.len()).collect(), room);
     let mut merged = String::new();
     for (heading, text) in shown {
@@ -75,9 +74,9 @@ mod tests {
         check(
             &[("a", "0123456789".repeat(9).as_str()), ("b", "two")],
             50,
-            Some("## a\n\n012345678901234567 […]\n\n## b\n\ntwo"),
+            Some("## a\n\n0123456789012345678 […]\n\n## b\n\ntwo"),
         );
-        check(&[("a", "ääääääääää")], 21, Some("## a\n\nää […]"));
+        check(&[("a", "ääääääääää")], 21, Some("## a\n\näää […]"));
         check(&[("a", "text"), ("b", "text")], 3, None);
     }
 }

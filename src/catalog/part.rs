@@ -105,6 +105,19 @@ impl ServerPart {
         self.quarantined.iter().flat_map(|list| list.iter())
     }
 
+    pub(super) fn quarantined_of(&self, kind: ItemKind) -> &[Quarantined] {
+        &self.quarantined[kind.index()]
+    }
+
+    pub(super) fn add_quarantined(
+        &mut self,
+        kind: ItemKind,
+        more: impl Iterator<Item = Quarantined>,
+    ) {
+        let list = &mut self.quarantined[kind.index()];
+        *list = list.iter().cloned().chain(more).collect();
+    }
+
     /// Whether the server declared a capability, such as `tools` or `completions`.
     pub fn declares(&self, capability: &str) -> bool {
         self.capabilities

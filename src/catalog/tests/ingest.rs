@@ -214,3 +214,39 @@ fn hints_are_those_of_the_protocol() {
     assert_eq!(hints("s__t"), (false, false, true));
     assert_eq!(hints("s__u"), (false, true, false));
 }
+
+/// Checking a schema recurses with its depth, and a stack overflow would end the process; nor may
+/// the time explode where every level of a meta-schema tries several ways.
+#[test]
+fn the_deepest_schemas_fit_a_small_stack() {
+    let drafts = [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ];
+    let levels = [
+        (r#"{"not":"#, "}"),
+        (r#"{"properties":{"a":"#, "}}"),
+        (r#"{"allOf":["#, "]}"),
+        (r#"{"items":"#, "}"),
+        (r#"{"items":["#, "]}"),
+        (r#"{"additionalProperties":"#, "}"),
+        (r#"{"dependencies":{"a":"#, "}}"),
+        (r#"{"$defs":{"a":"#, "}}"),
+    ];
+    for (draft, (open, close)) in drafts.iter().flat_map(|draft| levels.map(|l| (*draft, l))) {
+        for (depth, leaf) in [(60, "{}"), (121, "{}"), (121, r#"{"type":1}"#), (500, "{}")] {
+            let nested = format!("{}{leaf}{}", open.repeat(depth), close.repeat(depth));
+            let schema = format!(r#"{{"$schema":"{draft}","type":"object","not":{nested}}}"#);
+            let list = [raw(&format!(r#"{{"name":"t","inputSchema":{schema}}}"#))];
+            let check = move || {
+                let part = part("s").with_list(ItemKind::Tools, &list, &IngestLimits::default());
+                part.items(ItemKind::Tools).len() + part.quarantined().count()
+            };
+            let small = std::thread::Builder::new().stack_size(1024 * 1024);
+            assert_eq!(small.spawn(check).unwrap().join().unwrap(), 1);
+        }
+    }
+}

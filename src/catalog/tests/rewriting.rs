@@ -65,6 +65,18 @@ fn odd_answers_stay_as_they_are() {
 }
 
 #[test]
+fn depth_does_not_hurt() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = raw(&format!(
+        r#"{{"content":[{deep},{{"type":"resource_link","uri":"a://b"}}]}}"#
+    ));
+    let rewritten = snapshot()
+        .rewrite_result(&server("w"), &Method::ToolsCall, &deep)
+        .unwrap();
+    assert!(rewritten.as_str().ends_with(r#""uri":"mcpgw+w+a://b"}]}"#));
+}
+
+#[test]
 fn the_interface_of_a_tool_follows_its_server() {
     let app = |old: &str, new: &str| {
         json!({
