@@ -23,3 +23,27 @@ pub struct CatalogSettings {
     /// Length of the merged server instructions, in bytes.
     pub instructions_max: usize,
 }
+
+/// Limits of what one server may list. What exceeds them is quarantined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngestLimits {
+    /// Items of one kind.
+    pub items: usize,
+    /// One item, in bytes.
+    pub item_bytes: usize,
+    /// A name, in bytes.
+    pub name_bytes: usize,
+    /// A URI or URI template, in bytes.
+    pub uri_bytes: usize,
+}
+
+impl Default for IngestLimits {
+    fn default() -> Self {
+        Self {
+            items: 10_000,
+            item_bytes: 1024 * 1024,
+            name_bytes: 1024,
+            uri_bytes: 4096,
+        }
+    }
+}

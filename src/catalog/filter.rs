@@ -1,0 +1,72 @@
+//! Which tools of a server are shown.
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+use super::NameSettings;
+
+/// Why [`NameSettings`] cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidNames {
+    #[error("a prefix is up to 32 characters of A-Z, a-z, 0-9 and `-`, or empty, not `{0}`")]
+    Prefix(String),
+    #[error("`{glob}` in `{list}` is not a glob: {reason}")]
+    Glob {
+        /// `allow` or `deny`.
+        list: &'static str,
+        glob: String,
+        reason: String,
+    },
+}
+
+impl NameSettings {
+    /// # Errors
+    ///
+    /// Returns an [`InvalidNames`] that names the prefix or glob that cannot be used.
+    pub fn validate(&self) -> Result<(), InvalidNames> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if let Some(prefix) = &self.prefix
+            && (prefix.len() > 32 || !prefix.bytes().all(legal))
+        {
+            return Err(InvalidNames::Prefix(prefix.clone()));
+        }
+        Filter::new(self).map(drop)
+    }
+}
+
+/// The compiled globs of one server.
+pub(super) struct Filter {
+    allow: Option<GlobSet>,
+    deny: GlobSet,
+}
+
+impl Filter {
+    pub(super) fn new(names: &NameSettings) -> Result<Self, InvalidNames> {
+        let allow = compile("allow", &names.allow)?;
+        Ok(Self {
+            allow: (!names.allow.is_empty()).then_some(allow),
+            deny: compile("deny", &names.deny)?,
+        })
+    }
+
+    pub(super) fn shows(&self, native: &str) -> bool {
+        let allowed = self
+            .allow
+            .as_ref()
+            .is_none_or(|allow| allow.is_match(native));
+        allowed && !self.deny.is_match(native)
+    }
+}
+
+fn compile(list: &'static str, globs: &[String]) -> Result<GlobSet, InvalidNames> {
+    let invalid = |glob: &str, error: &globset::Error| InvalidNames::Glob {
+        list,
+        glob: glob.to_owned(),
+        reason: error.kind().to_string(),
+    };
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(Glob::new(glob).map_err(|error| invalid(glob, &error))?);
+    }
+    set.build()
+        .map_err(|error| invalid(error.glob().unwrap_or(""), &error))
+}

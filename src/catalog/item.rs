@@ -1,0 +1,236 @@
+//! One item of a list: what of it the gateway acts on, and whether it may be shown at all.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::protocol::{RawJson, Span};
+
+use super::{IngestLimits, ItemKind, json, schema, shape, template::Template, uri};
+
+/// What a tool says about its effects. Only hints: a server that is not trusted may lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// It changes nothing; `false` unless the tool says so.
+    pub read_only: bool,
+    /// It may destroy something; `true` unless the tool says otherwise.
+    pub destructive: bool,
+    /// Calling it again with the same arguments changes nothing more; `false` unless it says so.
+    pub idempotent: bool,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            destructive: true,
+            idempotent: false,
+        }
+    }
+}
+
+/// A valid item of a server, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    raw: RawJson,
+    native: Box<str>,
+    native_span: Span,
+    interface_spans: Vec<(Span, Box<str>)>,
+    hints: Hints,
+}
+
+impl Item {
+    pub const fn raw(&self) -> &RawJson {
+        &self.raw
+    }
+
+    /// The name, URI or URI template that the server knows the item by.
+    pub const fn native(&self) -> &str {
+        &self.native
+    }
+
+    pub const fn hints(&self) -> Hints {
+        self.hints
+    }
+
+    pub(super) fn native_span(&self) -> Span {
+        self.native_span.clone()
+    }
+
+    /// The URIs of a tool's user interface, and where they stand.
+    pub(super) fn interface_spans(&self) -> &[(Span, Box<str>)] {
+        &self.interface_spans
+    }
+}
+
+/// Why an item is not shown, and its name as far as it can be read.
+pub(super) struct Rejected {
+    pub(super) item: Option<String>,
+    pub(super) reason: String,
+}
+
+impl Rejected {
+    fn nameless(reason: impl Into<String>) -> Self {
+        Self {
+            item: None,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Reads and checks one item of a list (S-TOOL-06, S-RES-07, S-RES-10).
+pub(super) fn read(kind: ItemKind, raw: &RawJson, limits: &IngestLimits) -> Result<Item, Rejected> {
+    let size = raw.as_bytes().len();
+    if size > limits.item_bytes {
+        let most = limits.item_bytes;
+        return Err(Rejected::nameless(format!(
+            "{size} bytes, the limit is {most}"
+        )));
+    }
+    let value: Map<String, Value> = raw
+        .parse()
+        .map_err(|error| Rejected::nameless(schema::shorten(&error.to_string())))?;
+    let key = kind.key();
+    let native = match value.get(key) {
+        Some(Value::String(native)) => native.clone(),
+        Some(_) => return Err(Rejected::nameless(format!("`{key}` must be a string"))),
+        None => return Err(Rejected::nameless(format!("has no `{key}`"))),
+    };
+    let checked = check(kind, &native, value, limits).and_then(|hints| {
+        let raw = without_nulls(kind, raw)?;
+        locate(kind, raw, &native, hints)
+    });
+    checked.map_err(|reason| Rejected {
+        item: Some(schema::shorten(&native)),
+        reason,
+    })
+}
+
+fn check(
+    kind: ItemKind,
+    native: &str,
+    mut value: Map<String, Value>,
+    limits: &IngestLimits,
+) -> Result<Hints, String> {
+    value.retain(|name, value| !(value.is_null() && shape::is_optional(kind, name)));
+    if let Some(Value::Object(annotations)) = value.get_mut("annotations") {
+        annotations.retain(|_, value| !value.is_null());
+    }
+    match kind {
+        ItemKind::Tools | ItemKind::Prompts => check_name(native, limits)?,
+        ItemKind::Resources => uri::check(native, limits)?,
+        ItemKind::ResourceTemplates => {
+            uri::check_template(native, limits)?;
+            Template::parse(native).ok_or("`uriTemplate` has a malformed expression")?;
+        }
+    }
+    if !value.get("name").is_some_and(Value::is_string) {
+        return Err("has no `name`".to_owned());
+    }
+    shape::check(kind, &value)?;
+    if kind != ItemKind::Tools {
+        return Ok(Hints::default());
+    }
+    check_schemas(&value)?;
+    let hint = |name: &str| value.get("annotations")?.get(name)?.as_bool();
+    let default = Hints::default();
+    Ok(Hints {
+        read_only: hint("readOnlyHint").unwrap_or(default.read_only),
+        destructive: hint("destructiveHint").unwrap_or(default.destructive),
+        idempotent: hint("idempotentHint").unwrap_or(default.idempotent),
+    })
+}
+
+fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("`name` is empty".to_owned());
+    }
+    if name.len() > limits.name_bytes {
+        let most = limits.name_bytes;
+        return Err(format!("`name` is longer than {most} bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("`name` has a control character".to_owned());
+    }
+    Ok(())
+}
+
+fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
+    let input = tool.get("inputSchema").ok_or("has no `inputSchema`")?;
+    if input.get("type").and_then(Value::as_str) != Some("object") {
+        return Err("`inputSchema` must be an object with \"type\": \"object\"".to_owned());
+    }
+    schema::check(input).map_err(|reason| format!("`inputSchema` is {reason}"))?;
+    if let Some(output) = tool.get("outputSchema") {
+        if !output.is_object() {
+            return Err("`outputSchema` must be an object".to_owned());
+        }
+        schema::check(output).map_err(|reason| format!("`outputSchema` is {reason}"))?;
+    }
+    Ok(())
+}
+
+/// Removes `null` where the protocol wants a member to be absent: some servers write all members,
+/// and strict clients drop the whole list for one of them.
+fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
+    let text = raw.as_str();
+    let is_stray = |key: &str, value: &str| value == "null" && shape::is_optional(kind, key);
+    let members = json::members(text).ok_or("not a readable object")?;
+    let annotations_have_nulls = |key: &str, value: &str| {
+        key == "annotations"
+            && json::members(value)
+                .is_some_and(|members| members.iter().any(|(_, value)| *value == "null"))
+    };
+    if !members
+        .iter()
+        .any(|(key, value)| is_stray(key, value) || annotations_have_nulls(key, value))
+    {
+        return Ok(raw.clone());
+    }
+    let rebuilt = json::rebuild(text, |key, value| {
+        if is_stray(key, value) {
+            return None;
+        }
+        if annotations_have_nulls(key, value) {
+            return json::rebuild(value, |_, hint| (hint != "null").then(|| hint.to_owned()));
+        }
+        Some(value.to_owned())
+    });
+    let rebuilt = rebuilt.ok_or("not a readable object")?;
+    RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
+}
+
+fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: Hints) -> Result<Item, String> {
+    let text = raw.as_str();
+    let members = json::members(text).ok_or("not a readable object")?;
+    let mut found = members.iter().filter(|(key, _)| key == kind.key());
+    let (_, written) = found.next().ok_or("not a readable object")?;
+    if found.next().is_some() {
+        return Err(format!("`{}` stands twice", kind.key()));
+    }
+    let native_span = json::span(text, written);
+    let interface_spans = match kind {
+        ItemKind::Tools => interface_spans(text),
+        ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => Vec::new(),
+    };
+    Ok(Item {
+        raw,
+        native: native.into(),
+        native_span,
+        interface_spans,
+        hints,
+    })
+}
+
+/// `_meta.ui.resourceUri` and its older spelling `_meta["ui/resourceUri"]` of a tool.
+fn interface_spans(text: &str) -> Vec<(Span, Box<str>)> {
+    let Some(meta) = json::member(text, "_meta") else {
+        return Vec::new();
+    };
+    let nested = json::member(meta, "ui").and_then(|ui| json::member(ui, "resourceUri"));
+    let written = [nested, json::member(meta, "ui/resourceUri")];
+    let read = |written: &str| {
+        let uri = json::text(written)?;
+        Some((json::span(text, written), Box::from(&*uri)))
+    };
+    written.into_iter().flatten().filter_map(read).collect()
+}

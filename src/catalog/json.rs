@@ -1,0 +1,126 @@
+//! Looking into JSON text without rebuilding it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::protocol::{RawJson, Span};
+
+/// The members of an object in the order of the text, values as they were written. `None` when
+/// `text` is no object, or a key is no valid Unicode.
+pub(super) fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    serde_json::from_str::<Members<'_>>(text)
+        .ok()
+        .map(|members| members.0)
+}
+
+/// The value of a member; of several with the same name the last, as most readers do.
+pub(super) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let found = members(text)?
+        .into_iter()
+        .rev()
+        .find(|(key, _)| key == name);
+    found.map(|(_, value)| value)
+}
+
+/// The elements of an array as they were written. `None` when `text` is no array.
+pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
+    serde_json::from_str::<Elements<'_>>(text)
+        .ok()
+        .map(|elements| elements.0)
+}
+
+/// The text of a JSON string. `None` when `text` is none.
+pub(super) fn text(text: &str) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Text<'_>>(text)
+        .ok()
+        .map(|text| text.0)
+}
+
+/// Where `part`, which was borrowed from `whole`, lies in it.
+pub(super) fn span(whole: &str, part: &str) -> Span {
+    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// A text as a JSON string.
+pub(super) fn quoted(text: &str) -> RawJson {
+    RawJson::from_value(&text)
+}
+
+/// An object with some of its members replaced (`Some(text)`) or removed (`None`); the others
+/// keep their values as they were written. `None` when `text` is no object.
+pub(super) fn rebuild(
+    text: &str,
+    mut change: impl FnMut(&str, &str) -> Option<String>,
+) -> Option<String> {
+    let members = members(text)?.into_iter();
+    let kept: Vec<_> = members
+        .filter_map(|(key, value)| {
+            Some(format!(
+                "{}:{}",
+                quoted(&key).as_str(),
+                change(&key, value)?
+            ))
+        })
+        .collect();
+    Some(format!("{{{}}}", kept.join(",")))
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct Members<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
+                    members.push((key.0, value.get()));
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Visit)
+    }
+}
+
+struct Elements<'a>(Vec<&'a str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Elements<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(value) = seq.next_element::<&'de RawValue>()? {
+                    elements.push(value.get());
+                }
+                Ok(Elements(elements))
+            }
+        }
+
+        deserializer.deserialize_seq(Visit)
+    }
+}

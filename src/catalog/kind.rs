@@ -1,0 +1,83 @@
+//! The four lists of the protocol.
+
+use crate::protocol::Method;
+
+/// What kind of item a server lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ItemKind {
+    Tools,
+    Prompts,
+    Resources,
+    ResourceTemplates,
+}
+
+impl ItemKind {
+    pub const ALL: [Self; 4] = [
+        Self::Tools,
+        Self::Prompts,
+        Self::Resources,
+        Self::ResourceTemplates,
+    ];
+
+    /// The member of a list result that holds the items.
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::ResourceTemplates => "resourceTemplates",
+        }
+    }
+
+    /// The method that lists the items.
+    pub const fn method(self) -> Method {
+        match self {
+            Self::Tools => Method::ToolsList,
+            Self::Prompts => Method::PromptsList,
+            Self::Resources => Method::ResourcesList,
+            Self::ResourceTemplates => Method::ResourceTemplatesList,
+        }
+    }
+
+    /// The kind that a method lists.
+    pub fn of_method(method: &Method) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.method() == *method)
+    }
+
+    /// The server capability without which no list of this kind need be asked for.
+    pub const fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources | Self::ResourceTemplates => "resources",
+        }
+    }
+
+    /// The member that identifies an item.
+    pub(super) const fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::ResourceTemplates => "uriTemplate",
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        match self {
+            Self::Tools => 0,
+            Self::Prompts => 1,
+            Self::Resources => 2,
+            Self::ResourceTemplates => 3,
+        }
+    }
+
+    /// One item of the kind, in a sentence.
+    pub(super) const fn noun(self) -> &'static str {
+        match self {
+            Self::Tools => "tool",
+            Self::Prompts => "prompt",
+            Self::Resources => "resource",
+            Self::ResourceTemplates => "resource template",
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Public names of tools and prompts.
+
+use sha2::{Digest, Sha256};
+
+use crate::id::ServerName;
+
+use super::NameSettings;
+
+/// Between a prefix and a native name: legal everywhere, unlike `.`.
+const SEPARATOR: &str = "__";
+
+/// The prefix of a server's public names; empty for none.
+pub(super) fn prefix<'a>(server: &'a ServerName, names: &'a NameSettings) -> &'a str {
+    names.prefix.as_deref().unwrap_or(server.as_str())
+}
+
+/// A public name, and whether it had to be cut or cleaned.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Public {
+    pub(super) name: String,
+    pub(super) changed: bool,
+}
+
+/// The names that an item may get, best first; endless. An item takes the first that is free.
+pub(super) fn candidates<'a>(
+    server: &'a ServerName,
+    prefix: &'a str,
+    native: &'a str,
+    characters_max: usize,
+) -> impl Iterator<Item = Public> + 'a {
+    let own = if prefix.is_empty() {
+        Public {
+            name: native.to_owned(),
+            changed: false,
+        }
+    } else {
+        fit(&format!("{prefix}{SEPARATOR}{native}"), characters_max)
+    };
+    let by_server = format!("{server}{SEPARATOR}{native}");
+    let fallback = fit(&by_server, characters_max);
+    let numbered = (0_u64..).map(move |count| Public {
+        name: with_tail(&by_server, &format!("{by_server}\n{count}"), characters_max),
+        changed: true,
+    });
+    [own, fallback].into_iter().chain(numbered)
+}
+
+/// Keeps a legal name, and makes any other one legal and unique (S-TOOL-04).
+fn fit(full: &str, characters_max: usize) -> Public {
+    let legal = full.len() <= characters_max && full.chars().all(is_legal);
+    let name = if legal {
+        full.to_owned()
+    } else {
+        with_tail(full, full, characters_max)
+    };
+    Public {
+        name,
+        changed: !legal,
+    }
+}
+
+fn with_tail(full: &str, hashed: &str, characters_max: usize) -> String {
+    let clean = |c: char| if is_legal(c) { c } else { '_' };
+    let tail = hash_tail(hashed);
+    let room = characters_max.saturating_sub(tail.len() + 1);
+    let mut name: String = full.chars().map(clean).take(room).collect();
+    name.push('_');
+    name.push_str(&tail);
+    name
+}
+
+const fn is_legal(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// Eight hexadecimal digits that depend on nothing but the text.
+pub(super) fn hash_tail(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(server: &str, prefix: &str, native: &str) -> Vec<String> {
+        let server = ServerName::try_new(server).unwrap();
+        let candidates = candidates(&server, prefix, native, 45);
+        candidates.take(3).map(|public| public.name).collect()
+    }
+
+    #[test]
+    fn a_name_is_prefixed_cut_and_cleaned() {
+        let long = "a_name_that_is_far_too_long_for_the_clients_of_today";
+        for (prefix, native, public) in [
+            ("git", "log", "git__log".to_owned()),
+            ("", "log", "log".to_owned()),
+            ("", "any / thing ü", "any / thing ü".to_owned()),
+            ("git", "a/b", format!("git__a_b_{}", hash_tail("git__a/b"))),
+            (
+                "git",
+                long,
+                format!(
+                    "git__a_name_that_is_far_too_long_for_{}",
+                    hash_tail(&format!("git__{long}"))
+                ),
+            ),
+        ] {
+            assert_eq!(names("server", prefix, native)[0], public);
+        }
+        assert_eq!(names("server", "git", long)[0].len(), 45);
+    }
+
+    #[test]
+    fn the_hash_tail_never_changes() {
+        assert_eq!(hash_tail("git__a/b"), "229bb37a");
+    }
+
+    #[test]
+    fn fallbacks_name_the_server_and_then_differ() {
+        let names = names("server", "git", "log");
+        assert_eq!(names[1], "server__log");
+        assert!(names[2].starts_with("server__log_"), "{}", names[2]);
+    }
+}

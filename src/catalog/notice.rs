@@ -1,0 +1,143 @@
+//! What people should know about a merge: for `check` and `status`.
+
+use std::fmt;
+
+use crate::id::ServerName;
+
+use super::{InvalidNames, ItemKind, Quarantined};
+
+/// Something that a merge settled by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The name was taken, so the item got another one.
+    Renamed {
+        kind: ItemKind,
+        server: ServerName,
+        native: String,
+        /// What it would have been called.
+        wanted: String,
+        public: String,
+        taken_by: ServerName,
+    },
+    /// The name was too long, or had characters that clients refuse.
+    Shortened {
+        kind: ItemKind,
+        server: ServerName,
+        native: String,
+        public: String,
+    },
+    /// All URIs of the server are wrapped, since this one is also another server's. `taken_by` is
+    /// `None` when the URI has the scheme of a wrapped one itself.
+    Wrapped {
+        server: ServerName,
+        uri: String,
+        taken_by: Option<ServerName>,
+    },
+    /// The URI is also another server's and must stay as it is: this one is not listed.
+    Hidden {
+        kind: ItemKind,
+        server: ServerName,
+        uri: String,
+        taken_by: ServerName,
+    },
+    Quarantined {
+        server: ServerName,
+        item: Quarantined,
+    },
+    /// The server's globs cannot be used, so none of its tools is shown.
+    Unusable {
+        server: ServerName,
+        reason: InvalidNames,
+    },
+}
+
+impl Notice {
+    pub const fn server(&self) -> &ServerName {
+        match self {
+            Self::Renamed { server, .. }
+            | Self::Shortened { server, .. }
+            | Self::Wrapped { server, .. }
+            | Self::Hidden { server, .. }
+            | Self::Quarantined { server, .. }
+            | Self::Unusable { server, .. } => server,
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Renamed {
+                kind,
+                server,
+                native,
+                wanted,
+                public,
+                taken_by,
+            } => {
+                let noun = kind.noun();
+                write!(
+                    f,
+                    "{noun} `{native}` of `{server}` is called `{public}`: `{wanted}` belongs to \
+                     `{taken_by}`"
+                )
+            }
+            Self::Shortened {
+                kind,
+                server,
+                native,
+                public,
+            } => {
+                let noun = kind.noun();
+                write!(
+                    f,
+                    "{noun} `{native}` of `{server}` is called `{public}`, so that clients accept it"
+                )
+            }
+            Self::Wrapped {
+                server,
+                uri,
+                taken_by: Some(owner),
+            } => {
+                write!(
+                    f,
+                    "resource URIs of `{server}` are wrapped: `{uri}` is also one of `{owner}`"
+                )
+            }
+            Self::Wrapped {
+                server,
+                uri,
+                taken_by: None,
+            } => {
+                write!(
+                    f,
+                    "resource URIs of `{server}` are wrapped: `{uri}` looks like a wrapped one"
+                )
+            }
+            Self::Hidden {
+                kind,
+                server,
+                uri,
+                taken_by,
+            } => {
+                let noun = kind.noun();
+                write!(
+                    f,
+                    "{noun} `{uri}` of `{server}` is hidden: it belongs to `{taken_by}`"
+                )
+            }
+            Self::Quarantined { server, item } => {
+                let noun = item.kind.noun();
+                let name = item.item.as_deref().unwrap_or("?");
+                write!(
+                    f,
+                    "{noun} `{name}` of `{server}` is hidden: {}",
+                    item.reason
+                )
+            }
+            Self::Unusable { server, reason } => {
+                write!(f, "tools of `{server}` are hidden: {reason}")
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A list as finished pages, and cursors that belong to it.
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::protocol::RawJson;
+
+use super::{CatalogSettings, ItemKind};
+
+/// A page ends before it exceeds this many bytes, unless one item does so alone: clients and
+/// other gateways limit the length of a message.
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The cursor is of another list, of a list that has changed, or was never issued (S-PAGE-01).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cursor is not of this list, or the list has changed: list again from the start")]
+pub struct InvalidCursor;
+
+/// The list of one kind, cut into pages.
+#[derive(Debug)]
+pub(super) struct Pages {
+    kind: ItemKind,
+    fingerprint: [u8; 16],
+    results: Vec<RawJson>,
+}
+
+impl Pages {
+    pub(super) fn new(kind: ItemKind, items: &[Bytes], settings: &CatalogSettings) -> Self {
+        let fingerprint = fingerprint(items, settings);
+        let groups = groups(items, settings.page_items.max(1));
+        let count = groups.len();
+        let result = |(index, group): (usize, &[Bytes])| {
+            let next = (index + 1 < count).then(|| cursor(kind, fingerprint, index + 1));
+            result(kind, group, next)
+        };
+        Self {
+            kind,
+            fingerprint,
+            results: groups.into_iter().enumerate().map(result).collect(),
+        }
+    }
+
+    pub(super) fn page(&self, given: Option<&str>) -> Result<RawJson, InvalidCursor> {
+        let index = match given {
+            None => 0,
+            Some(given) => {
+                let digits = given.get(CURSOR_HEAD..).ok_or(InvalidCursor)?;
+                let index = usize::from_str_radix(digits, 16).map_err(|_| InvalidCursor)?;
+                if index == 0 || given != cursor(self.kind, self.fingerprint, index) {
+                    return Err(InvalidCursor);
+                }
+                index
+            }
+        };
+        self.results.get(index).cloned().ok_or(InvalidCursor)
+    }
+
+    /// Whether a client reads the same in both.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+}
+
+/// Length of a cursor before the index of its page: kind and fingerprint.
+const CURSOR_HEAD: usize = 1 + 32;
+
+fn cursor(kind: ItemKind, fingerprint: [u8; 16], index: usize) -> String {
+    let fingerprint = u128::from_be_bytes(fingerprint);
+    format!("{}{fingerprint:032x}{index:x}", kind.index())
+}
+
+fn fingerprint(items: &[Bytes], settings: &CatalogSettings) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    hash.update(settings.page_items.to_be_bytes());
+    for item in items {
+        hash.update(item.len().to_be_bytes());
+        hash.update(item);
+    }
+    let digest = hash.finalize();
+    std::array::from_fn(|index| digest[index])
+}
+
+/// At least one group, so that an empty list has a page.
+fn groups(items: &[Bytes], items_max: usize) -> Vec<&[Bytes]> {
+    let mut groups = Vec::new();
+    let mut rest = items;
+    loop {
+        let mut bytes = 0;
+        let fitting = rest.iter().take(items_max).take_while(|item| {
+            bytes += item.len() + 1;
+            bytes <= PAGE_BYTES_MAX
+        });
+        let count = fitting.count().max(1).min(rest.len());
+        let (group, after) = rest.split_at(count);
+        groups.push(group);
+        rest = after;
+        if rest.is_empty() {
+            return groups;
+        }
+    }
+}
+
+fn result(kind: ItemKind, items: &[Bytes], next: Option<String>) -> RawJson {
+    let bytes: usize = items.iter().map(|item| item.len() + 1).sum();
+    let mut text = Vec::with_capacity(bytes + 96);
+    text.extend_from_slice(format!(r#"{{"{}":["#, kind.member()).as_bytes());
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        text.extend_from_slice(item);
+    }
+    text.push(b']');
+    if let Some(next) = next {
+        text.extend_from_slice(format!(r#","nextCursor":"{next}""#).as_bytes());
+    }
+    text.push(b'}');
+    let empty = || RawJson::from_value(&serde_json::json!({ kind.member(): [] }));
+    RawJson::try_new(Bytes::from(text)).unwrap_or_else(|_| empty())
+}

@@ -1,0 +1,131 @@
+//! What one server offers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::id::ServerName;
+use crate::protocol::RawJson;
+
+use super::item::{self, Item, Rejected};
+use super::{IngestLimits, ItemKind};
+
+/// An item that is hidden because a client could not read it, or not tell it from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    pub kind: ItemKind,
+    /// Name or URI, shortened for people; `None` when it has none that can be read.
+    pub item: Option<String>,
+    /// A sentence part: what is wrong.
+    pub reason: String,
+}
+
+/// What one server offers, item by item. Two parts are equal when their contents are, so that a
+/// refresh which changed nothing is seen as no change. Cloning is cheap enough for a refresh;
+/// sharing is by `Arc`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerPart {
+    server: ServerName,
+    /// What the server declared that it can do.
+    pub capabilities: Map<String, Value>,
+    /// `serverInfo`, as it declared it.
+    pub info: Map<String, Value>,
+    /// How to use the server, in its own words.
+    pub instructions: Option<String>,
+    items: [Arc<[Item]>; 4],
+    quarantined: [Arc<[Quarantined]>; 4],
+}
+
+impl ServerPart {
+    /// A server that offers nothing yet.
+    pub fn new(server: ServerName) -> Self {
+        Self {
+            server,
+            capabilities: Map::new(),
+            info: Map::new(),
+            instructions: None,
+            items: Default::default(),
+            quarantined: Default::default(),
+        }
+    }
+
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// The same part with another list of one kind. Items that cannot be shown are quarantined and
+    /// hide no other; of two with the same name or URI the first is kept. Items that did not
+    /// change since the last list are not checked again.
+    #[must_use]
+    pub fn with_list(mut self, kind: ItemKind, list: &[RawJson], limits: &IngestLimits) -> Self {
+        let known: HashMap<&RawJson, &Item> = self.items(kind).iter().map(by_text).collect();
+        let mut items = Vec::with_capacity(list.len().min(limits.items));
+        let mut quarantined = Vec::new();
+        let mut seen: HashSet<Box<str>> = HashSet::new();
+        for raw in list.iter().take(limits.items) {
+            let item = match known.get(raw) {
+                Some(item) => Ok((*item).clone()),
+                None => item::read(kind, raw, limits),
+            };
+            match item {
+                Ok(item) if seen.insert(item.native().into()) => items.push(item),
+                Ok(item) => quarantined.push(Quarantined {
+                    kind,
+                    item: Some(item.native().to_owned()),
+                    reason: format!(
+                        "`{}` stands twice in the list, the first is kept",
+                        kind.key()
+                    ),
+                }),
+                Err(Rejected { item, reason }) => {
+                    quarantined.push(Quarantined { kind, item, reason });
+                }
+            }
+        }
+        if list.len() > limits.items {
+            let over = list.len() - limits.items;
+            quarantined.push(Quarantined {
+                kind,
+                item: None,
+                reason: format!("{over} items over the limit of {}", limits.items),
+            });
+        }
+        self.items[kind.index()] = items.into();
+        self.quarantined[kind.index()] = quarantined.into();
+        self
+    }
+
+    pub fn items(&self, kind: ItemKind) -> &[Item] {
+        &self.items[kind.index()]
+    }
+
+    /// Every item that is hidden, tools first.
+    pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
+        self.quarantined.iter().flat_map(|list| list.iter())
+    }
+
+    pub(super) fn quarantined_of(&self, kind: ItemKind) -> &[Quarantined] {
+        &self.quarantined[kind.index()]
+    }
+
+    pub(super) fn add_quarantined(
+        &mut self,
+        kind: ItemKind,
+        more: impl Iterator<Item = Quarantined>,
+    ) {
+        let list = &mut self.quarantined[kind.index()];
+        *list = list.iter().cloned().chain(more).collect();
+    }
+
+    /// Whether the server declared a capability, such as `tools` or `completions`.
+    pub fn declares(&self, capability: &str) -> bool {
+        self.capabilities
+            .get(capability)
+            .is_some_and(|value| !value.is_null())
+    }
+}
+
+fn by_text(item: &Item) -> (&RawJson, &Item) {
+    (item.raw(), item)
+}

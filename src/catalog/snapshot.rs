@@ -1,0 +1,275 @@
+//! The merged catalog: what clients see, and whose it is.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::id::ServerName;
+use crate::protocol::RawJson;
+
+use super::page::{InvalidCursor, Pages};
+use super::template::Template;
+use super::{Hints, ItemKind, Notice, ServerPart, json, uri};
+
+/// Character comparisons that templates of one server may cost in one look-up.
+const MATCH_STEPS_MAX: usize = 1 << 20;
+
+/// Longest URI that is compared with templates, in bytes.
+const MATCH_URI_BYTES_MAX: usize = 8 * 1024;
+
+/// Whose a public tool or prompt name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    pub server: ServerName,
+    /// The native name as a JSON string, ready to be spliced into a request.
+    pub native: RawJson,
+    /// Those of a tool; a prompt has the defaults.
+    pub hints: Hints,
+}
+
+/// Whose a public URI is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedUri {
+    pub server: ServerName,
+    /// The URI that the server knows.
+    pub native: String,
+}
+
+impl OwnedUri {
+    /// The native URI as a JSON string, ready to be spliced into a request.
+    pub fn to_json(&self) -> RawJson {
+        json::quoted(&self.native)
+    }
+}
+
+/// Which lists a client would see differently.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub tools: bool,
+    pub prompts: bool,
+    /// Resources or resource templates, which share a notification.
+    pub resources: bool,
+}
+
+impl Changes {
+    pub const fn any(self) -> bool {
+        self.tools || self.prompts || self.resources
+    }
+}
+
+/// Everything that all servers offer, under names and URIs that are unique. Immutable; made by
+/// [`merge`](super::merge()).
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(super) servers: Vec<ServerView>,
+    pub(super) by_name: HashMap<ServerName, usize>,
+    pub(super) by_wrap_prefix: HashMap<String, usize>,
+    pub(super) tools: Table<Owned>,
+    pub(super) prompts: Table<Owned>,
+    pub(super) resources: Table<OwnedUri>,
+    pub(super) templates: Table<OwnedUri>,
+    /// Unwrapped templates with the index of their server, in order.
+    pub(super) patterns: Vec<(usize, Template)>,
+    /// Scheme and authority of unwrapped URIs; `None` when several servers use it.
+    pub(super) origins: HashMap<String, Option<usize>>,
+    pub(super) pages: [Pages; 4],
+    pub(super) instructions: Option<String>,
+    pub(super) notices: Vec<Notice>,
+}
+
+/// What a snapshot knows of one server.
+#[derive(Debug)]
+pub(super) struct ServerView {
+    pub(super) part: Arc<ServerPart>,
+    pub(super) wrap_prefix: String,
+    pub(super) wraps: bool,
+    pub(super) shown: [usize; 4],
+}
+
+impl Snapshot {
+    /// The owner of a public tool name.
+    pub fn tool(&self, public: &str) -> Option<&Owned> {
+        self.tools.get(public)
+    }
+
+    /// The owner of a public prompt name.
+    pub fn prompt(&self, public: &str) -> Option<&Owned> {
+        self.prompts.get(public)
+    }
+
+    /// The owner of a public URI or URI template: the server that lists it, whose wrapping it
+    /// has, whose template it matches, or who alone uses its scheme and authority, in this order.
+    pub fn resource(&self, public: &str) -> Option<OwnedUri> {
+        let listed = self
+            .resources
+            .get(public)
+            .or_else(|| self.templates.get(public));
+        if let Some(owned) = listed {
+            return Some(owned.clone());
+        }
+        if let Some(owned) = self.unwrap(public) {
+            return Some(owned);
+        }
+        let server = self.match_template(public).or_else(|| {
+            let origin = uri::origin(public)?;
+            self.origins.get(&origin).copied().flatten()
+        })?;
+        Some(self.owned_uri(server, public))
+    }
+
+    fn unwrap(&self, public: &str) -> Option<OwnedUri> {
+        let (prefix, native) = uri::unwrap(public)?;
+        let server = *self.by_wrap_prefix.get(&prefix)?;
+        let certain = uri::is_reserved(public) || self.servers.get(server)?.wraps;
+        certain.then(|| self.owned_uri(server, &native))
+    }
+
+    fn match_template(&self, public: &str) -> Option<usize> {
+        if public.len() > MATCH_URI_BYTES_MAX {
+            return None;
+        }
+        let mut steps = (usize::MAX, MATCH_STEPS_MAX);
+        let found = self.patterns.iter().find(|(server, template)| {
+            if steps.0 != *server {
+                steps = (*server, MATCH_STEPS_MAX);
+            }
+            template.matches(public, &mut steps.1)
+        });
+        found.map(|(server, _)| *server)
+    }
+
+    fn owned_uri(&self, server: usize, native: &str) -> OwnedUri {
+        OwnedUri {
+            server: self.servers[server].part.server().clone(),
+            native: native.to_owned(),
+        }
+    }
+
+    /// One page of a list: the complete `result` object. Costs a lookup; nothing is serialised.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidCursor`] when the cursor was not issued for this list as it is now.
+    pub fn page(&self, kind: ItemKind, cursor: Option<&str>) -> Result<RawJson, InvalidCursor> {
+        self.pages[kind.index()].page(cursor)
+    }
+
+    /// The instructions of all servers under headings, within the configured length.
+    pub fn instructions(&self) -> Option<&str> {
+        self.instructions.as_deref()
+    }
+
+    /// Which lists differ from those of an older snapshot for a client that reads both.
+    pub fn changes_since(&self, older: &Self) -> Changes {
+        let differs = |kind: ItemKind| {
+            let index = kind.index();
+            !self.pages[index].same(&older.pages[index])
+        };
+        Changes {
+            tools: differs(ItemKind::Tools),
+            prompts: differs(ItemKind::Prompts),
+            resources: differs(ItemKind::Resources) || differs(ItemKind::ResourceTemplates),
+        }
+    }
+
+    /// Whether URIs of the server are wrapped, so that they must be replaced in its answers.
+    pub fn wraps(&self, server: &ServerName) -> bool {
+        self.view(server).is_some_and(|view| view.wraps)
+    }
+
+    /// The URI under which clients know a native URI (or URI template) of a server.
+    pub fn public_uri<'a>(&self, server: &ServerName, native: &'a str) -> Cow<'a, str> {
+        match self.view(server) {
+            Some(view) => view.public_uri(native),
+            None => Cow::Borrowed(native),
+        }
+    }
+
+    /// What the merge settled by itself, in config order.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// The parts that were merged, in config order.
+    pub fn parts(&self) -> impl Iterator<Item = &Arc<ServerPart>> {
+        self.servers.iter().map(|view| &view.part)
+    }
+
+    /// What a server offers.
+    pub fn part(&self, server: &ServerName) -> Option<&Arc<ServerPart>> {
+        self.view(server).map(|view| &view.part)
+    }
+
+    /// How many items of a kind a server shows; those that are hidden do not count.
+    pub fn count(&self, server: &ServerName, kind: ItemKind) -> usize {
+        self.view(server).map_or(0, |view| view.shown[kind.index()])
+    }
+
+    /// Public tool names with their owners, in list order.
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &Owned)> {
+        self.tools.iter()
+    }
+
+    /// Public prompt names with their owners, in list order.
+    pub fn prompts(&self) -> impl Iterator<Item = (&str, &Owned)> {
+        self.prompts.iter()
+    }
+
+    /// Public URIs with their owners, in list order.
+    pub fn resources(&self) -> impl Iterator<Item = (&str, &OwnedUri)> {
+        self.resources.iter()
+    }
+
+    /// Public URI templates with their owners, in list order.
+    pub fn resource_templates(&self) -> impl Iterator<Item = (&str, &OwnedUri)> {
+        self.templates.iter()
+    }
+
+    pub(super) fn view(&self, server: &ServerName) -> Option<&ServerView> {
+        self.servers.get(*self.by_name.get(server)?)
+    }
+}
+
+impl ServerView {
+    pub(super) fn public_uri<'a>(&self, native: &'a str) -> Cow<'a, str> {
+        if self.wraps {
+            uri::wrap(&self.wrap_prefix, native)
+        } else {
+            Cow::Borrowed(native)
+        }
+    }
+}
+
+/// Public names or URIs in list order, and by text.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    rows: Vec<(Arc<str>, T)>,
+    index: HashMap<Arc<str>, usize>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            index: HashMap::new(),
+        }
+    }
+}
+
+impl<T> Table<T> {
+    pub(super) fn get(&self, public: &str) -> Option<&T> {
+        let row = self.rows.get(*self.index.get(public)?)?;
+        Some(&row.1)
+    }
+
+    /// The caller has seen that `public` is free.
+    pub(super) fn insert(&mut self, public: &str, owner: T) {
+        let public: Arc<str> = Arc::from(public);
+        self.index.insert(public.clone(), self.rows.len());
+        self.rows.push((public, owner));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.rows.iter().map(|(public, owner)| (&**public, owner))
+    }
+}

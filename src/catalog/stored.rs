@@ -1,0 +1,110 @@
+//! A part as text for the store, so that a fresh start can answer before any server is connected.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::id::ServerName;
+use crate::protocol::RawJson;
+
+use super::{IngestLimits, Item, ItemKind, Quarantined, ServerPart, json};
+
+#[derive(Serialize)]
+struct Written<'a> {
+    server: &'a str,
+    capabilities: &'a Map<String, Value>,
+    info: &'a Map<String, Value>,
+    instructions: Option<&'a str>,
+    lists: Vec<WrittenList<'a>>,
+}
+
+#[derive(Serialize)]
+struct WrittenList<'a> {
+    kind: &'static str,
+    items: Vec<&'a RawValue>,
+    quarantined: Vec<Hidden>,
+}
+
+#[derive(Deserialize)]
+struct Stored<'a> {
+    server: String,
+    capabilities: Map<String, Value>,
+    info: Map<String, Value>,
+    instructions: Option<String>,
+    #[serde(borrow)]
+    lists: Vec<StoredList<'a>>,
+}
+
+#[derive(Deserialize)]
+struct StoredList<'a> {
+    kind: String,
+    #[serde(borrow)]
+    items: &'a RawValue,
+    quarantined: Vec<Hidden>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Hidden {
+    item: Option<String>,
+    reason: String,
+}
+
+impl ServerPart {
+    /// The whole part as JSON, for the store.
+    pub fn to_stored(&self) -> RawJson {
+        let list = |kind: ItemKind| WrittenList {
+            kind: kind.member(),
+            items: self.items(kind).iter().filter_map(as_raw_value).collect(),
+            quarantined: self.quarantined_of(kind).iter().map(hidden).collect(),
+        };
+        RawJson::from_value(&Written {
+            server: self.server().as_str(),
+            capabilities: &self.capabilities,
+            info: &self.info,
+            instructions: self.instructions.as_deref(),
+            lists: ItemKind::ALL.map(list).into(),
+        })
+    }
+
+    /// Reads what [`ServerPart::to_stored`] wrote. Items are checked again, since the rules may
+    /// have changed; `None` when the text is of another form.
+    pub fn from_stored(stored: &RawJson, limits: &IngestLimits) -> Option<Self> {
+        let text = stored.as_str();
+        let read: Stored<'_> = serde_json::from_str(text).ok()?;
+        let mut part = Self::new(ServerName::try_new(&read.server).ok()?);
+        part.capabilities = read.capabilities;
+        part.info = read.info;
+        part.instructions = read.instructions;
+        for list in read.lists {
+            let kind = ItemKind::ALL
+                .into_iter()
+                .find(|kind| kind.member() == list.kind)?;
+            let raw = |item| {
+                let bytes = stored.as_bytes().slice(json::span(text, item));
+                RawJson::try_new(bytes).ok()
+            };
+            let items = json::elements(list.items.get())?
+                .into_iter()
+                .filter_map(raw);
+            part = part.with_list(kind, &items.collect::<Vec<_>>(), limits);
+            let quarantined = list.quarantined.into_iter().map(|hidden| Quarantined {
+                kind,
+                item: hidden.item,
+                reason: hidden.reason,
+            });
+            part.add_quarantined(kind, quarantined);
+        }
+        Some(part)
+    }
+}
+
+fn as_raw_value(item: &Item) -> Option<&RawValue> {
+    serde_json::from_str(item.raw().as_str()).ok()
+}
+
+fn hidden(quarantined: &Quarantined) -> Hidden {
+    Hidden {
+        item: quarantined.item.clone(),
+        reason: quarantined.reason.clone(),
+    }
+}

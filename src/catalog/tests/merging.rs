@@ -1,0 +1,361 @@
+//! Names, URIs, pages and instructions of a merge.
+
+use super::super::{InvalidCursor, InvalidNames, Notice};
+use super::*;
+
+#[test]
+fn names_are_prefixed_and_the_later_of_two_equal_ones_names_its_server() {
+    for (servers, expected) in [
+        (vec![("a", None), ("b", None)], ["a__log", "b__log"]),
+        (
+            vec![("a", Some("git")), ("b", Some(""))],
+            ["git__log", "log"],
+        ),
+        (vec![("a", Some("")), ("b", Some(""))], ["log", "b__log"]),
+        (
+            vec![("a", Some("x")), ("b", Some("x"))],
+            ["x__log", "b__log"],
+        ),
+    ] {
+        let parts: Vec<_> = servers
+            .iter()
+            .map(|(name, prefix)| named(tools(name, &["log"]), *prefix))
+            .collect();
+        let snapshot = merge(&parts, &settings());
+        assert_eq!(keys(&snapshot, ItemKind::Tools), expected);
+        assert_eq!(snapshot.tool(expected[1]).unwrap().server, server("b"));
+    }
+}
+
+#[test]
+fn a_taken_fallback_gets_a_hash_tail() {
+    let parts = [
+        named(tools("a", &["log", "b__log"]), Some("")),
+        named(tools("b", &["log"]), Some("")),
+    ];
+    let snapshot = merge(&parts, &settings());
+    let names = keys(&snapshot, ItemKind::Tools);
+    assert!(
+        names[2].starts_with("b__log_") && names[2].len() == 15,
+        "{names:?}"
+    );
+    assert_eq!(snapshot.tool(&names[2]).unwrap().server, server("b"));
+    let notice = &snapshot.notices()[0];
+    let Notice::Renamed {
+        wanted,
+        public,
+        taken_by,
+        ..
+    } = notice
+    else {
+        panic!("{notice}");
+    };
+    assert_eq!(
+        (wanted.as_str(), public, taken_by),
+        ("log", &names[2], &server("a"))
+    );
+}
+
+#[test]
+fn long_names_are_cut_and_named_in_a_notice() {
+    let long = "x".repeat(60);
+    let snapshot = merged(&[tools("git", &[&long, "short"])]);
+    let names = keys(&snapshot, ItemKind::Tools);
+    assert_eq!(names[0].len(), 45);
+    assert_eq!(snapshot.notices().len(), 1);
+    assert_eq!(
+        snapshot.notices()[0],
+        Notice::Shortened {
+            kind: ItemKind::Tools,
+            server: server("git"),
+            native: long,
+            public: names[0].clone(),
+        }
+    );
+}
+
+#[test]
+fn what_the_gateway_does_not_know_survives_byte_for_byte() {
+    let written = r#"{"x-vendor" : {"b":1.50,"a":[1e3, "\u00e9"]}, "name" : "l\u006fg", "inputSchema":{"type":"object"}, "_meta":{"k" :null} }"#;
+    let part = part("git").with_list(ItemKind::Tools, &[raw(written)], &IngestLimits::default());
+    let snapshot = merged(&[part]);
+    let page = snapshot.page(ItemKind::Tools, None).unwrap();
+    let expected = written.replace(r#""l\u006fg""#, r#""git__log""#);
+    assert_eq!(page.as_str(), format!(r#"{{"tools":[{expected}]}}"#));
+    assert_eq!(
+        snapshot.tool("git__log").unwrap().native.as_str(),
+        r#""l\u006fg""#
+    );
+}
+
+#[test]
+fn globs_choose_tools_by_native_name() {
+    for (allow, deny, expected) in [
+        (vec![], vec![], vec!["s__get", "s__get_all", "s__put"]),
+        (vec!["get*"], vec![], vec!["s__get", "s__get_all"]),
+        (vec!["get*"], vec!["*_all"], vec!["s__get"]),
+        (vec![], vec!["*"], vec![]),
+        (vec!["[", "get"], vec![], vec![]),
+    ] {
+        let owned = |globs: Vec<&str>| globs.into_iter().map(str::to_owned).collect();
+        let names = NameSettings {
+            prefix: None,
+            allow: owned(allow),
+            deny: owned(deny),
+        };
+        let part = tools("s", &["get", "get_all", "put"]);
+        let part = with(part, ItemKind::Prompts, &[json!({"name": "put"})]);
+        let snapshot = merge(&[(Arc::new(part), names)], &settings());
+        assert_eq!(keys(&snapshot, ItemKind::Tools), expected);
+        assert_eq!(keys(&snapshot, ItemKind::Prompts), ["s__put"]);
+        assert_eq!(
+            snapshot.count(&server("s"), ItemKind::Tools),
+            expected.len()
+        );
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named() {
+    let names = |prefix: &str, deny: &str| NameSettings {
+        prefix: Some(prefix.to_owned()),
+        allow: Vec::new(),
+        deny: vec![deny.to_owned()],
+    };
+    assert_eq!(names("git-2", "a*").validate(), Ok(()));
+    assert_eq!(names("", "{a,b}").validate(), Ok(()));
+    let prefix = names("a_b", "a").validate();
+    assert_eq!(prefix, Err(InvalidNames::Prefix("a_b".to_owned())));
+    let glob = names("a", "[x").validate().unwrap_err().to_string();
+    assert!(glob.starts_with("`[x` in `deny` is not a glob: "), "{glob}");
+}
+
+#[test]
+fn uris_are_kept_until_two_servers_use_the_same() {
+    let parts = [
+        resources(
+            "a",
+            &["file:///x", "https://e.example/"],
+            &["file:///{p}/log"],
+        ),
+        resources("b", &["file:///y"], &[]),
+        resources(
+            "C",
+            &["file:///x", "db://t", "https://e.example/", "ui://app"],
+            &[],
+        ),
+        resources("d", &["note:1"], &["file:///{other}/log"]),
+    ];
+    let snapshot = merged(&parts);
+    assert_eq!(
+        keys(&snapshot, ItemKind::Resources),
+        [
+            "file:///x",
+            "https://e.example/",
+            "file:///y",
+            "mcpgw+c+file:///x",
+            "mcpgw+c+db://t",
+            "ui://c/app",
+            "mcpgw+d+note:1",
+        ]
+    );
+    let templates = ["file:///{p}/log", "mcpgw+d+file:///{other}/log"];
+    assert_eq!(keys(&snapshot, ItemKind::ResourceTemplates), templates);
+    let wraps = ["a", "b", "C", "d"].map(|name| snapshot.wraps(&server(name)));
+    assert_eq!(wraps, [false, false, true, true]);
+    let notices: Vec<_> = snapshot.notices().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notices,
+        [
+            "resource URIs of `C` are wrapped: `file:///x` is also one of `a`",
+            "resource URIs of `d` are wrapped: `file:///{other}/log` is also one of `a`",
+            "resource `https://e.example/` of `C` is hidden: it belongs to `a`",
+        ]
+    );
+}
+
+#[test]
+fn a_uri_finds_its_owner() {
+    let snapshot = merged(&[
+        resources("a", &["file:///x", "ui://app"], &["file:///{p}"]),
+        resources("b", &["db://host/t", "file:///b/x"], &["file:///b/{+p}"]),
+        resources("c", &["file:///x", "ui://app", "mail:1"], &["c:{x}"]),
+    ]);
+    for (uri, owner) in [
+        ("file:///x", Some(("a", "file:///x"))),
+        ("mcpgw+c+file:///x", Some(("c", "file:///x"))),
+        ("MCPGW+c+file:///x", Some(("c", "file:///x"))),
+        ("mcpgw+b+file:///x", Some(("b", "file:///x"))),
+        ("mcpgw+c+any:thing", Some(("c", "any:thing"))),
+        ("mcpgw+c+c:{x}", Some(("c", "c:{x}"))),
+        ("ui://app", Some(("a", "ui://app"))),
+        ("ui://c/app", Some(("c", "ui://app"))),
+        ("ui://c/other", Some(("c", "ui://other"))),
+        ("ui://b/other", None),
+        ("file:///unlisted", Some(("a", "file:///unlisted"))),
+        ("file:///b/c/d", Some(("b", "file:///b/c/d"))),
+        ("file:///{p}", Some(("a", "file:///{p}"))),
+        ("db://host/other", Some(("b", "db://host/other"))),
+        ("db://elsewhere/t", None),
+        ("file:///d/e", None),
+        ("mail:2", None),
+        ("mcpgw+zz+file:///x", None),
+        ("", None),
+        ("not a uri", None),
+    ] {
+        let owned = snapshot.resource(uri);
+        let found = owned
+            .as_ref()
+            .map(|o| (o.server.as_str(), o.native.as_str()));
+        assert_eq!(found, owner, "{uri}");
+    }
+}
+
+#[test]
+fn no_server_can_take_over_the_wrapped_uris_of_another() {
+    let snapshot = merged(&[
+        resources("evil", &["mcpgw+git+file:///x"], &[]),
+        resources("a", &["file:///x"], &[]),
+        resources("git", &["file:///x"], &[]),
+    ]);
+    let owned = snapshot.resource("mcpgw+git+file:///x").unwrap();
+    assert_eq!(
+        (owned.server, owned.native.as_str()),
+        (server("git"), "file:///x")
+    );
+    let owned = snapshot.resource("mcpgw+evil+mcpgw+git+file:///x").unwrap();
+    assert_eq!(owned.server, server("evil"));
+}
+
+#[test]
+fn pages_have_cursors_that_only_they_accept() {
+    let names: Vec<_> = (0..5).map(|n| format!("t{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let small = CatalogSettings {
+        page_items: 2,
+        ..settings()
+    };
+    let snapshot = merge(&[named(tools("s", &names), None)], &small);
+    assert_eq!(read_all(&snapshot, ItemKind::Tools).len(), 5);
+    let first: Value = snapshot
+        .page(ItemKind::Tools, None)
+        .unwrap()
+        .parse()
+        .unwrap();
+    let cursor = first["nextCursor"].as_str().unwrap();
+    assert_eq!(first["tools"].as_array().unwrap().len(), 2);
+    assert!(snapshot.page(ItemKind::Tools, Some(cursor)).is_ok());
+
+    let refuse = |snapshot: &Snapshot, kind, cursor: &str| {
+        assert_eq!(
+            snapshot.page(kind, Some(cursor)),
+            Err(InvalidCursor),
+            "{cursor}"
+        );
+    };
+    refuse(&snapshot, ItemKind::Prompts, cursor);
+    let changed = merge(&[named(tools("s", &names[1..]), None)], &small);
+    refuse(&changed, ItemKind::Tools, cursor);
+    let head = cursor.get(..33).unwrap();
+    for garbage in [
+        "",
+        "x",
+        "ü",
+        "0",
+        head,
+        &format!("{head}0"),
+        &format!("{head}9"),
+        &format!("{cursor}0"),
+    ] {
+        refuse(&snapshot, ItemKind::Tools, garbage);
+    }
+    for garbage in [
+        format!("{head}+1"),
+        format!("{head}01"),
+        cursor.to_uppercase() + " ",
+    ] {
+        refuse(&snapshot, ItemKind::Tools, &garbage);
+    }
+}
+
+#[test]
+fn an_empty_catalog_has_empty_lists() {
+    let snapshot = merge(&[], &settings());
+    for kind in ItemKind::ALL {
+        let page = snapshot.page(kind, None).unwrap();
+        assert_eq!(page.as_str(), format!(r#"{{"{}":[]}}"#, kind.member()));
+    }
+    assert_eq!(snapshot.instructions(), None);
+}
+
+#[test]
+fn huge_items_share_no_page() {
+    let huge = |name: &str| {
+        json!({
+            "name": name, "inputSchema": {"type": "object"}, "description": "x".repeat(900_000),
+        })
+    };
+    let huge: Vec<_> = (0..6).map(|n| huge(&format!("t{n}"))).collect();
+    let snapshot = merged(&[with(part("s"), ItemKind::Tools, &huge)]);
+    let first = snapshot.page(ItemKind::Tools, None).unwrap();
+    assert!(first.as_bytes().len() <= 4 * 1024 * 1024 + 96);
+    assert_eq!(read_all(&snapshot, ItemKind::Tools).len(), 6);
+}
+
+#[test]
+fn only_lists_that_a_client_sees_differently_have_changed() {
+    let base = with(
+        tools("s", &["a"]),
+        ItemKind::Resources,
+        &[resource("a://b")],
+    );
+    let old = merged(std::slice::from_ref(&base));
+    let changes = |part: ServerPart| {
+        let changes = merged(&[part]).changes_since(&old);
+        (changes.tools, changes.prompts, changes.resources)
+    };
+    assert_eq!(changes(base.clone()), (false, false, false));
+    let hidden = with(
+        base.clone(),
+        ItemKind::Tools,
+        &[tool("a"), json!({"name": "bad"})],
+    );
+    assert_eq!(changes(hidden), (false, false, false));
+    let more = with(base.clone(), ItemKind::Tools, &[tool("a"), tool("b")]);
+    assert_eq!(changes(more), (true, false, false));
+    let prompt = with(base.clone(), ItemKind::Prompts, &[json!({"name": "p"})]);
+    assert_eq!(changes(prompt), (false, true, false));
+    let more = with(base, ItemKind::ResourceTemplates, &[template("a://{b}")]);
+    assert_eq!(changes(more), (false, false, true));
+}
+
+#[test]
+fn instructions_stand_under_a_heading_for_each_server() {
+    let mut a = part("a");
+    a.instructions = Some("use a".to_owned());
+    let mut b = part("b");
+    b.instructions = Some("use b".to_owned());
+    let snapshot = merge(
+        &[named(a, None), named(part("c"), None), named(b, Some(""))],
+        &settings(),
+    );
+    let expected = "## a (names start with `a__`)\n\nuse a\n\n## b\n\nuse b";
+    assert_eq!(snapshot.instructions(), Some(expected));
+}
+
+#[test]
+fn a_hundred_servers_with_a_hundred_tools_merge() {
+    let names: Vec<_> = (0..100).map(|n| format!("tool_{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let parts: Vec<_> = (0..100)
+        .map(|n| tools(&format!("server-{n}"), &names))
+        .collect();
+    let snapshot = merged(&parts);
+    assert_eq!(read_all(&snapshot, ItemKind::Tools).len(), 10_000);
+    assert_eq!(snapshot.tools().count(), 10_000);
+    assert_eq!(snapshot.notices(), []);
+    assert_eq!(
+        snapshot.tool("server-99__tool_42").unwrap().server,
+        server("server-99")
+    );
+}

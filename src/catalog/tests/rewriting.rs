@@ -1,0 +1,94 @@
+//! URIs in answers and in tools.
+
+use super::*;
+use crate::protocol::Method;
+
+fn snapshot() -> Snapshot {
+    merged(&[
+        resources("first", &["file:///x"], &[]),
+        resources("w", &["file:///x"], &[]),
+    ])
+}
+
+#[test]
+fn uris_are_rewritten_in_every_place_that_holds_one() {
+    let snapshot = snapshot();
+    for (method, native, public) in [
+        (
+            Method::ResourcesRead,
+            r#"{"contents":[{"uri":"file:///x","text":"file:///x"},{"uri":"https://e.example/"}], "a" : 1.0}"#,
+            r#"{"contents":[{"uri":"mcpgw+w+file:///x","text":"file:///x"},{"uri":"https://e.example/"}], "a" : 1.0}"#,
+        ),
+        (
+            Method::ToolsCall,
+            r#"{"content":[{"type":"text","text":"\"uri\""},{"type":"resource_link","uri":"db:\u002f/r","name":"r"},{"type":"resource","resource":{"uri":"ui://app","text":""}}],"structuredContent":{"uri":"file:///x"}}"#,
+            r#"{"content":[{"type":"text","text":"\"uri\""},{"type":"resource_link","uri":"mcpgw+w+db://r","name":"r"},{"type":"resource","resource":{"uri":"ui://w/app","text":""}}],"structuredContent":{"uri":"file:///x"}}"#,
+        ),
+        (
+            Method::PromptsGet,
+            r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"file:///x","text":""}}},{"role":"user","content":[{"type":"resource_link","uri":"urn:x"}]}]}"#,
+            r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"mcpgw+w+file:///x","text":""}}},{"role":"user","content":[{"type":"resource_link","uri":"mcpgw+w+urn:x"}]}]}"#,
+        ),
+    ] {
+        let rewritten = snapshot.rewrite_result(&server("w"), &method, &raw(native));
+        assert_eq!(rewritten.unwrap().as_str(), public);
+        let kept = snapshot.rewrite_result(&server("first"), &method, &raw(native));
+        assert_eq!(kept, None);
+        let unknown = snapshot.rewrite_result(&server("unknown"), &method, &raw(native));
+        assert_eq!(unknown, None);
+    }
+    let error = raw(r#"{"code":-32002,"message":"no","data":{"uri":"file:///y"}}"#);
+    let rewritten = snapshot.rewrite_error(&server("w"), &error).unwrap();
+    let expected = r#"{"code":-32002,"message":"no","data":{"uri":"mcpgw+w+file:///y"}}"#;
+    assert_eq!(rewritten.as_str(), expected);
+}
+
+#[test]
+fn odd_answers_stay_as_they_are() {
+    let snapshot = snapshot();
+    for odd in [
+        "null",
+        r#"{"content":"uri"}"#,
+        r#"{"content":[1,null,{"type":7,"uri":"file:///x"}]}"#,
+        r#"{"content":[{"type":"resource","resource":"uri"}]}"#,
+        r#"{"content":[{"type":"resource_link","uri":{"uri":1}}]}"#,
+        r#"{"content":{"type":"text","uri":"file:///x"}}"#,
+    ] {
+        let result = snapshot.rewrite_result(&server("w"), &Method::ToolsCall, &raw(odd));
+        assert_eq!(result, None, "{odd}");
+        assert_eq!(
+            snapshot.rewrite_error(&server("w"), &raw(odd)),
+            None,
+            "{odd}"
+        );
+    }
+}
+
+#[test]
+fn depth_does_not_hurt() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = raw(&format!(
+        r#"{{"content":[{deep},{{"type":"resource_link","uri":"a://b"}}]}}"#
+    ));
+    let rewritten = snapshot()
+        .rewrite_result(&server("w"), &Method::ToolsCall, &deep)
+        .unwrap();
+    assert!(rewritten.as_str().ends_with(r#""uri":"mcpgw+w+a://b"}]}"#));
+}
+
+#[test]
+fn the_interface_of_a_tool_follows_its_server() {
+    let app = |old: &str, new: &str| {
+        json!({
+            "name": "t", "inputSchema": {"type": "object"},
+            "_meta": {"ui": {"resourceUri": new, "x": 1}, "ui/resourceUri": old},
+        })
+    };
+    let part = |name: &str| {
+        let part = resources(name, &["ui://app"], &[]);
+        with(part, ItemKind::Tools, &[app("ui://app", "ui://app")])
+    };
+    let listed = read_all(&merged(&[part("a"), part("b")]), ItemKind::Tools);
+    assert_eq!(listed[0]["_meta"], app("ui://app", "ui://app")["_meta"]);
+    assert_eq!(listed[1]["_meta"], app("ui://b/app", "ui://b/app")["_meta"]);
+}

@@ -1,0 +1,44 @@
+//! Lists as they arrive, and parts as they are kept.
+
+use super::super::{ListPage, NoList};
+use super::*;
+
+#[test]
+fn an_answer_is_split_into_its_items() {
+    let answer = raw(r#"{"tools" : [ {"name" : "a"},1 ,"x"],"nextCursor":"","_meta":{}}"#);
+    let page = ListPage::read(ItemKind::Tools, &answer).unwrap();
+    let items: Vec<_> = page.items.iter().map(RawJson::as_str).collect();
+    assert_eq!(items, [r#"{"name" : "a"}"#, "1", r#""x""#]);
+    assert_eq!(page.next_cursor.as_deref(), Some(""));
+    let last = ListPage::read(ItemKind::Tools, &raw(r#"{"tools":[],"nextCursor":null}"#));
+    assert_eq!(last.unwrap().next_cursor, None);
+    for odd in ["{}", "[]", "null", r#"{"tools":{}}"#, r#"{"prompts":[]}"#] {
+        let page = ListPage::read(ItemKind::Tools, &raw(odd));
+        assert_eq!(page, Err(NoList(ItemKind::Tools)), "{odd}");
+    }
+    let reason = NoList(ItemKind::Tools).to_string();
+    assert_eq!(reason, "the answer to `tools/list` has no array `tools`");
+}
+
+#[test]
+fn a_part_comes_back_from_the_store_as_it_was() {
+    let mut part = resources("s", &["file:///a"], &["file:///{b}"]);
+    part.instructions = Some("be kind".to_owned());
+    part.capabilities = json!({"tools": {}}).as_object().unwrap().clone();
+    part.info = json!({"name": "n", "version": "1"})
+        .as_object()
+        .unwrap()
+        .clone();
+    let odd = raw(r#"{"name" : "a", "inputSchema":{"type":"object"},"x":1.50 }"#);
+    let list = [odd, raw(r#"{"name":"bad"}"#)];
+    let part = part.with_list(ItemKind::Tools, &list, &IngestLimits::default());
+    let stored = part.to_stored();
+    let back = ServerPart::from_stored(&stored, &IngestLimits::default());
+    assert_eq!(back, Some(part));
+    for text in ["null", "{}", r#"{"server":"a b"}"#] {
+        assert_eq!(
+            ServerPart::from_stored(&raw(text), &IngestLimits::default()),
+            None
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Resource URIs: which are valid, and how one is wrapped when two servers use the same.
+//!
+//! `file:///a` of the server `git` becomes `mcpgw+git+file:///a`, and `ui://app` becomes
+//! `ui://git/app`. The suffix stays untouched, so that templates can still be expanded and the
+//! native URI is found by taking the wrapping off.
+
+use std::borrow::Cow;
+
+use url::Url;
+
+use super::IngestLimits;
+
+const SCHEME: &str = "mcpgw+";
+const INTERFACE: &str = "ui://";
+
+/// Whether clients may fetch the URI themselves, so that it must stay as it is.
+pub(super) fn is_fixed(uri: &str) -> bool {
+    matches!(scheme(uri), Some(scheme) if scheme.eq_ignore_ascii_case("http")
+        || scheme.eq_ignore_ascii_case("https"))
+}
+
+/// Whether the URI looks wrapped already: another gateway's, or one that wants to be mistaken.
+pub(super) fn is_reserved(uri: &str) -> bool {
+    strip(uri, SCHEME).is_some()
+}
+
+/// The public form of a native URI (or URI template) of a server whose URIs are wrapped.
+pub(super) fn wrap<'a>(prefix: &str, native: &'a str) -> Cow<'a, str> {
+    if is_fixed(native) {
+        return Cow::Borrowed(native);
+    }
+    Cow::Owned(match native.strip_prefix(INTERFACE) {
+        Some(rest) => format!("{INTERFACE}{prefix}/{rest}"),
+        None => format!("{SCHEME}{prefix}+{native}"),
+    })
+}
+
+/// The prefix and the native URI of a wrapped one. Of an interface's URI, which cannot be told
+/// from a native one, the caller must know that the prefix is in use.
+pub(super) fn unwrap(public: &str) -> Option<(String, Cow<'_, str>)> {
+    if let Some(rest) = strip(public, SCHEME) {
+        let (prefix, native) = rest.split_once('+')?;
+        return Some((prefix.to_ascii_lowercase(), Cow::Borrowed(native)));
+    }
+    let (prefix, rest) = strip(public, INTERFACE)?.split_once('/')?;
+    Some((
+        prefix.to_ascii_lowercase(),
+        Cow::Owned(format!("{INTERFACE}{rest}")),
+    ))
+}
+
+/// Scheme and authority, as far as a URI (or the literal start of a template) has them whole:
+/// `db://host`, `file://`, `urn:`. In lower case, as both are compared.
+pub(super) fn origin(uri: &str) -> Option<String> {
+    let scheme = scheme(uri)?;
+    let rest = uri.get(scheme.len() + 1..)?;
+    let Some(rest) = rest.strip_prefix("//") else {
+        return Some(format!("{scheme}:").to_ascii_lowercase());
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    if authority.contains(['{', '}']) {
+        return None;
+    }
+    Some(format!("{scheme}://{authority}").to_ascii_lowercase())
+}
+
+/// # Errors
+///
+/// Returns what is wrong with the URI (S-RES-07, S-RES-10).
+pub(super) fn check(uri: &str, limits: &IngestLimits) -> Result<(), String> {
+    check_text("uri", uri, limits)?;
+    Url::parse(uri).map_err(|error| format!("`uri` is no URI: {error}"))?;
+    Ok(())
+}
+
+/// # Errors
+///
+/// Returns what is wrong with the literal part of the template.
+pub(super) fn check_template(template: &str, limits: &IngestLimits) -> Result<(), String> {
+    check_text("uriTemplate", template, limits)?;
+    if scheme(template).is_none() {
+        return Err("`uriTemplate` has no scheme".to_owned());
+    }
+    Ok(())
+}
+
+fn check_text(member: &str, text: &str, limits: &IngestLimits) -> Result<(), String> {
+    if text.len() > limits.uri_bytes {
+        let most = limits.uri_bytes;
+        return Err(format!("`{member}` is longer than {most} bytes"));
+    }
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(format!("`{member}` has a space or control character"));
+    }
+    Ok(())
+}
+
+fn scheme(uri: &str) -> Option<&str> {
+    let (scheme, _) = uri.split_once(':')?;
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let starts = scheme.as_bytes().first()?.is_ascii_alphabetic();
+    (starts && scheme.bytes().all(legal)).then_some(scheme)
+}
+
+fn strip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let start = text.get(..prefix.len())?;
+    start
+        .eq_ignore_ascii_case(prefix)
+        .then(|| text.get(prefix.len()..))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrapped_uri_shows_its_prefix_and_can_be_taken_apart() {
+        for (native, public) in [
+            ("file:///a/b", "mcpgw+git+file:///a/b"),
+            ("urn:isbn:1", "mcpgw+git+urn:isbn:1"),
+            ("mcpgw+in+file:///a", "mcpgw+git+mcpgw+in+file:///a"),
+            ("ui://app/x", "ui://git/app/x"),
+            ("a+b://{x}", "mcpgw+git+a+b://{x}"),
+        ] {
+            assert_eq!(wrap("git", native), public);
+            assert_eq!(
+                unwrap(public),
+                Some(("git".to_owned(), Cow::Borrowed(native)))
+            );
+        }
+        assert_eq!(wrap("git", "https://a.example/"), "https://a.example/");
+        assert_eq!(unwrap("MCPGW+Git+file:///a").unwrap().0, "git");
+        for native in ["file:///a", "mcpgw+git", "ui://app", "ü"] {
+            assert_eq!(unwrap(native), None, "{native}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_scheme_and_whole_authority() {
+        for (uri, expected) in [
+            ("file:///a", Some("file://")),
+            ("DB://Host:1/t?x", Some("db://host:1")),
+            ("urn:isbn:1", Some("urn:")),
+            ("db://{table}/x", None),
+            ("{scheme}://x", None),
+        ] {
+            assert_eq!(origin(uri).as_deref(), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn only_uris_pass() {
+        let limits = IngestLimits::default();
+        for good in ["file:///a", "db://t/1", "urn:x:y", "note:1", "ui://app"] {
+            assert_eq!(check(good, &limits), Ok(()), "{good}");
+        }
+        let long = format!("file:///{}", "x".repeat(5000));
+        for bad in [
+            "",
+            "config",
+            "/etc/x",
+            "a b://c",
+            "1a://x",
+            "file:///\u{7}",
+            &long,
+        ] {
+            assert!(check(bad, &limits).is_err(), "{bad}");
+        }
+    }
+}
