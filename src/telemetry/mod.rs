@@ -1,1 +1,5 @@
 //! (being built)
+
+mod ring;
+
+pub use ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};

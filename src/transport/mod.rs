@@ -4,7 +4,11 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod messages;
+mod process;
 mod settings;
+mod spawner;
+mod stdio;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,6 +19,8 @@ use futures_util::future::LocalBoxFuture;
 use crate::protocol::{Envelope, Revision};
 
 pub use settings::{HttpSettings, StdioSettings};
+pub use spawner::Spawner;
+pub use stdio::StdioConnector;
 
 /// Where a link reports to; called on the arbiter that the link lives on.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;

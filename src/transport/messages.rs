@@ -1,0 +1,272 @@
+//! From the bytes of a peer to envelopes: single messages, arrays of them, and what can be told
+//! of a message that is too long to keep.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::protocol::{Envelope, EnvelopeError};
+
+/// Most messages in one array (revision 2025-03-26 allows arrays, S-HTTP-10).
+const BATCH_MAX: usize = 1024;
+
+/// Hands each message in `bytes` to `take`: the message itself, or the members of an array.
+///
+/// # Errors
+///
+/// Returns the error of the first message that is none; those before it were taken.
+pub(crate) fn each(bytes: Bytes, mut take: impl FnMut(Envelope)) -> Result<(), EnvelopeError> {
+    // Values that nobody looks at are not checked by the parser.
+    if std::str::from_utf8(&bytes).is_err() {
+        return Err(EnvelopeError::Json("not UTF-8".to_owned()));
+    }
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'[') {
+        take(Envelope::parse(bytes)?);
+        return Ok(());
+    }
+    let members: Vec<&RawValue> =
+        serde_json::from_slice(&bytes).map_err(|error| EnvelopeError::Json(error.to_string()))?;
+    if members.len() > BATCH_MAX {
+        return Err(EnvelopeError::NotAnObject);
+    }
+    for member in members {
+        take(Envelope::parse(bytes.slice_ref(member.get().as_bytes()))?);
+    }
+    Ok(())
+}
+
+/// Printable beginning of what a peer sent, for error texts and logs.
+pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
+    let head = bytes.get(..length_max).unwrap_or(bytes);
+    let text = String::from_utf8_lossy(head);
+    let text: String = text
+        .chars()
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect();
+    let text = text.trim();
+    if bytes.len() > head.len() {
+        format!("{text}…")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Looks for the top-level `id` of a JSON-RPC response while its bytes pass by. Keeps a few bytes
+/// only, whatever the message's size.
+#[derive(Debug, Default)]
+pub(crate) struct IdScanner {
+    depth: usize,
+    state: Scan,
+    /// The key or number that is being read, up to a bound.
+    word: Vec<u8>,
+    /// The last string at depth 1, if a colon would make it a key.
+    key: Key,
+    id: Option<u64>,
+    is_call: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Scan {
+    #[default]
+    Outside,
+    InString,
+    Escaped,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    #[default]
+    None,
+    Id,
+    /// Right after the colon of `id`.
+    IdValue,
+}
+
+/// Digits of the largest `u64`.
+const WORD_MAX: usize = 20;
+
+impl IdScanner {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            match self.state {
+                Scan::InString => self.in_string(byte),
+                Scan::Escaped => self.state = Scan::InString,
+                Scan::Outside => self.outside(byte),
+            }
+        }
+    }
+
+    /// The number of the request that the message answers; `None` if it is no answer, or to
+    /// nothing of ours.
+    pub(crate) fn response_id(&self) -> Option<u64> {
+        self.id.filter(|_| !self.is_call)
+    }
+
+    fn in_string(&mut self, byte: u8) {
+        match byte {
+            b'\\' => {
+                self.state = Scan::Escaped;
+                self.keep(byte);
+            }
+            b'"' => {
+                self.state = Scan::Outside;
+                if self.depth == 1 && self.key != Key::IdValue {
+                    self.is_call |= self.word == b"method";
+                    self.key = if self.word == b"id" {
+                        Key::Id
+                    } else {
+                        Key::None
+                    };
+                }
+                self.word.clear();
+            }
+            _ => self.keep(byte),
+        }
+    }
+
+    fn outside(&mut self, byte: u8) {
+        match byte {
+            b'"' => {
+                self.word.clear();
+                self.state = Scan::InString;
+            }
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.end_value();
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b':' if self.depth == 1 && self.key == Key::Id => {
+                self.key = Key::IdValue;
+                self.word.clear();
+            }
+            b',' => self.end_value(),
+            _ if self.depth == 1 && self.key == Key::IdValue && !byte.is_ascii_whitespace() => {
+                self.keep(byte);
+            }
+            _ => {}
+        }
+    }
+
+    fn end_value(&mut self) {
+        if self.depth == 1 && self.key == Key::IdValue {
+            let number = std::str::from_utf8(&self.word).ok();
+            self.id = number.and_then(|text| text.parse().ok());
+            self.key = Key::None;
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.depth == 1 && self.word.len() <= WORD_MAX {
+            self.word.push(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scan(text: &str) -> Option<u64> {
+        let mut scanner = IdScanner::default();
+        scanner.feed(text.as_bytes());
+        scanner.response_id()
+    }
+
+    #[test]
+    fn the_id_of_a_response_is_found_and_nothing_else() {
+        let cases = [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":8}}"#, Some(7)),
+            (
+                r#"{"result":{"id":8,"a":["}",{"id":9}]},"id" : 7 }"#,
+                Some(7),
+            ),
+            (r#"{"result":"\"id\":3,","id":4}"#, Some(4)),
+            (r#"{"result":"\\","id":4}"#, Some(4)),
+            (r#"{"a":"id","id":5,"result":1}"#, Some(5)),
+            (r#"{"id":18446744073709551615,"result":1}"#, Some(u64::MAX)),
+            (r#"{"id":18446744073709551616,"result":1}"#, None),
+            (r#"{"id":7,"method":"sampling/createMessage"}"#, None),
+            (r#"{"method":"x","id":7}"#, None),
+            (r#"{"id":"7","result":1}"#, None),
+            (r#"{"id":null,"result":1}"#, None),
+            (r#"{"result":{"id":8}}"#, None),
+            (r#"[{"id":8}]"#, None),
+            (r#"{"id":7"#, None),
+            ("id:7,", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(scan(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn arrays_are_taken_apart_and_stop_at_the_first_fault() {
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let cases = [
+            (ping.to_owned(), 1, true),
+            (format!(" [ {ping} ,{ping}]"), 2, true),
+            ("[]".to_owned(), 0, true),
+            (format!("[{ping},3]"), 1, false),
+            (format!("[{ping}"), 0, false),
+            (format!("[[{ping}]]"), 0, false),
+            (
+                format!("[{}{ping}]", format!("{ping},").repeat(BATCH_MAX)),
+                0,
+                false,
+            ),
+        ];
+        for (text, expected, good) in cases {
+            let mut count = 0;
+            let outcome = each(Bytes::from(text.clone()), |_| count += 1);
+            assert_eq!((count, outcome.is_ok()), (expected, good), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_excerpt_is_short_and_printable() {
+        assert_eq!(excerpt(b"  a\nb\x1b[1m\n", 100), "a b [1m");
+        assert_eq!(excerpt("ää".as_bytes(), 3), "ä\u{fffd}…");
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_do_not_matter_and_nothing_panics(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b'"'), Just(b'{'), Just(b'}'), Just(b':'), Just(b'\\'), any::<u8>()],
+                0..200,
+            ),
+            cut in 0..200_usize,
+        ) {
+            let mut whole = IdScanner::default();
+            whole.feed(&bytes);
+            let mut parts = IdScanner::default();
+            let (head, tail) = bytes.split_at(cut.min(bytes.len()));
+            parts.feed(head);
+            parts.feed(tail);
+            prop_assert_eq!(whole.response_id(), parts.response_id());
+        }
+
+        #[test]
+        fn agrees_with_a_real_parser(
+            id in any::<u64>(),
+            text in ".*",
+            id_first in any::<bool>(),
+        ) {
+            let value = serde_json::json!({ "id": 1, "text": text });
+            let message = if id_first {
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{value}}}"#)
+            } else {
+                format!(r#"{{"result":{value},"jsonrpc":"2.0","id":{id}}}"#)
+            };
+            prop_assert_eq!(scan(&message), Some(id));
+        }
+    }
+}

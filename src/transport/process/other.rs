@@ -1,0 +1,52 @@
+//! Systems without process groups: only the child itself can be ended.
+
+use std::io;
+
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+
+pub(crate) fn prepare(command: &mut Command) {
+    command.kill_on_drop(true);
+}
+
+/// Stands for the processes of a child, which cannot be reached together here: the child itself
+/// is killed when its keeper drops it.
+#[derive(Debug)]
+pub(crate) struct Group;
+
+impl Group {
+    pub(crate) fn of(_child: &Child) -> Self {
+        Self
+    }
+
+    pub(crate) fn terminate(&self) {}
+
+    pub(crate) fn kill(&self) {}
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        false
+    }
+}
+
+/// The gateway's ends of a child's pipes.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+}
+
+impl Pipes {
+    pub(crate) fn take(child: &mut Child) -> io::Result<Self> {
+        let missing = || io::Error::other("the child has no pipes");
+        Ok(Self {
+            stdin: child.stdin.take().ok_or_else(missing)?,
+            stdout: child.stdout.take().ok_or_else(missing)?,
+            stderr: child.stderr.take().ok_or_else(missing)?,
+        })
+    }
+
+    /// Pipes of these systems are bound to no runtime.
+    pub(crate) fn adopt(self) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
+        Ok((self.stdin, self.stdout, self.stderr))
+    }
+}

@@ -1,0 +1,129 @@
+//! Process groups, signals and pipes of Unix systems.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{ChildStderr as StdStderr, ChildStdin as StdStdin, ChildStdout as StdStdout};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+
+/// Makes the child the leader of a process group of its own and, where the system can, has it
+/// killed when the calling thread ends: call it only from a thread that lives as long as the
+/// gateway.
+pub(crate) fn prepare(command: &mut Command) {
+    command.process_group(0);
+    #[cfg(target_os = "linux")]
+    die_with_this_thread(command);
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_this_thread(command: &mut Command) {
+    let parent = Pid::this();
+    let in_child = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have died before the call: then no signal will ever come.
+        if Pid::parent() == parent {
+            Ok(())
+        } else {
+            Err(io::Error::from(Errno::ESRCH))
+        }
+    };
+    #[expect(
+        unsafe_code,
+        reason = "the closure runs between fork and exec; it makes two system calls, allocates nothing and takes no lock"
+    )]
+    unsafe {
+        command.pre_exec(in_child);
+    }
+}
+
+/// All processes of one child. Dropping it kills them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// `None` once nobody is left: the number may belong to others by then.
+    leader: Option<Pid>,
+}
+
+impl Group {
+    pub(crate) fn of(child: &Child) -> Self {
+        let leader = child.id().and_then(|id| i32::try_from(id).ok());
+        Self {
+            leader: leader.map(Pid::from_raw),
+        }
+    }
+
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Whether processes are left. To be asked only after the leader was waited for; reaps
+    /// descendants that became our children (as for a gateway that is process 1).
+    pub(crate) fn is_alive(&mut self) -> bool {
+        let Some(leader) = self.leader else {
+            return false;
+        };
+        let descendants = Pid::from_raw(-leader.as_raw());
+        while let Ok(status) = waitpid(descendants, Some(WaitPidFlag::WNOHANG)) {
+            if status == WaitStatus::StillAlive {
+                break;
+            }
+        }
+        let alive = killpg(leader, None) != Err(Errno::ESRCH);
+        if !alive {
+            self.leader = None;
+        }
+        alive
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.leader {
+            // It fails only when nobody is left.
+            let _ = killpg(leader, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The gateway's ends of a child's pipes, on their way to another thread.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+impl Pipes {
+    /// Takes the pipes out of a child that was started with all three piped.
+    pub(crate) fn take(child: &mut Child) -> io::Result<Self> {
+        let missing = || io::Error::other("the child has no pipes");
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        Ok(Self {
+            stdin: stdin.into_owned_fd()?,
+            stdout: stdout.into_owned_fd()?,
+            stderr: stderr.into_owned_fd()?,
+        })
+    }
+
+    /// Registers the pipes with the runtime of the calling thread.
+    pub(crate) fn adopt(self) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
+        Ok((
+            ChildStdin::from_std(StdStdin::from(self.stdin))?,
+            ChildStdout::from_std(StdStdout::from(self.stdout))?,
+            ChildStderr::from_std(StdStderr::from(self.stderr))?,
+        ))
+    }
+}

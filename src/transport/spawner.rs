@@ -1,0 +1,280 @@
+//! One thread that starts all child processes, and lives as long as they may.
+//!
+//! The system ends a child with the *thread* that started it (`PR_SET_PDEATHSIG`), so neither a
+//! web worker nor a connection's arbiter may start one. The keeper also waits for every child, so
+//! that none stays behind as a zombie, and ends all process groups when it ends itself.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::process::{Exit, Group, Pipes, prepare};
+
+/// Children that wait to be started.
+const JOBS_MAX: usize = 256;
+
+/// How long a group that was killed may take to vanish before the keeper looks away.
+const VANISH_MAX: Duration = Duration::from_secs(5);
+
+/// How often the keeper looks whether the rest of a group has left.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Handle of the thread that keeps the children. The thread ends, and all children with it, after
+/// [`Spawner::stop`], or when the last handle and the last child's handle are dropped.
+#[derive(Clone, Debug)]
+pub struct Spawner {
+    jobs: mpsc::Sender<Job>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Spawn(Box<Order>, oneshot::Sender<io::Result<Started>>),
+    Stop(oneshot::Sender<()>),
+}
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// All three standard streams must be piped.
+    pub(crate) command: Command,
+    /// How long descendants may take to leave after their leader, once asked.
+    pub(crate) grace: Duration,
+}
+
+/// A running child as the keeper hands it out. Dropping `stage` kills it.
+#[derive(Debug)]
+struct Started {
+    pipes: Pipes,
+    exit: oneshot::Receiver<Exit>,
+    stage: watch::Sender<Stage>,
+    gone: oneshot::Receiver<()>,
+}
+
+/// A running child as its connection sees it.
+#[derive(Debug)]
+pub(crate) struct SpawnedChild {
+    pub(crate) pipes: Pipes,
+    pub(crate) exit: oneshot::Receiver<Exit>,
+    pub(crate) group: GroupHandle,
+}
+
+/// Power over all processes of one child. Dropping it kills them.
+#[derive(Debug)]
+pub(crate) struct GroupHandle {
+    stage: watch::Sender<Stage>,
+    gone: oneshot::Receiver<()>,
+    /// Keeps the keeper.
+    _keeper: mpsc::Sender<Job>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Run,
+    Terminate,
+    Kill,
+}
+
+impl Spawner {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when it gives no thread or no event queue.
+    pub fn start() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (jobs, queue) = mpsc::channel(JOBS_MAX);
+        std::thread::Builder::new()
+            .name("process-keeper".to_owned())
+            .spawn(move || runtime.block_on(run(queue)))?;
+        Ok(Self { jobs })
+    }
+
+    /// Kills all children and ends the thread; nothing can be started afterwards. The future ends
+    /// when all are gone.
+    pub async fn stop(&self) {
+        let (done, ended) = oneshot::channel();
+        if self.jobs.send(Job::Stop(done)).await.is_ok() {
+            // An error means that the thread has ended.
+            let _ = ended.await;
+        }
+    }
+
+    pub(crate) async fn spawn(&self, order: Order) -> io::Result<SpawnedChild> {
+        let ended = || io::Error::other("the gateway is stopping");
+        let (reply, spawned) = oneshot::channel();
+        let job = Job::Spawn(Box::new(order), reply);
+        self.jobs.send(job).await.map_err(|_| ended())?;
+        let started = spawned.await.map_err(|_| ended())??;
+        Ok(SpawnedChild {
+            pipes: started.pipes,
+            exit: started.exit,
+            group: GroupHandle {
+                stage: started.stage,
+                gone: started.gone,
+                _keeper: self.jobs.clone(),
+            },
+        })
+    }
+}
+
+impl GroupHandle {
+    /// Asks all processes to end (SIGTERM).
+    pub(crate) fn terminate(&self) {
+        self.stage.send_replace(Stage::Terminate);
+    }
+
+    /// Ends all processes (SIGKILL).
+    pub(crate) fn kill(&self) {
+        self.stage.send_replace(Stage::Kill);
+    }
+
+    /// Ends when no process is left.
+    pub(crate) async fn gone(&mut self) {
+        // An error means that the keeper has ended, and the group with it.
+        let _ = (&mut self.gone).await;
+    }
+}
+
+async fn run(mut queue: mpsc::Receiver<Job>) {
+    let stop = CancellationToken::new();
+    let mut children = JoinSet::new();
+    let mut done = None;
+    loop {
+        tokio::select! {
+            job = queue.recv() => match job {
+                Some(Job::Spawn(order, reply)) => {
+                    let _ = reply.send(start(*order, &mut children, &stop));
+                }
+                Some(Job::Stop(reply)) => {
+                    done = Some(reply);
+                    break;
+                }
+                None => break,
+            },
+            Some(_) = children.join_next() => {}
+        }
+    }
+    queue.close();
+    stop.cancel();
+    let all = async { while children.join_next().await.is_some() {} };
+    if timeout(VANISH_MAX, all).await.is_err() {
+        log::error!(children = children.len(); "child processes do not end");
+    }
+    if let Some(done) = done {
+        let _ = done.send(());
+    }
+}
+
+fn start(
+    mut order: Order,
+    children: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) -> io::Result<Started> {
+    prepare(&mut order.command);
+    let mut child = order.command.spawn()?;
+    // From here on an early return kills the child.
+    let group = Group::of(&child);
+    let pipes = Pipes::take(&mut child)?;
+    let (stage, stages) = watch::channel(Stage::Run);
+    let (exit_sender, exit) = oneshot::channel();
+    let (gone_sender, gone) = oneshot::channel();
+    let orders = Orders {
+        stages,
+        stop: stop.clone(),
+    };
+    children.spawn(async move {
+        let mut kept = Kept { group, orders };
+        let exit = kept.leader(child).await;
+        let _ = exit_sender.send(exit);
+        kept.descendants(order.grace).await;
+        drop(kept);
+        let _ = gone_sender.send(());
+    });
+    Ok(Started {
+        pipes,
+        exit,
+        stage,
+        gone,
+    })
+}
+
+struct Orders {
+    stages: watch::Receiver<Stage>,
+    stop: CancellationToken,
+}
+
+impl Orders {
+    /// The next order; a connection that is gone and a gateway that stops order to kill.
+    async fn next(&mut self) -> Stage {
+        tokio::select! {
+            changed = self.stages.changed() => match changed {
+                Ok(()) => *self.stages.borrow_and_update(),
+                Err(_) => Stage::Kill,
+            },
+            () = self.stop.cancelled() => Stage::Kill,
+        }
+    }
+}
+
+struct Kept {
+    group: Group,
+    orders: Orders,
+}
+
+impl Kept {
+    /// Waits for the leader's end and carries out orders meanwhile.
+    async fn leader(&mut self, mut child: Child) -> Exit {
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status,
+                stage = self.orders.next() => match stage {
+                    Stage::Run => {}
+                    Stage::Terminate => self.group.terminate(),
+                    Stage::Kill => {
+                        self.group.kill();
+                        // Where there are no groups; fails harmlessly where there are.
+                        let _ = child.start_kill();
+                        break child.wait().await;
+                    }
+                },
+            }
+        };
+        status.map_or(Exit::Unknown, Exit::from)
+    }
+
+    /// Ends what the leader left behind: first asks, then kills.
+    async fn descendants(&mut self, grace: Duration) {
+        if !self.group.is_alive() {
+            return;
+        }
+        self.group.terminate();
+        if !self.vanishes(grace).await {
+            self.group.kill();
+            let deadline = Instant::now() + VANISH_MAX;
+            while self.group.is_alive() && Instant::now() < deadline {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+
+    /// Whether the group is gone within `grace`; an order to kill ends the wait.
+    async fn vanishes(&mut self, grace: Duration) -> bool {
+        let deadline = Instant::now() + grace;
+        while Instant::now() < deadline {
+            if timeout(LOOK_EVERY, self.orders.next()).await == Ok(Stage::Kill) {
+                return false;
+            }
+            if !self.group.is_alive() {
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,178 @@
+//! Bytes of a pipe into lines of bounded length.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
+
+use crate::transport::messages::IdScanner;
+
+/// One line, without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    Whole(Bytes),
+    /// Longer than the limit; its bytes are gone. `id` is the request that it would have
+    /// answered.
+    TooLong {
+        id: Option<u64>,
+    },
+}
+
+/// Cuts a stream of bytes into lines. Holds at most one line of the limit and one read.
+#[derive(Debug)]
+pub(crate) struct LineSplitter {
+    length_max: usize,
+    buffer: BytesMut,
+    /// Bytes of `buffer` that hold no line end.
+    scanned: usize,
+    /// Present while the rest of an over-long line passes by.
+    discarding: Option<IdScanner>,
+}
+
+/// Room for one read: what a pipe holds.
+const READ_SIZE: usize = 64 * 1024;
+
+/// Lines up to this size are copied out, so that the read buffer is used again and a kept line
+/// does not keep 64 KiB alive.
+const COPY_MAX: usize = 16 * 1024;
+
+impl LineSplitter {
+    pub(crate) fn new(length_max: usize) -> Self {
+        Self {
+            length_max,
+            buffer: BytesMut::new(),
+            scanned: 0,
+            discarding: None,
+        }
+    }
+
+    /// Where the next read goes; has room for [`READ_SIZE`] bytes.
+    pub(crate) fn space(&mut self) -> &mut BytesMut {
+        self.buffer.reserve(READ_SIZE);
+        &mut self.buffer
+    }
+
+    /// The next line that is complete.
+    pub(crate) fn next_line(&mut self) -> Option<Line> {
+        let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
+        let Some(offset) = memchr(b'\n', unseen) else {
+            self.scanned = self.buffer.len();
+            // One byte more than the limit may be the CR of a line that is just short enough.
+            if self.discarding.is_some() || self.buffer.len() > self.length_max + 1 {
+                let scanner = self.discarding.get_or_insert_default();
+                scanner.feed(&self.buffer);
+                self.buffer.clear();
+                self.scanned = 0;
+            }
+            return None;
+        };
+        let end = self.scanned + offset;
+        self.scanned = 0;
+        let line = self.take(end);
+        self.buffer.advance(1);
+        Some(line)
+    }
+
+    /// What stands after the last line end, once the stream has ended.
+    pub(crate) fn finish(&mut self) -> Option<Line> {
+        self.scanned = 0;
+        let rest = !self.buffer.is_empty() || self.discarding.is_some();
+        rest.then(|| self.take(self.buffer.len()))
+    }
+
+    fn take(&mut self, end: usize) -> Line {
+        let line = self.buffer.get(..end).unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let length = line.len();
+        if self.discarding.is_some() || length > self.length_max {
+            let mut scanner = self.discarding.take().unwrap_or_default();
+            scanner.feed(line);
+            self.buffer.advance(end);
+            return Line::TooLong {
+                id: scanner.response_id(),
+            };
+        }
+        if length <= COPY_MAX {
+            let copy = Bytes::copy_from_slice(line);
+            self.buffer.advance(end);
+            return Line::Whole(copy);
+        }
+        let mut line = self.buffer.split_to(end);
+        line.truncate(length);
+        Line::Whole(line.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn split(splitter: &mut LineSplitter, chunks: &[&[u8]]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for chunk in chunks {
+            splitter.space().extend_from_slice(chunk);
+            while let Some(line) = splitter.next_line() {
+                lines.push(line);
+            }
+        }
+        lines.extend(splitter.finish());
+        lines
+    }
+
+    fn whole(text: &str) -> Line {
+        Line::Whole(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn lines_end_with_lf_or_crlf_or_the_stream() {
+        let lines = split(&mut LineSplitter::new(10), &[b"a\nb\r\n\nc", b"d\ne"]);
+        assert_eq!(lines, ["a", "b", "", "cd", "e"].map(whole));
+    }
+
+    #[test]
+    fn an_over_long_line_names_its_call_and_does_not_spoil_the_next() {
+        let long = br#"{"id":7,"result":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;
+        for chunk in [1, 3, 11, 1000] {
+            let text = [&long[..], b"\nnext\n"].concat();
+            let chunks: Vec<&[u8]> = text.chunks(chunk).collect();
+            let lines = split(&mut LineSplitter::new(10), &chunks);
+            let expected = [Line::TooLong { id: Some(7) }, whole("next")];
+            assert_eq!(lines, expected, "{chunk}");
+        }
+    }
+
+    #[test]
+    fn the_limit_is_exact() {
+        let lines = split(&mut LineSplitter::new(3), &[b"abc\nabc", b"\r\nabcd\n"]);
+        assert_eq!(
+            lines,
+            [whole("abc"), whole("abc"), Line::TooLong { id: None }]
+        );
+    }
+
+    #[test]
+    fn memory_stays_bounded_while_a_line_is_discarded() {
+        let mut splitter = LineSplitter::new(1000);
+        for _ in 0..100 {
+            splitter.space().extend_from_slice(&[b'x'; READ_SIZE]);
+            assert_eq!(splitter.next_line(), None);
+            assert!(splitter.buffer.capacity() <= 4 * READ_SIZE);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_do_not_matter(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'x'), Just(b'{')],
+                0..100,
+            ),
+            chunk in 1..20_usize,
+            length_max in 0..30_usize,
+        ) {
+            let whole = split(&mut LineSplitter::new(length_max), &[&bytes]);
+            let chunks: Vec<&[u8]> = bytes.chunks(chunk).collect();
+            prop_assert_eq!(split(&mut LineSplitter::new(length_max), &chunks), whole);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A server as a child process: one message per line (C-STDIO-01, C-STDIO-03, C-STDIO-04).
+//!
+//! Reader, writer and stderr are tasks of their own, so that a child that floods one pipe while
+//! it does not read another can block nobody. The reader alone says `Closed`, after everything
+//! that the child had written.
+
+mod command;
+mod lines;
+mod reader;
+mod stderr;
+mod writer;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::spawner::{GroupHandle, Order, Spawner};
+use super::{Connector, EventSink, Link, LinkEvent, OpenError, SendError, StdioSettings};
+use crate::telemetry::LogRing;
+
+use reader::Reader;
+use stderr::LastWords;
+use writer::{Outgoing, Writer};
+
+/// How long the system may take to end a killed process before the link gives up on it.
+const VANISH_MAX: Duration = Duration::from_secs(6);
+
+/// Starts one server's command.
+#[derive(Clone, Debug)]
+pub struct StdioConnector {
+    settings: Arc<StdioSettings>,
+    spawner: Spawner,
+    log: LogRing,
+}
+
+impl StdioConnector {
+    /// `log` takes what the server writes to its standard error, and stray lines.
+    pub fn new(settings: StdioSettings, spawner: Spawner, log: LogRing) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            spawner,
+            log,
+        }
+    }
+}
+
+impl Connector for StdioConnector {
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+        let connector = self.clone();
+        async move {
+            let link = connector.start(sink).await?;
+            Ok(Box::new(link) as Box<dyn Link>)
+        }
+        .boxed_local()
+    }
+
+    fn transport(&self) -> &'static str {
+        "stdio"
+    }
+}
+
+impl StdioConnector {
+    async fn start(self, sink: EventSink) -> Result<StdioLink, OpenError> {
+        let settings = &self.settings;
+        let failed = |error: std::io::Error| OpenError::Spawn {
+            command: settings.command.clone(),
+            reason: command::explain(settings, &error),
+        };
+        let order = Order {
+            command: command::build(settings),
+            grace: settings.stop_grace,
+        };
+        let child = self.spawner.spawn(order).await.map_err(failed)?;
+        let (stdin, stdout, stderr) = child.pipes.adopt().map_err(failed)?;
+
+        let sink = Rc::new(Sink {
+            events: sink,
+            muted: Cell::new(false),
+        });
+        let (frames, queue) = mpsc::channel(settings.write_queue_max.max(1));
+        let stop_writing = CancellationToken::new();
+        let writer = Writer::new(stdin, queue, stop_writing.clone(), Rc::clone(&sink));
+        let reader = Reader {
+            log: self.log.clone(),
+            sink: Rc::clone(&sink),
+            exit: child.exit,
+            last_words: LastWords::default(),
+            stop_writing: stop_writing.clone(),
+            line_max: settings.line_max,
+        };
+        let reader = reader.run(stdout, stderr, writer);
+        Ok(StdioLink {
+            frames: Some(frames),
+            stop_writing,
+            sink,
+            group: Some(child.group),
+            _reader: AbortOnDropHandle::new(actix_rt::spawn(reader)),
+        })
+    }
+}
+
+/// Where events go, until the link is told to end.
+struct Sink {
+    events: EventSink,
+    muted: Cell<bool>,
+}
+
+impl Sink {
+    fn send(&self, event: LinkEvent) {
+        if !self.muted.get() {
+            (self.events)(event);
+        }
+    }
+}
+
+struct StdioLink {
+    /// `None` once closing: then the writer closes the child's standard input.
+    frames: Option<mpsc::Sender<Outgoing>>,
+    stop_writing: CancellationToken,
+    sink: Rc<Sink>,
+    group: Option<GroupHandle>,
+    _reader: AbortOnDropHandle<()>,
+}
+
+impl Link for StdioLink {
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+        let frames = self.frames.as_ref().ok_or(SendError::Closed)?;
+        let sent = frames.try_send(Outgoing { call, frame });
+        sent.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SendError::Full,
+            mpsc::error::TrySendError::Closed(_) => SendError::Closed,
+        })
+    }
+
+    /// Nothing is held per call.
+    fn forget(&self, _call: u64) {}
+
+    fn attributes(&self) -> bool {
+        false
+    }
+
+    fn close(mut self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
+        self.sink.muted.set(true);
+        self.frames = None;
+        async move {
+            let Some(mut group) = self.group.take() else {
+                return;
+            };
+            if timeout(grace, group.gone()).await.is_ok() {
+                return;
+            }
+            self.stop_writing.cancel();
+            group.terminate();
+            if timeout(grace, group.gone()).await.is_ok() {
+                return;
+            }
+            group.kill();
+            if timeout(VANISH_MAX, group.gone()).await.is_err() {
+                log::error!("a killed child process does not end");
+            }
+        }
+        .boxed_local()
+    }
+}
+
+impl Drop for StdioLink {
+    /// The group's handle goes with it, which kills the processes; so do the tasks.
+    fn drop(&mut self) {
+        self.sink.muted.set(true);
+        self.stop_writing.cancel();
+    }
+}

@@ -1,0 +1,156 @@
+//! A child's standard output, and the end of the child.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::lines::{Line, LineSplitter};
+use super::stderr::{self, LastWords};
+use super::{Sink, writer::Writer};
+use crate::telemetry::{LogRing, LogSource};
+use crate::transport::process::Exit;
+use crate::transport::{LinkError, LinkEvent, messages};
+
+/// How long after a child's end its pipes may be silent before they count as read empty, when a
+/// descendant holds them open.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How long after a child's end its pipes are read at most.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// How long a child that closed a pipe may live on, so that the reason can name its exit.
+const EXIT_WAIT: Duration = Duration::from_secs(1);
+
+/// Bytes of a stray line that are kept.
+const STRAY_MAX: usize = 1024;
+
+pub(super) struct Reader {
+    pub(super) log: LogRing,
+    pub(super) sink: Rc<Sink>,
+    pub(super) exit: oneshot::Receiver<Exit>,
+    pub(super) last_words: LastWords,
+    pub(super) stop_writing: CancellationToken,
+    pub(super) line_max: usize,
+}
+
+/// Why reading ended.
+enum End {
+    Exit(Exit),
+    OutputClosed,
+    InputClosed,
+}
+
+impl Reader {
+    /// Reads to the end and reports it.
+    pub(super) async fn run(mut self, stdout: ChildStdout, stderr: ChildStderr, writer: Writer) {
+        let mut writer = AbortOnDropHandle::new(actix_rt::spawn(writer.run()));
+        let log = self.log.clone();
+        let stderr = stderr::read(stderr, log, self.last_words.clone());
+        let stderr = AbortOnDropHandle::new(actix_rt::spawn(stderr));
+
+        let end = self.read(stdout, &mut writer).await;
+        self.stop_writing.cancel();
+        if !writer.is_finished() {
+            // A panic there is reported by the runtime.
+            let _ = writer.await;
+        }
+        let end = match end {
+            End::Exit(exit) => End::Exit(exit),
+            closed => match timeout(EXIT_WAIT, &mut self.exit).await {
+                Ok(exit) => End::Exit(exit.unwrap_or(Exit::Unknown)),
+                Err(_) => closed,
+            },
+        };
+        // A descendant may hold the pipe open; what came until then is enough.
+        let _ = timeout(QUIET, stderr).await;
+        let reason = self.reason(&end);
+        self.sink.send(LinkEvent::Closed { reason });
+    }
+
+    async fn read(&mut self, mut stdout: ChildStdout, writer: &mut AbortOnDropHandle<()>) -> End {
+        let mut lines = LineSplitter::new(self.line_max);
+        let mut end = None;
+        // Until then, once something has ended: silence, and in all.
+        let mut quiet = None;
+        let mut latest = None;
+        loop {
+            let limit = async {
+                match quiet.min(latest).or(latest) {
+                    Some(limit) => sleep_until(limit).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let has_exited = matches!(end, Some(End::Exit(_)));
+            tokio::select! {
+                biased;
+                exit = &mut self.exit, if !has_exited => {
+                    end = Some(End::Exit(exit.unwrap_or(Exit::Unknown)));
+                    quiet = Some(Instant::now() + QUIET);
+                    latest = Some(Instant::now() + DRAIN_MAX);
+                }
+                _ = &mut *writer, if end.is_none() && !self.sink.muted.get() => {
+                    end = Some(End::InputClosed);
+                    latest = Some(Instant::now() + EXIT_WAIT);
+                }
+                () = limit => break,
+                read = stdout.read_buf(lines.space()) => {
+                    if !matches!(read, Ok(1..)) {
+                        break;
+                    }
+                    quiet = quiet.map(|_| Instant::now() + QUIET);
+                    while let Some(line) = lines.next_line() {
+                        self.take(line);
+                    }
+                }
+            }
+        }
+        if let Some(line) = lines.finish() {
+            self.take(line);
+        }
+        end.unwrap_or(End::OutputClosed)
+    }
+
+    fn take(&self, line: Line) {
+        match line {
+            Line::Whole(bytes) if bytes.trim_ascii().is_empty() => {}
+            Line::Whole(bytes) => {
+                let received = messages::each(bytes.clone(), |envelope| {
+                    let call = None;
+                    self.sink.send(LinkEvent::Received { call, envelope });
+                });
+                if received.is_err() {
+                    let text = messages::excerpt(&bytes, STRAY_MAX);
+                    self.log.push(LogSource::Stray, &text);
+                }
+            }
+            Line::TooLong { id } => {
+                let limit = self.line_max;
+                let text = format!("discarded a line longer than {limit} bytes (limits.line)");
+                self.log.push(LogSource::Gateway, &text);
+                let name = "limits.line";
+                let error = LinkError::TooLarge { name, limit };
+                if let Some(call) = id {
+                    self.sink.send(LinkEvent::Failed { call, error });
+                }
+            }
+        }
+    }
+
+    fn reason(&self, end: &End) -> String {
+        let what = match end {
+            End::Exit(exit) => format!("process {exit}"),
+            End::OutputClosed => "server closed its standard output".to_owned(),
+            End::InputClosed => "server closed its standard input".to_owned(),
+        };
+        match self.last_words.get() {
+            Some(words) => format!("{what}: {words}"),
+            None => what,
+        }
+    }
+}

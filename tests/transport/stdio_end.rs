@@ -1,0 +1,251 @@
+//! Every way in which a child process can end, and what must not be left.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mcpvisor::transport::Spawner;
+
+use crate::stdio::{GRACE, open, settings, shell};
+use crate::support::{is_alive, run, until};
+
+/// Shell text that tells a process id as the name of a notification.
+fn tell(pid: &str) -> String {
+    format!(r#"echo "{{\"jsonrpc\":\"2.0\",\"method\":\"pid\",\"params\":{{\"name\":{pid}}}}}""#)
+}
+
+#[test]
+fn the_reason_of_an_end_is_told_once() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let cases = [
+            ("exit 0", "closed: process exited with code 0"),
+            ("echo; exit 0", "closed: process exited with code 0"),
+            (
+                "echo one >&2; echo boom >&2; exit 3",
+                "closed: process exited with code 3: boom",
+            ),
+            (
+                "printf 'no line end' >&2; exit 1",
+                "closed: process exited with code 1: no line end",
+            ),
+            ("kill -9 $$", "closed: process ended by signal 9"),
+            (
+                "exec >&-; sleep 1000",
+                "closed: server closed its standard output",
+            ),
+        ];
+        for (script, expected) in cases {
+            let mut child = shell(&spawner, script).await;
+            assert_eq!(child.events.to_the_end().await, [expected], "{script}");
+            child.link.close(Duration::ZERO).await;
+            assert_eq!(child.events.next().await, "nothing", "{script}");
+        }
+    });
+}
+
+#[test]
+fn what_was_written_before_the_end_comes_first() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
+        let script = format!("echo '{answer}'; printf '%s' '{answer}'; exit 1");
+        let mut child = shell(&spawner, &script).await;
+        let events = child.events.to_the_end().await;
+        let expected = [
+            "result 1 1",
+            "result 1 1",
+            "closed: process exited with code 1",
+        ];
+        assert_eq!(events, expected);
+    });
+}
+
+#[test]
+fn calls_that_never_came_into_the_pipe_are_told_apart() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let mut child = shell(&spawner, "head -c 1 >/dev/null; exit 1").await;
+        let frame = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#,
+            "x".repeat(1 << 20)
+        );
+        for call in [1, 2, 3] {
+            let frame = Bytes::from(frame.clone());
+            child.link.send(Some(call), frame).unwrap();
+        }
+        let events = child.events.to_the_end().await;
+        let not_sent = "not sent: the server ended before it read the request";
+        let expected = [
+            format!("failed 2: {not_sent}"),
+            format!("failed 3: {not_sent}"),
+            "closed: process exited with code 1".to_owned(),
+        ];
+        assert_eq!(events, expected);
+    });
+}
+
+#[test]
+fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let cases = [
+            // In the group: killed with it.
+            ("sleep 1000 &", true),
+            (
+                "sh -c \"trap '' TERM; while :; do sleep 1000; done\" &",
+                true,
+            ),
+            ("sh -c 'while :; do echo; done' &", true),
+            // Out of reach: at least it hides nothing.
+            ("setsid sleep 1000 &", false),
+        ];
+        for (descendant, in_group) in cases {
+            let script = format!("{descendant} {}; exit 5", tell("$!"));
+            let mut child = shell(&spawner, &script).await;
+            let pid = child.events.params_name().await;
+            let events = child.events.to_the_end().await;
+            assert_eq!(
+                events,
+                ["closed: process exited with code 5"],
+                "{descendant}"
+            );
+            if in_group {
+                until(descendant, || !is_alive(&pid)).await;
+            } else {
+                let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn close_asks_first_and_then_leaves_nobody_alive() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let polite = format!("{}; cat; exit 0", tell("$$"));
+        let needs_sigterm = format!("{}; exec sleep 1000", tell("$$"));
+        let deaf = format!("trap '' TERM; {}; while :; do sleep 1000; done", tell("$$"));
+        let descendant = format!("sleep 1000 & {}; cat", tell("$!"));
+        let deaf_descendant = format!(
+            "sh -c \"trap '' TERM; while :; do sleep 1000; done\" & {}; cat",
+            tell("$!")
+        );
+        for script in [polite, needs_sigterm, deaf, descendant, deaf_descendant] {
+            let mut child = shell(&spawner, &script).await;
+            let pid = child.events.params_name().await;
+            assert!(is_alive(&pid), "{script}");
+            child.link.close(Duration::from_millis(100)).await;
+            assert!(!is_alive(&pid), "{script}");
+            assert!(child.events.is_silent(), "{script}");
+        }
+    });
+}
+
+#[test]
+fn close_lets_a_polite_child_finish_its_work() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = settings("sh", &["-c", "cat >received; sleep 0.2; echo done >done"]);
+        settings.cwd = Some(folder.path().to_owned());
+        let child = open(&spawner, settings).await;
+        let frame = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        child.link.send(None, Bytes::from(frame)).unwrap();
+        child.link.close(GRACE).await;
+        let received = std::fs::read_to_string(folder.path().join("received")).unwrap();
+        assert_eq!(received, format!("{frame}\n"));
+        assert!(folder.path().join("done").exists());
+    });
+}
+
+#[test]
+fn dropping_a_link_or_stopping_the_keeper_kills_the_group() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let script = format!("sleep 1000 & {}; {}; cat; wait", tell("$!"), tell("$$"));
+        let mut dropped = shell(&spawner, &script).await;
+        let mut stopped = shell(&spawner, &script).await;
+        let mut pids = Vec::new();
+        for child in [&mut dropped, &mut stopped] {
+            for _ in 0..2 {
+                pids.push(child.events.params_name().await);
+            }
+        }
+        drop(dropped.link);
+        until("dropped", || !is_alive(&pids[0]) && !is_alive(&pids[1])).await;
+        assert!(is_alive(&pids[2]) && is_alive(&pids[3]));
+        spawner.stop().await;
+        assert!(!is_alive(&pids[2]) && !is_alive(&pids[3]));
+        let events = stopped.events.to_the_end().await;
+        assert_eq!(events, ["closed: process ended by signal 9"]);
+    });
+}
+
+#[test]
+fn children_do_not_end_with_the_thread_that_opened_them() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let arbiter = actix_rt::Arbiter::new();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let of_arbiter = spawner.clone();
+        arbiter.spawn_fn(move || {
+            actix_rt::spawn(async move {
+                let mut child = shell(&of_arbiter, &format!("{}; cat", tell("$$"))).await;
+                let pid = child.events.params_name().await;
+                let _ = sender.send(pid);
+                std::future::pending::<()>().await;
+                drop(child.link);
+            });
+        });
+        let pid = receiver.await.unwrap();
+        let mut other = shell(&spawner, "cat").await;
+        arbiter.stop();
+        arbiter.join().unwrap();
+        // Its own link went with the arbiter, so it ends; the neighbour does not notice.
+        until("its link is gone", || !is_alive(&pid)).await;
+        let ping = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
+        other.link.send(None, Bytes::from(ping)).unwrap();
+        assert_eq!(other.events.next().await, "request 2 ping");
+    });
+}
+
+/// Set in the process that `a_killed_gateway_leaves_no_children` starts.
+const OWNER: &str = "MCPVISOR_TEST_OWNER";
+
+#[test]
+fn a_killed_gateway_leaves_no_children() {
+    if std::env::var_os(OWNER).is_some() {
+        own_a_child_forever();
+        return;
+    }
+    let mut owner = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "stdio_end::a_killed_gateway_leaves_no_children",
+            "--nocapture",
+        ])
+        .env(OWNER, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(owner.stderr.take().unwrap()).lines();
+    let mut pids = lines.filter_map(|line| line.unwrap().strip_prefix("pid ").map(str::to_owned));
+    let pid = pids.next().unwrap();
+    assert!(is_alive(&pid));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    actix_rt::System::new().block_on(until("the child ends", || !is_alive(&pid)));
+}
+
+fn own_a_child_forever() {
+    actix_rt::System::new().block_on(async {
+        let spawner = Spawner::start().unwrap();
+        let mut child = shell(&spawner, &format!("{}; exec sleep 1000", tell("$$"))).await;
+        eprintln!("pid {}", child.events.params_name().await);
+        std::future::pending::<()>().await;
+    });
+}

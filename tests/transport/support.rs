@@ -1,0 +1,125 @@
+//! What the tests share: an event sink that can be awaited, and looks at processes.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mcpvisor::protocol::{Envelope, Outcome};
+use mcpvisor::transport::{EventSink, LinkEvent};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Nothing in a test takes longer, on however slow a machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What a link reported.
+pub(crate) struct Events(mpsc::UnboundedReceiver<LinkEvent>);
+
+pub(crate) fn sink() -> (EventSink, Events) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let sink: EventSink = Rc::new(move |event| {
+        let _ = sender.send(event);
+    });
+    (sink, Events(receiver))
+}
+
+impl Events {
+    /// The next event, as a short text.
+    pub(crate) async fn next(&mut self) -> String {
+        let event = timeout(DEADLINE, self.0.recv()).await;
+        let event = event.expect("an event in time");
+        event.map_or_else(|| "nothing".to_owned(), |event| describe(&event))
+    }
+
+    /// The events up to and with the link's end.
+    pub(crate) async fn to_the_end(&mut self) -> Vec<String> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.next().await;
+            let last = event.starts_with("closed") || event == "nothing";
+            events.push(event);
+            if last {
+                return events;
+            }
+        }
+    }
+
+    /// Waits for a notification of the server that says `name`, skipping others.
+    pub(crate) async fn params_name(&mut self) -> String {
+        loop {
+            let event = timeout(DEADLINE, self.0.recv()).await;
+            let event = event.expect("an event in time").expect("a link");
+            if let LinkEvent::Received { envelope, .. } = &event
+                && let Envelope::Notification(notification) = envelope
+            {
+                let name = notification.member(notification.params.name.as_ref());
+                if let Some(name) = name {
+                    return String::from_utf8(name.to_vec()).unwrap();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_silent(&mut self) -> bool {
+        self.0.try_recv().is_err()
+    }
+}
+
+fn describe(event: &LinkEvent) -> String {
+    match event {
+        LinkEvent::Received { call, envelope } => {
+            let call = call.map(|call| format!(" of {call}")).unwrap_or_default();
+            match envelope {
+                Envelope::Request(request) => {
+                    format!("request{call} {:?} {}", request.id, request.method)
+                }
+                Envelope::Notification(notification) => {
+                    format!("notification{call} {}", notification.method)
+                }
+                Envelope::Response(response) => {
+                    let id = response.id.as_ref().map(|id| id.as_str()).unwrap_or("-");
+                    match &response.outcome {
+                        Outcome::Result(result) if result.as_str().len() < 100 => {
+                            format!("result{call} {id} {}", result.as_str())
+                        }
+                        Outcome::Result(result) => {
+                            format!("result{call} {id} of {} bytes", result.as_str().len())
+                        }
+                        Outcome::Error(error) => format!("error{call} {id} {}", error.as_str()),
+                    }
+                }
+            }
+        }
+        LinkEvent::Failed { call, error } => format!("failed {call}: {error}"),
+        LinkEvent::SessionGone { call } => format!("session gone {call:?}"),
+        LinkEvent::Closed { reason } => format!("closed: {reason}"),
+    }
+}
+
+/// Whether a process runs; one that only waits to be reaped does not.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(PathBuf::from("/proc").join(pid).join("stat"));
+    let state = stat.ok().and_then(|stat| {
+        let after_name = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.trim().to_owned());
+        after_name.and_then(|rest| rest.chars().next())
+    });
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = timeout(DEADLINE, wait).await;
+    assert!(in_time.is_ok(), "not in time: {what}");
+}
+
+/// Runs a test on an arbiter of its own.
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    actix_rt::System::new().block_on(test);
+}
