@@ -1,13 +1,15 @@
 //! What a configuration would run, in words, for `mcpvisor check`. Secrets stay out of it.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
 
 use url::Url;
 
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
-use crate::downstream::{ServerLimits, ServerSettings, Sharing, TransportSettings};
-use crate::supervision::Settings as SupervisionSettings;
+use crate::downstream::{ServerSettings, Sharing, TransportSettings};
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -39,9 +41,20 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
         writeln!(out, "warning        {warning}")?;
     }
     writeln!(out, "\nservers        {}", count(config))?;
-    let usual = usual(config);
+    let defaults = defaults();
+    let usual = defaults.as_ref().map(|(_, server)| server.as_ref());
     for entry in &config.servers {
         server(out, entry, usual)?;
+    }
+    let other = defaults
+        .map(|(config, _)| gateway_values(&config))
+        .unwrap_or_default();
+    let changed = differing(gateway_values(config), other);
+    if !changed.is_empty() {
+        writeln!(out, "\nnot as by default")?;
+    }
+    for (key, value) in changed {
+        writeln!(out, "  {key}: {value}")?;
     }
     Ok(())
 }
@@ -67,23 +80,18 @@ fn count(config: &Config) -> String {
     text
 }
 
-/// The settings most servers have, so that only what differs is told.
-fn usual(config: &Config) -> Option<&ServerSettings> {
-    let ready: Vec<&ServerSettings> = config
-        .servers
-        .iter()
-        .filter_map(|entry| match &entry.state {
-            ServerState::Ready(settings) => Some(settings.as_ref()),
-            ServerState::Disabled | ServerState::Misconfigured(_) => None,
-        })
-        .collect();
-    let alike = |settings: &&&ServerSettings| {
-        ready
-            .iter()
-            .filter(|other| other.limits == settings.limits)
-            .count()
-    };
-    ready.iter().max_by_key(alike).copied()
+/// A configuration in which only a server was written, so that what differs can be told.
+fn defaults() -> Option<(Config, Arc<ServerSettings>)> {
+    let nothing = BTreeMap::<String, String>::new();
+    let text = "[servers.a]\ncommand = \"a\"";
+    let config = Config::parse(text, "", Path::new(""), &nothing)
+        .ok()?
+        .config;
+    let ready = config.servers.iter().find_map(|entry| match &entry.state {
+        ServerState::Ready(settings) => Some(Arc::clone(settings)),
+        ServerState::Disabled | ServerState::Misconfigured(_) => None,
+    })?;
+    Some((config, ready))
 }
 
 fn server(out: &mut String, entry: &ServerEntry, usual: Option<&ServerSettings>) -> fmt::Result {
@@ -138,7 +146,7 @@ fn ready(
         Sharing::Session => line("sharing", "session".to_owned())?,
     }
     if let Some(usual) = usual {
-        for (name, value) in differing(settings, usual) {
+        for (name, value) in differing(server_values(settings), server_values(usual)) {
             line(name, value)?;
         }
     }
@@ -153,9 +161,10 @@ fn without_query(url: &Url) -> String {
     format!("{shown}{hidden}")
 }
 
-fn differing(settings: &ServerSettings, usual: &ServerSettings) -> Vec<(&'static str, String)> {
-    let own = shown(&settings.limits, &settings.supervision);
-    let other = shown(&usual.limits, &usual.supervision);
+/// A key and its value.
+type Value = (&'static str, String);
+
+fn differing(own: Vec<Value>, other: Vec<Value>) -> Vec<Value> {
     own.into_iter()
         .zip(other)
         .filter(|(own, other)| own != other)
@@ -163,7 +172,8 @@ fn differing(settings: &ServerSettings, usual: &ServerSettings) -> Vec<(&'static
         .collect()
 }
 
-fn shown(limits: &ServerLimits, supervision: &SupervisionSettings) -> Vec<(&'static str, String)> {
+fn server_values(settings: &ServerSettings) -> Vec<Value> {
+    let (limits, supervision) = (&settings.limits, &settings.supervision);
     vec![
         ("request_timeout", show_duration(limits.request_timeout)),
         (
@@ -180,6 +190,10 @@ fn shown(limits: &ServerLimits, supervision: &SupervisionSettings) -> Vec<(&'sta
         ("ping_timeout", show_duration(limits.ping_timeout)),
         ("entries_max", limits.entries_max.to_string()),
         ("entry_idle", show_duration(limits.entry_idle)),
+        ("calls_per_server", limits.calls_max.to_string()),
+        ("list_items", limits.list_items_max.to_string()),
+        ("list_pages", limits.list_pages_max.to_string()),
+        ("log_lines", limits.log_lines.to_string()),
         (
             "backoff_initial",
             show_duration(supervision.backoff_initial),
@@ -202,5 +216,60 @@ fn shown(limits: &ServerLimits, supervision: &SupervisionSettings) -> Vec<(&'sta
             "shutdown_timeout",
             show_duration(supervision.shutdown_timeout),
         ),
+    ]
+}
+
+fn gateway_values(config: &Config) -> Vec<Value> {
+    let Config {
+        front,
+        session,
+        catalog,
+        ..
+    } = config;
+    let size = |bytes: usize| show_size(bytes as u64);
+    vec![
+        ("gateway.allowed_origins", front.allowed_origins.join(", ")),
+        ("gateway.allowed_hosts", front.allowed_hosts.join(", ")),
+        ("gateway.sse_after", show_duration(front.sse_after)),
+        (
+            "gateway.sse_comment_every",
+            show_duration(front.sse_comment_every),
+        ),
+        (
+            "gateway.first_list_wait",
+            show_duration(session.first_list_wait),
+        ),
+        (
+            "gateway.shutdown_grace",
+            show_duration(config.shutdown_grace),
+        ),
+        ("gateway.keep_alive", show_duration(front.keep_alive)),
+        ("gateway.head_timeout", show_duration(front.head_timeout)),
+        ("gateway.body_timeout", show_duration(front.body_timeout)),
+        ("gateway.connections_max", front.connections_max.to_string()),
+        ("gateway.name_max", catalog.name_max.to_string()),
+        ("gateway.page_items", catalog.page_items.to_string()),
+        ("gateway.instructions_max", size(catalog.instructions_max)),
+        ("sessions.idle_timeout", show_duration(session.idle_timeout)),
+        ("sessions.max", session.sessions_max.to_string()),
+        (
+            "sessions.events_per_stream",
+            session.events_per_stream.to_string(),
+        ),
+        (
+            "sessions.stream_queue",
+            session.stream_queue_max.to_string(),
+        ),
+        (
+            "sessions.answer_timeout",
+            show_duration(session.answer_timeout),
+        ),
+        ("limits.body", size(front.body_max)),
+        ("limits.bytes_in_flight", size(front.bytes_in_flight_max)),
+        (
+            "limits.events_bytes_per_session",
+            size(session.events_bytes_max),
+        ),
+        ("limits.calls_per_session", session.calls_max.to_string()),
     ]
 }

@@ -15,6 +15,7 @@ mod raw;
 mod sections;
 mod server;
 mod value;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;
