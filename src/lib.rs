@@ -22,6 +22,7 @@ pub mod session;
 pub mod admin;
 pub mod front;
 
+pub mod cli;
 pub mod config;
 
 pub mod gateway;

@@ -1,1 +1,207 @@
-//! (being built)
+//! `config.toml`: from the text that somebody wrote to settings that every part may trust.
+//!
+//! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is told
+//! together, with its place. The gateway calls it at the start and at every reload, compares two
+//! configurations with [`Plan::between`], and learns of changes from [`watch`].
+
+mod address;
+mod describe;
+mod environment;
+mod interpolate;
+mod mask;
+mod plan;
+mod problem;
+mod raw;
+mod sections;
+mod server;
+mod value;
+pub mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use toml::de::DeTable;
+
+pub use describe::describe;
+pub use environment::{Environment, ProcessEnvironment};
+pub use plan::Plan;
+pub use problem::{ConfigError, Invalid, Problem};
+pub use sections::LogFormat;
+pub use server::{ServerEntry, ServerState};
+
+use crate::catalog::CatalogSettings;
+use crate::front::FrontSettings;
+use crate::session::SessionSettings;
+use interpolate::Sources;
+use raw::Reader;
+
+/// The configuration that is used where there is no file: every default, and the example server.
+pub const SHIPPED: &str = include_str!("../../config.toml");
+
+/// The name under which the file is looked for.
+const FILE_NAME: &str = "config.toml";
+/// Largest configuration, in bytes.
+const FILE_MAX: u64 = 4 * 1024 * 1024;
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Absolute, or relative to the working directory as the file itself was.
+    pub data_dir: PathBuf,
+    /// Threads on which sessions and connections live.
+    pub arbiters: usize,
+    /// How long the whole gateway may take to stop.
+    pub shutdown_grace: Duration,
+    pub log: LogFormat,
+    pub front: FrontSettings,
+    pub session: SessionSettings,
+    pub catalog: CatalogSettings,
+    /// In the order of the file, which decides between equal public names.
+    pub servers: Vec<ServerEntry>,
+}
+
+/// A configuration and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub config: Config,
+    /// What is allowed but odd, one sentence each.
+    pub warnings: Vec<String>,
+    /// The file; `None` is the one that is compiled in.
+    pub path: Option<PathBuf>,
+    /// What the file held when it was read.
+    pub fingerprint: Fingerprint,
+}
+
+/// Tells two contents of a file apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    pub fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+}
+
+impl Config {
+    /// Reads the named file, else `config.toml` in the working directory, else [`SHIPPED`].
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigError::Read`] when a file is there and cannot be read, and
+    /// [`ConfigError::Invalid`] with all problems when it is not a valid configuration. A server
+    /// that lacks only a variable or a file is no error: it is [`ServerState::Misconfigured`].
+    pub fn load(path: Option<&Path>, env: &dyn Environment) -> Result<Loaded, ConfigError> {
+        let here = env.current_dir().map_err(|source| ConfigError::Read {
+            path: path.unwrap_or(Path::new(FILE_NAME)).to_owned(),
+            source,
+        })?;
+        let in_place = here.join(FILE_NAME);
+        let path = match path {
+            Some(path) => here.join(path),
+            None if in_place.exists() => in_place,
+            None => return Self::parse(SHIPPED, "config.toml (built in)", &here, env),
+        };
+        let text = read(&path).map_err(|source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let directory = path.parent().unwrap_or(&here);
+        let loaded = Self::parse(&text, &path.to_string_lossy(), directory, env)?;
+        Ok(Loaded {
+            path: Some(path),
+            ..loaded
+        })
+    }
+
+    /// Checks a text; `name` is what errors call it, relative paths start at `directory`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::load`], without its reading.
+    pub fn parse(
+        text: &str,
+        name: &str,
+        directory: &Path,
+        env: &dyn Environment,
+    ) -> Result<Loaded, ConfigError> {
+        let refused = |problems, tree: &DeTable<'_>| {
+            ConfigError::Invalid(Invalid::new(name, &mask::masked(text, tree), problems))
+        };
+        let (tree, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            let problems = errors.iter().map(|error| {
+                Problem::new("", format!("no valid TOML: {}", error.message())).at(error.span())
+            });
+            let shown = mask::masked_lines(text, errors.iter().filter_map(toml::de::Error::span));
+            return Err(ConfigError::Invalid(Invalid::new(
+                name,
+                &shown,
+                problems.collect(),
+            )));
+        }
+        let reader = Reader::new(Sources {
+            environment: env,
+            directory,
+        });
+        let config = assemble(&reader, tree.get_ref());
+        let (problems, warnings) = reader.finish();
+        if !problems.is_empty() {
+            return Err(refused(problems, tree.get_ref()));
+        }
+        let fingerprint = Fingerprint::of(text.as_bytes());
+        Ok(Loaded {
+            config,
+            warnings,
+            path: None,
+            fingerprint,
+        })
+    }
+}
+
+/// Reads all sections. What was refused has its default here, and a problem in the reader.
+fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
+    let mut root = reader.root(tree);
+    let limits = sections::limits(root.section("limits", "[limits]"));
+    let gateway = sections::gateway(root.section("gateway", "[gateway]"), &limits);
+    let supervision = sections::supervision(
+        root.section("supervision", "[supervision]"),
+        &sections::supervision_default(),
+    );
+    let sessions = root.section("sessions", "[sessions]");
+    let session = sections::sessions(sessions, &limits, gateway.first_list_wait);
+    let shared = server::Shared {
+        limits: &limits,
+        times: gateway.times,
+        supervision: &supervision,
+    };
+    let servers = server::servers(&root.section("servers", "[servers]"), &shared);
+    root.finish();
+    Config {
+        data_dir: gateway.data_dir,
+        arbiters: gateway.arbiters,
+        shutdown_grace: gateway.shutdown_grace,
+        log: gateway.log,
+        front: gateway.front,
+        session,
+        catalog: gateway.catalog,
+        servers,
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?
+        .take(FILE_MAX + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        let message = format!("it is larger than {FILE_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
+}

@@ -1,0 +1,133 @@
+//! The command line: what may be written, nothing of what it does.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
+///
+/// Without a command it serves. Clients connect to http://127.0.0.1:12006/mcp unless the
+/// configuration says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[command(name = "mcpvisor", version, max_term_width = 100)]
+#[command(after_help = "\
+Environment:
+  MCPVISOR_LISTEN  address to listen on, as 127.0.0.1:12006; wins over PORT and the file
+  PORT, HOST       port, and with it address, to listen on; win over the file
+  MCPVISOR_DATA    directory of the gateway's state, unless the file names one
+  RUST_LOG         what is logged, as info or mcpvisor=debug")]
+pub struct Arguments {
+    /// The configuration [default: ./config.toml, else the one that is built in]
+    #[arg(short, long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+impl Arguments {
+    /// What is to be done: serving, unless a command was written.
+    pub fn verb(&self) -> Command {
+        self.command.clone().unwrap_or(Command::Serve)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Run the gateway (the default)
+    ///
+    /// It reads its configuration again when the file changes and on SIGHUP, and stops on Ctrl-C
+    /// and SIGTERM after the calls under way.
+    Serve,
+
+    /// Check the configuration and say what would run
+    ///
+    /// Ends with 0 if the gateway would start, otherwise with the errors and their place in the
+    /// file. Starts nothing.
+    Check,
+
+    /// Show the servers and sessions of the running gateway
+    ///
+    /// Speaks to the gateway that uses the same configuration, through its data directory.
+    Status(StatusArguments),
+
+    /// Run the built-in example server over stdin and stdout
+    ///
+    /// An MCP server with a few tools, resources and prompts to try a client or a gateway with.
+    ExampleServer,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct StatusArguments {
+    /// Write JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn parse(arguments: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(format!("mcpvisor {arguments}").split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn the_file_stands_before_or_after_the_command() {
+        let status = Command::Status(StatusArguments { json: true });
+        let cases = [
+            ("", None, Command::Serve),
+            ("--config a.toml", Some("a.toml"), Command::Serve),
+            ("-c a.toml serve", Some("a.toml"), Command::Serve),
+            ("serve --config a.toml", Some("a.toml"), Command::Serve),
+            ("check --config=a.toml", Some("a.toml"), Command::Check),
+            (
+                "--config a.toml status --json",
+                Some("a.toml"),
+                status.clone(),
+            ),
+            ("status --json --config a.toml", Some("a.toml"), status),
+            ("status", None, Command::Status(StatusArguments::default())),
+            ("example-server", None, Command::ExampleServer),
+        ];
+        for (text, config, command) in cases {
+            let arguments = parse(text).unwrap();
+            assert_eq!(arguments.config.as_deref(), config.map(Path::new), "{text}");
+            assert_eq!(arguments.verb(), command, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused() {
+        for text in ["start", "--json", "serve --json", "--config", "check extra"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_there() {
+        let help = parse("--help").unwrap_err().to_string();
+        for word in [
+            "serve",
+            "check",
+            "status",
+            "example-server",
+            "--config",
+            "MCPVISOR_LISTEN",
+        ] {
+            assert!(help.contains(word), "{word}");
+        }
+        let version = parse("--version").unwrap_err().to_string();
+        assert_eq!(
+            version.trim(),
+            concat!("mcpvisor ", env!("CARGO_PKG_VERSION"))
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! Which address the gateway listens on: `MCPVISOR_LISTEN`, else `PORT` and `HOST`, else the file.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::environment::Environment;
+use super::problem::Problem;
+use super::raw::{Refusal, Section};
+
+/// The port of the default address, and of a `PORT` that is none.
+pub(super) const PORT: u16 = 12006;
+
+/// Reads `[gateway] listen` and what the environment says of it.
+///
+/// An address that others can reach is refused unless `allow_unauthenticated` is set, since
+/// clients cannot authenticate.
+pub(super) fn listen(section: &mut Section<'_>, allow_unauthenticated: bool) -> SocketAddr {
+    let default = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+    let written = section.text("listen");
+    let in_file = match &written {
+        None => default,
+        Some(text) => parse(&text.value).unwrap_or_else(|| {
+            let must_be = Refusal::from("an address with its port, as `\"127.0.0.1:12006\"`");
+            section.refuse_text(text, must_be);
+            default
+        }),
+    };
+    let environment = section.reader.sources.environment;
+    let listen = match from_environment(environment, in_file) {
+        Ok(chosen) => {
+            chosen
+                .warnings
+                .into_iter()
+                .for_each(|warning| section.reader.warn(warning));
+            chosen.address
+        }
+        Err(message) => {
+            section
+                .reader
+                .problem(Problem::new("gateway.listen", message));
+            in_file
+        }
+    };
+    if !listen.ip().is_loopback() && !allow_unauthenticated {
+        refuse_public(section, listen, in_file);
+    }
+    listen
+}
+
+fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr) {
+    let help = "listen on `127.0.0.1` and put a proxy with authentication in front, or set \
+                `allow_unauthenticated = true` in [gateway]: whoever reaches the address may \
+                then use every server";
+    if listen.ip() == in_file.ip() {
+        let message = "`gateway.listen` is an address that others can reach, and there is no \
+                       authentication yet";
+        section.refuse("listen", message.to_owned(), help.to_owned());
+    } else {
+        let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`) asks for can \
+                       be reached by others, and there is no authentication yet";
+        let problem = Problem::new("gateway.listen", message.to_owned());
+        section.reader.problem(problem.help(help.to_owned()));
+    }
+}
+
+/// An address, and what was odd about the variables that led to it.
+#[derive(Debug, PartialEq, Eq)]
+struct Chosen {
+    address: SocketAddr,
+    warnings: Vec<String>,
+}
+
+fn from_environment(environment: &dyn Environment, in_file: SocketAddr) -> Result<Chosen, String> {
+    let var = |name| {
+        let text = environment.var(name)?.to_string_lossy().trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    };
+    if let Some(text) = var("MCPVISOR_LISTEN") {
+        return match parse(&text) {
+            Some(address) => Ok(Chosen {
+                address,
+                warnings: Vec::new(),
+            }),
+            None => Err(
+                "the environment variable `MCPVISOR_LISTEN` must be an address with its \
+                         port, as `127.0.0.1:12006`"
+                    .to_owned(),
+            ),
+        };
+    }
+    let mut chosen = Chosen {
+        address: in_file,
+        warnings: Vec::new(),
+    };
+    let Some(port) = var("PORT") else {
+        return Ok(chosen);
+    };
+    let port = port
+        .parse::<u16>()
+        .ok()
+        .filter(|port| *port != 0)
+        .unwrap_or_else(|| {
+            chosen.warnings.push(format!(
+                "the environment variable `PORT` is no number from 1 to 65535; using {PORT}"
+            ));
+            PORT
+        });
+    chosen.address.set_port(port);
+    if let Some(host) = var("HOST") {
+        match parse_host(&host) {
+            Some(host) => chosen.address.set_ip(host),
+            None => chosen.warnings.push(format!(
+                "the environment variable `HOST` is no IP address; using {}",
+                chosen.address.ip()
+            )),
+        }
+    }
+    Ok(chosen)
+}
+
+fn parse(text: &str) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    Some(SocketAddr::new(parse_host(host)?, port.parse().ok()?))
+}
+
+fn parse_host(host: &str) -> Option<IpAddr> {
+    if host.eq_ignore_ascii_case("localhost") {
+        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    host.trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_environment_wins_in_this_order() {
+        let file: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+        // variables, address, number of warnings
+        let cases: [(&[(&str, &str)], &str, usize); 15] = [
+            (&[], "127.0.0.1:4000", 0),
+            (&[("PORT", "81")], "127.0.0.1:81", 0),
+            (&[("PORT", "65535")], "127.0.0.1:65535", 0),
+            (&[("PORT", "0")], "127.0.0.1:12006", 1),
+            (&[("PORT", "65536")], "127.0.0.1:12006", 1),
+            (&[("PORT", "-1")], "127.0.0.1:12006", 1),
+            (&[("PORT", "http")], "127.0.0.1:12006", 1),
+            (&[("PORT", "")], "127.0.0.1:4000", 0),
+            (&[("HOST", "0.0.0.0")], "127.0.0.1:4000", 0),
+            (&[("HOST", "0.0.0.0"), ("PORT", "81")], "0.0.0.0:81", 0),
+            (&[("HOST", "::1"), ("PORT", "81")], "[::1]:81", 0),
+            (&[("HOST", "localhost"), ("PORT", "81")], "127.0.0.1:81", 0),
+            (&[("HOST", "my-laptop"), ("PORT", "81")], "127.0.0.1:81", 1),
+            (
+                &[("MCPVISOR_LISTEN", "127.0.0.2:5"), ("PORT", "81")],
+                "127.0.0.2:5",
+                0,
+            ),
+            (
+                &[("MCPVISOR_LISTEN", "localhost:0"), ("HOST", "::")],
+                "127.0.0.1:0",
+                0,
+            ),
+        ];
+        for (variables, address, warnings) in cases {
+            let environment: BTreeMap<String, String> = variables
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect();
+            let chosen = from_environment(&environment, file).unwrap();
+            assert_eq!(chosen.address, address.parse().unwrap(), "{variables:?}");
+            assert_eq!(chosen.warnings.len(), warnings, "{variables:?}");
+        }
+        let wrong = BTreeMap::from([("MCPVISOR_LISTEN".to_owned(), "nowhere".to_owned())]);
+        assert!(
+            from_environment(&wrong, file)
+                .unwrap_err()
+                .contains("MCPVISOR_LISTEN")
+        );
+    }
+}

@@ -1,0 +1,261 @@
+//! `${…}` in string values, resolved after the file was parsed: a value can never become TOML.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::Path;
+
+use super::environment::Environment;
+
+/// Longest result of one interpolation, in bytes.
+const RESULT_MAX: usize = 1024 * 1024;
+/// Largest file that `${file:…}` reads, in bytes.
+const FILE_MAX: u64 = 64 * 1024;
+/// How deep a default may hold further `${…}`.
+const DEPTH_MAX: usize = 8;
+
+/// Where `${…}` looks.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    pub(super) environment: &'a dyn Environment,
+    /// Relative paths in `${file:…}` start here.
+    pub(super) directory: &'a Path,
+}
+
+/// Why a text could not be resolved. Neither form holds a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The text itself is wrong, whatever the environment.
+    Written(String),
+    /// The environment lacks something; `help` says what to do.
+    Missing { what: String, help: String },
+}
+
+/// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}` and `$$`;
+/// any other `$` stays as it is. A text without `$` is returned as it was.
+pub(super) fn interpolate<'t>(text: &'t str, from: Sources<'_>) -> Result<Cow<'t, str>, Failure> {
+    if !text.contains('$') {
+        return Ok(Cow::Borrowed(text));
+    }
+    expand(text, from, 0).map(Cow::Owned)
+}
+
+fn expand(text: &str, from: Sources<'_>, depth: usize) -> Result<String, Failure> {
+    if depth > DEPTH_MAX {
+        return Err(Failure::Written(format!(
+            "`${{…}}` nested deeper than {DEPTH_MAX}"
+        )));
+    }
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        if let Some(tail) = after.strip_prefix('$') {
+            expanded.push('$');
+            rest = tail;
+        } else if let Some(tail) = after.strip_prefix('{') {
+            let (inner, tail) = split_at_closing_brace(tail)
+                .ok_or_else(|| Failure::Written("`${` without its `}`".to_owned()))?;
+            expanded.push_str(&resolve(inner, from, depth)?);
+            rest = tail;
+        } else {
+            expanded.push('$');
+            rest = after;
+        }
+        if expanded.len() > RESULT_MAX {
+            return Err(Failure::Written(format!(
+                "text longer than {RESULT_MAX} bytes"
+            )));
+        }
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+/// Splits `VAR} rest` at the brace that closes the expression, over nested `${…}`.
+fn split_at_closing_brace(text: &str) -> Option<(&str, &str)> {
+    let mut open = 1_usize;
+    let mut after_dollar = false;
+    for (index, character) in text.char_indices() {
+        match character {
+            '{' if after_dollar => open += 1,
+            '}' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return Some((text.get(..index)?, text.get(index + 1..)?));
+        }
+        after_dollar = character == '$';
+    }
+    None
+}
+
+fn resolve(expression: &str, from: Sources<'_>, depth: usize) -> Result<String, Failure> {
+    if let Some(path) = expression.strip_prefix("file:") {
+        return read(&expand(path, from, depth + 1)?, from.directory);
+    }
+    let variable = expression.strip_prefix("env:").unwrap_or(expression);
+    let (name, operator) = match variable.split_once(':') {
+        Some((name, operator)) => (name, Some(operator)),
+        None => (variable, None),
+    };
+    if !is_variable_name(name) {
+        return Err(unknown_form());
+    }
+    let value = variable_value(name, from.environment)?;
+    let set = value.as_deref().is_some_and(|value| !value.is_empty());
+    match operator {
+        None => value.ok_or_else(|| Failure::Missing {
+            what: format!("the environment variable `{name}` is not set"),
+            help: format!("set `{name}`, or write `${{{name}:-default}}`"),
+        }),
+        Some(operator) => {
+            if let Some(default) = operator.strip_prefix('-') {
+                match value {
+                    Some(value) if set => Ok(value),
+                    _ => expand(default, from, depth + 1),
+                }
+            } else if let Some(alternative) = operator.strip_prefix('+') {
+                if set {
+                    expand(alternative, from, depth + 1)
+                } else {
+                    Ok(String::new())
+                }
+            } else {
+                Err(unknown_form())
+            }
+        }
+    }
+}
+
+fn unknown_form() -> Failure {
+    Failure::Written(
+        "`${…}` in a form that is not known: write `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, \
+         `${env:VAR}` or `${file:path}`, and `$$` for a dollar"
+            .to_owned(),
+    )
+}
+
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn variable_value(name: &str, environment: &dyn Environment) -> Result<Option<String>, Failure> {
+    let Some(value) = environment.var(name) else {
+        return Ok(None);
+    };
+    value.into_string().map(Some).map_err(|_| Failure::Missing {
+        what: format!("the environment variable `{name}` is not UTF-8"),
+        help: format!("set `{name}` to a text in UTF-8"),
+    })
+}
+
+fn read(path: &str, directory: &Path) -> Result<String, Failure> {
+    let missing = |why: String| Failure::Missing {
+        what: format!("the file of `${{file:…}}` {why}"),
+        help: format!(
+            "it must be a text file of at most {FILE_MAX} bytes that the gateway may read"
+        ),
+    };
+    let path = directory.join(path);
+    let about = fs::metadata(&path).map_err(|error| missing(format!("cannot be read: {error}")))?;
+    // A pipe or a device would block the whole start.
+    if !about.is_file() {
+        return Err(missing("is not a regular file".to_owned()));
+    }
+    if about.len() > FILE_MAX {
+        return Err(missing("is too large".to_owned()));
+    }
+    let mut text =
+        fs::read_to_string(&path).map_err(|error| missing(format!("cannot be read: {error}")))?;
+    text.truncate(text.trim_end_matches(['\r', '\n']).len());
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn resolved(text: &str) -> Result<String, Failure> {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("token"), "s3cret\n").unwrap();
+        let environment: BTreeMap<String, String> = [
+            ("A", "one"),
+            ("EMPTY", ""),
+            ("DOLLAR", "${A}"),
+            ("NAME", "token"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        let sources = Sources {
+            environment: &environment,
+            directory: directory.path(),
+        };
+        interpolate(text, sources).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn every_form_is_resolved() {
+        let cases = [
+            ("plain", "plain"),
+            ("", ""),
+            ("${A}", "one"),
+            ("x${A}y${A}z", "xoneyonez"),
+            ("${env:A}", "one"),
+            ("${env:NONE:-d}", "d"),
+            ("${EMPTY}", ""),
+            ("${EMPTY:-d}", "d"),
+            ("${NONE:-}", ""),
+            ("${NONE:-a b:-c}", "a b:-c"),
+            ("${NONE:-${A}}!", "one!"),
+            ("${NONE:-${NEITHER:-x}}", "x"),
+            ("${A:+alt}", "alt"),
+            ("${A:+${A}s}", "ones"),
+            ("${NONE:+alt}", ""),
+            ("${EMPTY:+alt}", ""),
+            ("$$", "$"),
+            ("$${A}", "${A}"),
+            ("$HOME $ 5$", "$HOME $ 5$"),
+            // What came from the environment is not looked into again.
+            ("${DOLLAR}", "${A}"),
+            ("${file:token}", "s3cret"),
+            ("${file:${NAME}}", "s3cret"),
+            ("ä${A}ö}", "äoneö}"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(resolved(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_apart_from_what_is_written_wrong() {
+        for text in [
+            "${NONE}",
+            "${env:NONE}",
+            "${file:none}",
+            "${file:.}",
+            "${NONE:-${NEITHER}}",
+        ] {
+            assert!(
+                matches!(resolved(text), Err(Failure::Missing { .. })),
+                "{text}"
+            );
+        }
+        for text in [
+            "${",
+            "${A",
+            "${}",
+            "${1A}",
+            "${A B}",
+            "${A:?x}",
+            "${cmd:ls}",
+            "${A:}",
+        ] {
+            assert!(matches!(resolved(text), Err(Failure::Written(_))), "{text}");
+        }
+        let deep = format!("{}x{}", "${NONE:-".repeat(20), "}".repeat(20));
+        assert!(matches!(resolved(&deep), Err(Failure::Written(_))));
+    }
+}

@@ -1,0 +1,255 @@
+//! What is wrong with a configuration, shown where it is wrong.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+/// Problems that are shown of one file; more are only counted.
+const SHOWN_MAX: usize = 20;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The full key, as `servers.docs.url`; empty when the file is no TOML.
+    pub key: String,
+    /// What is wrong; never holds a value of the environment.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// Line in the file, from 1; `None` when the cause is not in the file.
+    pub line: Option<usize>,
+    pub(super) span: Option<Range<usize>>,
+}
+
+impl Problem {
+    pub(super) fn new(key: &str, message: String) -> Self {
+        Self {
+            key: key.to_owned(),
+            message,
+            help: None,
+            line: None,
+            span: None,
+        }
+    }
+
+    pub(super) fn at(mut self, span: Option<Range<usize>>) -> Self {
+        self.span = span;
+        self
+    }
+
+    pub(super) fn help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+}
+
+/// Why there is no usable configuration. `Display` is for people: several lines, with the place
+/// in the file; [`ConfigError::summary`] is one line, for a log.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration `{}`: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Invalid(Invalid),
+}
+
+impl ConfigError {
+    /// The first problem and the number of the others, in one line without values.
+    pub fn summary(&self) -> String {
+        let Self::Invalid(invalid) = self else {
+            return self.to_string();
+        };
+        let Some(first) = invalid.problems.first() else {
+            return invalid.file.clone();
+        };
+        let place = match first.line {
+            Some(line) => format!("{}:{line}", invalid.file),
+            None => invalid.file.clone(),
+        };
+        let others = match invalid.problems.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        format!("{place}: {}{others}", first.message)
+    }
+
+    /// All that is wrong, in the order of the file.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            Self::Read { .. } => &[],
+            Self::Invalid(invalid) => &invalid.problems,
+        }
+    }
+}
+
+/// A file that was read and refused.
+#[derive(Debug)]
+pub struct Invalid {
+    file: String,
+    problems: Vec<Problem>,
+    rendered: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.rendered)
+    }
+}
+
+impl Invalid {
+    /// `source` is shown, so it must be masked already.
+    pub(super) fn new(file: &str, source: &str, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
+        for problem in &mut problems {
+            problem.span = problem.span.take().map(|span| clamp(source, span));
+            problem.line = problem
+                .span
+                .as_ref()
+                .map(|span| line_of(source, span.start));
+        }
+        let mut rendered: Vec<String> = problems
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|problem| render(file, source, problem))
+            .collect();
+        if problems.len() > SHOWN_MAX {
+            rendered.push(format!("and {} more", problems.len() - SHOWN_MAX));
+        }
+        Self {
+            file: file.to_owned(),
+            problems,
+            rendered: rendered.join("\n\n"),
+        }
+    }
+}
+
+/// Brings a span into the text and onto characters.
+fn clamp(source: &str, span: Range<usize>) -> Range<usize> {
+    let start = source.floor_char_boundary(span.start);
+    let end = source.ceil_char_boundary(span.end.max(start));
+    start..end
+}
+
+fn line_of(source: &str, offset: usize) -> usize {
+    let before = source.as_bytes().iter().take(offset);
+    before.filter(|byte| **byte == b'\n').count() + 1
+}
+
+fn render(file: &str, source: &str, problem: &Problem) -> String {
+    let mut group = match &problem.span {
+        Some(span) => Level::ERROR.primary_title(&problem.message).element(
+            Snippet::source(source)
+                .path(file)
+                .annotation(AnnotationKind::Primary.span(first_line(source, span))),
+        ),
+        None => Level::ERROR
+            .primary_title(&problem.message)
+            .element(annotate_snippets::Origin::path(file)),
+    };
+    if let Some(help) = &problem.help {
+        group = group.element(Level::HELP.message(help));
+    }
+    Renderer::plain()
+        .decor_style(DecorStyle::Ascii)
+        .render(&[group])
+}
+
+/// A caret under a whole table says less than one under its first line.
+fn first_line(source: &str, span: &Range<usize>) -> Range<usize> {
+    let length = source
+        .get(span.clone())
+        .and_then(|text| text.lines().next())
+        .map_or(0, str::len);
+    span.start..span.start + length
+}
+
+/// The candidate that was probably meant: at most a third of its letters differ.
+pub(super) fn nearest<'c>(
+    written: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
+    let written: String = plain(written).chars().take(64).collect();
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(&written, &plain(candidate)), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits between two texts, where swapping two neighbours is one (optimal string alignment).
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    let mut previous = None;
+    for (row, letter) in left.chars().enumerate() {
+        let mut current = vec![row + 1];
+        for (column, other) in right.iter().enumerate() {
+            let replaced = last[column] + usize::from(letter != *other);
+            let mut best = replaced.min(last[column + 1] + 1).min(current[column] + 1);
+            let swapped = column > 0 && previous == Some(*other) && right[column - 1] == letter;
+            if swapped && row > 0 {
+                best = best.min(before_last[column - 1] + 1);
+            }
+            current.push(best);
+        }
+        before_last = std::mem::replace(&mut last, current);
+        previous = Some(letter);
+    }
+    last.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_counted() {
+        let cases = [
+            ("", "", 0),
+            ("a", "", 1),
+            ("", "ab", 2),
+            ("lisetn", "listen", 1),
+            ("ab", "ca", 2),
+        ];
+        for (left, right, edits) in cases {
+            assert_eq!(distance(left, right), edits, "{left} {right}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_key_is_suggested_only_when_it_is_near() {
+        let keys = ["listen", "endpoint", "sse_after", "log"];
+        let cases = [
+            ("lisen", Some("listen")),
+            ("Listen", Some("listen")),
+            ("sse-after", Some("sse_after")),
+            ("endpiont", Some("endpoint")),
+            ("logs", Some("log")),
+            ("colour", None),
+            ("", None),
+        ];
+        for (written, meant) in cases {
+            assert_eq!(nearest(written, keys), meant, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_span_outside_the_text_is_no_panic() {
+        let source = "ä = 1\n";
+        for span in [1..2, 0..100, 100..200, 6..6] {
+            let problem = Problem::new("k", "wrong".to_owned()).at(Some(span));
+            assert!(
+                Invalid::new("f", source, vec![problem])
+                    .to_string()
+                    .contains("wrong")
+            );
+        }
+    }
+}
