@@ -47,27 +47,29 @@ pub(crate) struct Plan {
 
 struct Runner<'a> {
     target: &'a Target,
+    work: Work,
     lanes: Vec<Lane>,
     slices: Vec<Slice>,
     figure: Figure,
 }
 
-/// Runs the same work on all targets. `server` is the process behind them.
+/// Runs work on all targets. `server` is the process behind them.
 pub(crate) async fn compare(
     plan: Plan,
     ids: &Ids,
-    targets: &[&Target],
+    targets: &[(&Target, Work)],
     server: u32,
-    (connections, work): (usize, Work),
+    connections: usize,
 ) -> Vec<Figure> {
     let mut runners = Vec::new();
-    for target in targets {
+    for &(target, work) in targets {
         let figure = Figure {
             target: target.name,
             ..Figure::default()
         };
         let mut runner = Runner {
             target,
+            work,
             lanes: Vec::new(),
             slices: Vec::new(),
             figure,
@@ -79,14 +81,14 @@ pub(crate) async fn compare(
             }
         }
         // The first answers warm everything up and are not counted.
-        runner.slice(plan.slice / 4, server, work).await;
+        runner.slice(plan.slice / 4, server).await;
         runners.push(runner);
     }
     for round in 0..plan.rounds {
         let count = runners.len();
         for turn in 0..count {
             if let Some(runner) = runners.get_mut((round + turn) % count) {
-                let slice = runner.slice(plan.slice, server, work).await;
+                let slice = runner.slice(plan.slice, server).await;
                 runner.slices.push(slice);
             }
         }
@@ -102,12 +104,15 @@ async fn lane(target: &Target, ids: &Ids, work: Work) -> Fallible<Lane> {
 }
 
 impl Runner<'_> {
-    async fn slice(&mut self, length: Duration, server: u32, work: Work) -> Slice {
+    async fn slice(&mut self, length: Duration, server: u32) -> Slice {
         let pid = self.target.pid();
         let before = (cpu_us(pid), cpu_us(server));
         let begun = Instant::now();
         let end = begun + length;
-        let lanes = self.lanes.iter_mut().map(|lane| drive(lane, end, work));
+        let lanes = self
+            .lanes
+            .iter_mut()
+            .map(|lane| drive(lane, end, self.work));
         let driven = join_all(lanes).await;
         let seconds = begun.elapsed().as_secs_f64();
         let mut took = Vec::new();

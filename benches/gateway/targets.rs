@@ -77,6 +77,8 @@ fn nginx_config(dir: &Path, port: u16, to: u16) -> Fallible<String> {
     let root = fs::metadata("/proc/self")?.uid() == 0;
     let user = if root { "user root;" } else { "" };
     let dir = dir.display();
+    // Its defaults but for two: connections are kept, and buffers hold the largest answer, since
+    // by default an answer over 32 KiB goes through a file.
     Ok(format!(
         "{user} daemon off; worker_processes 2; pid {dir}/pid; error_log stderr warn;
         events {{ worker_connections 4096; }}
@@ -85,6 +87,7 @@ fn nginx_config(dir: &Path, port: u16, to: u16) -> Fallible<String> {
             client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;
             fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u; scgi_temp_path {dir}/s;
             keepalive_timeout 3600s; keepalive_requests 1000000000; tcp_nodelay on;
+            proxy_buffer_size 64k; proxy_buffers 32 64k; proxy_busy_buffers_size 512k;
             client_max_body_size 16m;
             upstream stub {{
                 server 127.0.0.1:{to};
@@ -221,6 +224,13 @@ pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
 }
 
 impl Target {
+    /// Fails when the process has ended.
+    pub(crate) fn check(&mut self) -> Fallible<()> {
+        self.process
+            .check()
+            .map_err(|error| format!("{}: {error}", self.name).into())
+    }
+
     /// Waits until a list has so many tools.
     pub(crate) async fn ready(mut self, ids: &Ids, tools: usize) -> Fallible<Self> {
         let begun = Instant::now();

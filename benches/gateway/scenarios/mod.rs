@@ -53,8 +53,12 @@ impl Rig {
     ) -> Vec<Figure> {
         let plan: Plan = bench.plan;
         let server = self.direct.pid();
-        let load = (connections, work);
-        let figures = compare(plan, &bench.ids, &self.targets(), server, load).await;
+        let targets: Vec<_> = self
+            .targets()
+            .into_iter()
+            .map(|target| (target, work))
+            .collect();
+        let figures = compare(plan, &bench.ids, &targets, server, connections).await;
         bench.report.table(&figures);
         figures
     }

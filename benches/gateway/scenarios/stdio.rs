@@ -33,7 +33,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
             "256 concurrent calls of 500 ms each over stdio",
         );
         for gateway in &rig.others {
-            wait(bench, gateway, "gateway").await;
+            wait(bench, gateway).await;
         }
     }
     Ok(())

@@ -1,11 +1,12 @@
 //! The stub over HTTP/1.1: one thread, connections kept alive, no more parsing than needed.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::LocalSet;
 
 use super::{Stub, Wish, progress, read};
@@ -13,9 +14,16 @@ use crate::scan;
 
 const READ: usize = 16 * 1024;
 
+/// Connections that wait to be taken. Beyond it the kernel drops the first packet and the peer
+/// tries again after a second: hundreds may come at once here.
+const BACKLOG: u32 = 4096;
+
 /// Serves on a port of the loopback. A mute one takes connections and never answers.
 pub(crate) async fn serve(port: u16, tools: usize, mute: bool) -> io::Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
+    let listener = socket.listen(BACKLOG)?;
     let stub = Rc::new(Stub::new(tools));
     let local = LocalSet::new();
     local
