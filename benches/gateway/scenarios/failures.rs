@@ -17,6 +17,9 @@ pub(crate) const NAMES: [&str; 2] = ["crash", "never"];
 
 const CRASHES: usize = 3;
 
+/// So that the other call is open by then.
+const CRASH_AFTER_MS: f64 = 100.0;
+
 /// Longest wait for an error or for a server to come back.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
@@ -59,17 +62,22 @@ async fn crash(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
     let mut caller = Lane::open(&gateway.place, &bench.ids).await?;
     let mut waiter = Lane::open(&gateway.place, &bench.ids).await?;
     let (mut noticed, mut back) = (Vec::new(), Vec::new());
+    let after = format!(r#"{{"delay_ms":{CRASH_AFTER_MS}}}"#);
     for _ in 0..CRASHES {
         echo(&mut caller).await?;
         let begun = Instant::now();
         let both = async {
             tokio::join!(
                 waiter.call_tool("example__slow", r#"{"steps":1,"delay_ms":60000}"#),
-                caller.call_tool("example__crash", r#"{"delay_ms":100}"#),
+                caller.call_tool("example__crash", &after),
             )
         };
         let (slow, crash) = timeout(WAIT_MAX, both).await?;
-        noticed.push(begun.elapsed().as_secs_f64() * 1000.0 - 100.0);
+        let took = begun.elapsed().as_secs_f64() * 1000.0 - CRASH_AFTER_MS;
+        if took < 0.0 {
+            return Err("the errors came before the crash".into());
+        }
+        noticed.push(took);
         for answer in [slow?, crash?] {
             failed(&answer)?;
         }
