@@ -1,1 +1,366 @@
-//! (being built)
+//! The example server: a real MCP server over stdio that works with nothing else installed.
+//!
+//! The gateway starts it as a child process and speaks to it over its pipes like to any other.
+//! It has one tool for each thing that a server can do to its client, pleasant or not, so that
+//! a person can try the gateway and a test can break it. It speaks the revisions with a
+//! handshake, 2024-11-05 to 2025-11-25, and sends only fields that the negotiated one knows.
+
+mod args;
+mod lines;
+mod prompts;
+mod resources;
+mod state;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+
+use lines::{Line, Lines};
+use state::{Refusal, Shared};
+
+/// Revisions it speaks, newest first; the newest answers a client that asks for another.
+const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// Longest line that is read, in bytes; a longer one is answered with an error.
+const LINE_MAX: usize = 32 * 1024 * 1024;
+
+/// Lines that wait to be written; a handler that finds the queue full waits.
+const QUEUE_MAX: usize = 256;
+
+/// Requests that run at the same time, batches counted as one; further ones are refused.
+const RUNNING_MAX: usize = 4096;
+
+/// How long answers in progress may still take after stdin was closed.
+const END_GRACE: Duration = Duration::from_millis(200);
+
+/// The exit code of the tool `crash`.
+const CRASH_CODE: i32 = 13;
+
+const INSTRUCTIONS: &str = "This is the example server built into mcpvisor. It is there to try \
+the gateway with nothing else installed: `echo` and `add` answer at once, `slow` reports \
+progress, `ask` puts a question to the user, `crash` ends the server process and shows how it \
+comes back. Replace it in config.toml by servers of your own.";
+
+/// How [`serve`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The client closed its end.
+    Closed,
+    /// The tool `crash` was called: the process is to end at once with [`CRASH_CODE`].
+    Crash,
+}
+
+/// Serves one client on stdin and stdout until stdin closes.
+///
+/// Only protocol is written to stdout (and noise, when the tool `flood` was asked for it); one
+/// line on stderr says that it started. The tool `crash` ends the process with code 13.
+///
+/// # Errors
+/// When stdin cannot be read or stdout cannot be written.
+pub async fn run() -> io::Result<()> {
+    eprintln!(
+        "mcpvisor example server {}: ready on stdin and stdout",
+        env!("CARGO_PKG_VERSION")
+    );
+    match serve(tokio::io::stdin(), tokio::io::stdout()).await? {
+        Ended::Closed => Ok(()),
+        Ended::Crash => crash(),
+    }
+}
+
+/// Writes a line to stderr; a closed stderr is no reason to end.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "mcpvisor example server: {text}");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "to die without notice is what the tool is for"
+)]
+fn crash() -> ! {
+    say("crashing, as the tool `crash` was asked to");
+    std::process::exit(CRASH_CODE)
+}
+
+/// The same over any pair of byte streams: one JSON-RPC message per line (S-STDIO-01).
+pub(crate) async fn serve<R, W>(reader: R, writer: W) -> io::Result<Ended>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (out, queue) = mpsc::channel(QUEUE_MAX);
+    let mut writing = tokio::spawn(write_lines(writer, queue));
+    let shared = Arc::new(Shared::new(out));
+    let mut running = JoinSet::new();
+    let mut lines = Lines::new(reader, LINE_MAX);
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line?,
+            () = shared.crash.notified() => return Ok(Ended::Crash),
+            written = &mut writing => return written.map_err(io::Error::other)?.map(|()| Ended::Closed),
+            Some(_) = running.join_next() => continue,
+        };
+        match line {
+            Line::End => break,
+            Line::TooLong => {
+                let text = format!("the line is longer than {LINE_MAX} bytes");
+                shared
+                    .send(&failure(&Value::Null, &Refusal::new(-32600, text)))
+                    .await;
+            }
+            Line::Full(bytes) => accept(&shared, &bytes, &mut running).await,
+        }
+    }
+    finish(shared, running, writing).await
+}
+
+/// Lets answers in progress go out, for a moment, then ends.
+async fn finish(
+    shared: Arc<Shared>,
+    mut running: JoinSet<()>,
+    writing: JoinHandle<io::Result<()>>,
+) -> io::Result<Ended> {
+    let drained = async { while running.join_next().await.is_some() {} };
+    tokio::select! {
+        _ = tokio::time::timeout(END_GRACE, drained) => {}
+        () = shared.crash.notified() => return Ok(Ended::Crash),
+    }
+    running.shutdown().await;
+    drop(shared);
+    match tokio::time::timeout(END_GRACE, writing).await {
+        Ok(written) => written.map_err(io::Error::other)?.map(|()| Ended::Closed),
+        Err(_) => Ok(Ended::Closed),
+    }
+}
+
+async fn write_lines<W: AsyncWrite + Unpin>(
+    writer: W,
+    mut queue: mpsc::Receiver<String>,
+) -> io::Result<()> {
+    let mut writer = BufWriter::new(writer);
+    while let Some(line) = queue.recv().await {
+        writer.write_all(line.as_bytes()).await?;
+        writer.write_all(b"\n").await?;
+        if queue.is_empty() {
+            writer.flush().await?;
+        }
+    }
+    writer.flush().await
+}
+
+/// Takes one line: what changes the state of the session is done here and in order, requests
+/// run in a task of their own.
+async fn accept(shared: &Arc<Shared>, line: &[u8], running: &mut JoinSet<()>) {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return;
+    }
+    let message: Value = match serde_json::from_slice(line) {
+        Ok(message) => message,
+        Err(error) => {
+            let refusal = Refusal::new(-32700, format!("the line is not JSON: {error}"));
+            return shared.send(&failure(&Value::Null, &refusal)).await;
+        }
+    };
+    if running.len() >= RUNNING_MAX {
+        let text = format!("more than {RUNNING_MAX} requests at the same time");
+        return shared
+            .send(&failure(&message["id"], &Refusal::new(-32000, text)))
+            .await;
+    }
+    if let Value::Array(batch) = message {
+        return accept_batch(shared, batch, running).await;
+    }
+    let Some(request) = take_message(shared, message).await else {
+        return;
+    };
+    let shared = shared.clone();
+    running.spawn(async move {
+        if let Some(answer) = answer(&shared, request).await {
+            shared.send(&answer).await;
+        }
+    });
+}
+
+/// Batches exist in 2025-03-26 only; their answers go out as one batch (JSON-RPC 2.0 §6).
+async fn accept_batch(shared: &Arc<Shared>, batch: Vec<Value>, running: &mut JoinSet<()>) {
+    if shared.revision() != Some("2025-03-26") || batch.is_empty() || batch.len() > RUNNING_MAX {
+        let refusal = Refusal::new(-32600, "a batch is not allowed here");
+        return shared.send(&failure(&Value::Null, &refusal)).await;
+    }
+    let mut requests = Vec::new();
+    for message in batch {
+        requests.extend(take_message(shared, message).await);
+    }
+    let shared = shared.clone();
+    running.spawn(async move {
+        let answers = join_all(requests.into_iter().map(|request| answer(&shared, request))).await;
+        let answers: Vec<Value> = answers.into_iter().flatten().collect();
+        if !answers.is_empty() {
+            shared.send(&Value::Array(answers)).await;
+        }
+    });
+}
+
+/// A request that is to be answered by a task.
+struct Request {
+    id: Value,
+    method: String,
+    params: Value,
+    cancelled: state::Running,
+}
+
+/// Does what has to be done in the order of the lines, and returns a request that may take its
+/// time.
+async fn take_message(shared: &Arc<Shared>, mut message: Value) -> Option<Request> {
+    let id = message.get("id").cloned();
+    let params = message.get_mut("params").map_or(Value::Null, Value::take);
+    let refuse = |text: &str| Refusal::new(-32600, text);
+    let refusal = match (id, message["method"].as_str()) {
+        (None, Some("notifications/cancelled")) => {
+            shared.cancel(&params["requestId"]);
+            return None;
+        }
+        (None, Some(_)) => return None,
+        (Some(id), None) if message.get("result").is_some() || message.get("error").is_some() => {
+            shared.answered(&id, message);
+            return None;
+        }
+        (Some(id), Some("initialize")) => {
+            let answer = initialize(shared, &params);
+            shared.send(&envelope(&id, answer)).await;
+            return None;
+        }
+        (Some(id), Some(method)) if id.is_string() || id.is_i64() || id.is_u64() => {
+            match shared.start(&id) {
+                Some(cancelled) => {
+                    return Some(Request {
+                        id,
+                        method: method.to_owned(),
+                        params,
+                        cancelled,
+                    });
+                }
+                None => (id, refuse("a request with this id is still running")),
+            }
+        }
+        (Some(_), Some(_)) => (
+            Value::Null,
+            refuse("`id` is neither a string nor an integer"),
+        ),
+        (id, None) => (
+            id.unwrap_or(Value::Null),
+            refuse("`method` is missing or not a string"),
+        ),
+    };
+    shared.send(&failure(&refusal.0, &refusal.1)).await;
+    None
+}
+
+/// The answer to a request; none when it was cancelled (S-STDIO-04).
+async fn answer(shared: &Arc<Shared>, request: Request) -> Option<Value> {
+    let Request {
+        id,
+        method,
+        params,
+        mut cancelled,
+    } = request;
+    tokio::select! {
+        () = cancelled.wait() => None,
+        result = dispatch(shared, &method, &params) => Some(envelope(&id, result)),
+    }
+}
+
+async fn dispatch(shared: &Arc<Shared>, method: &str, params: &Value) -> Result<Value, Refusal> {
+    if method == "ping" {
+        return Ok(json!({}));
+    }
+    if shared.revision().is_none() {
+        return Err(Refusal::new(
+            -32600,
+            "the session is not initialized: send `initialize` first",
+        ));
+    }
+    match method {
+        "tools/call" => return tools::call(shared, params).await,
+        "tools/list" => first_page(params).map(|()| tools::list(shared)),
+        "resources/list" => first_page(params).map(|()| resources::list()),
+        "resources/templates/list" => first_page(params).map(|()| resources::templates()),
+        "resources/read" => resources::read(shared, params),
+        "resources/subscribe" => resources::subscribe(shared, params),
+        "resources/unsubscribe" => resources::unsubscribe(shared, params),
+        "prompts/list" => first_page(params).map(|()| prompts::list()),
+        "prompts/get" => prompts::get(params),
+        "completion/complete" => prompts::complete(params),
+        "logging/setLevel" => shared.set_level(params),
+        _ => Err(Refusal::new(-32601, format!("method not found: {method}"))),
+    }
+    .map(|result| shared.fit(result))
+}
+
+/// Lists have one page here, so any cursor is unknown.
+fn first_page(params: &Value) -> Result<(), Refusal> {
+    match params.get("cursor") {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => Err(Refusal::new(
+            -32602,
+            "unknown cursor: the list has one page",
+        )),
+    }
+}
+
+fn initialize(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
+    let Some(wanted) = params["protocolVersion"].as_str() else {
+        return Err(Refusal::new(
+            -32602,
+            "`protocolVersion` is missing or not a string",
+        ));
+    };
+    let revision = REVISIONS
+        .into_iter()
+        .find(|known| *known == wanted)
+        .unwrap_or(REVISIONS[0]);
+    shared.initialized(revision, params["capabilities"].clone());
+    let mut result = json!({
+        "protocolVersion": revision,
+        "capabilities": {
+            "tools": {"listChanged": true},
+            "resources": {"subscribe": true},
+            "prompts": {},
+            "logging": {},
+        },
+        "serverInfo": {"name": "mcpvisor-example", "version": env!("CARGO_PKG_VERSION")},
+        "instructions": INSTRUCTIONS,
+    });
+    if revision >= "2025-03-26" {
+        result["capabilities"]["completions"] = json!({});
+    }
+    if revision >= "2025-06-18" {
+        result["serverInfo"]["title"] = "mcpvisor example server".into();
+    }
+    Ok(result)
+}
+
+fn envelope(id: &Value, result: Result<Value, Refusal>) -> Value {
+    match result {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(refusal) => failure(id, &refusal),
+    }
+}
+
+fn failure(id: &Value, refusal: &Refusal) -> Value {
+    let mut error = json!({"code": refusal.code, "message": refusal.message});
+    if let Some(data) = &refusal.data {
+        error["data"] = data.clone();
+    }
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
+}

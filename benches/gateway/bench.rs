@@ -1,0 +1,69 @@
+//! One run of the benchmark: what was asked for on the command line, and what all parts use.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::Fallible;
+use crate::lane::Ids;
+use crate::measure::Plan;
+use crate::report::Report;
+use crate::targets;
+
+const FULL: Plan = Plan {
+    rounds: 5,
+    slice: Duration::from_secs(1),
+};
+const SMOKE: Plan = Plan {
+    rounds: 2,
+    slice: Duration::from_millis(150),
+};
+
+pub(crate) struct Bench {
+    pub(crate) smoke: bool,
+    pub(crate) plan: Plan,
+    pub(crate) dir: TempDir,
+    pub(crate) nginx: Option<PathBuf>,
+    pub(crate) ids: Ids,
+    pub(crate) report: Report,
+    filters: Vec<String>,
+}
+
+impl Bench {
+    /// `filters` are parts of names of scenarios; none means all.
+    pub(crate) fn new(smoke: bool, filters: Vec<String>) -> Fallible<Self> {
+        let mut report = Report::default();
+        let nginx = targets::find_nginx();
+        if nginx.is_none() {
+            let text = "nginx is NOT installed: nothing is compared with it";
+            // In CI the comparison is the point.
+            if std::env::var_os("CI").is_some() {
+                report.error(text);
+            } else {
+                report.line(&format!("!!! {text}"));
+            }
+        }
+        Ok(Self {
+            smoke,
+            plan: if smoke { SMOKE } else { FULL },
+            dir: tempfile::tempdir()?,
+            nginx,
+            ids: Ids::default(),
+            report,
+            filters,
+        })
+    }
+
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.filters.is_empty()
+            || self
+                .filters
+                .iter()
+                .any(|filter| name.contains(filter.as_str()))
+    }
+
+    pub(crate) fn wants_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.wants(name))
+    }
+}

@@ -1,0 +1,113 @@
+//! The test of the harness: the stub answers right, and wrong answers are noticed.
+
+use std::process::{Command, Stdio};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::Fallible;
+use crate::lane::{Ids, Lane, Place, Work};
+use crate::process::cpu_us;
+use crate::scan;
+use crate::targets::{self, Target};
+
+/// Every kind of work at the stub and through the pass-through.
+pub(crate) async fn run() -> Fallible<bool> {
+    let stub = targets::stub(9).await?;
+    let pass = targets::passthrough(stub.place.port).await?;
+    for target in [&stub, &pass] {
+        works(target)
+            .await
+            .map_err(|error| format!("{}: {error}", target.name))?;
+    }
+    notices_what_is_wrong(&stub).await?;
+    stdio().await?;
+    println!("bench: the stub, the pass-through and the checks work");
+    Ok(true)
+}
+
+async fn works(target: &Target) -> Fallible<()> {
+    let ids = Ids::default();
+    let mut lane = Lane::open(&target.place, &ids).await?;
+    let work = [
+        Work::Echo,
+        Work::Echo,
+        Work::Big(0),
+        Work::Big(3_000_000),
+        Work::Progress(5),
+        Work::Sleep(1),
+        Work::List(9),
+        Work::List(9),
+        Work::Session(9),
+    ];
+    for work in work {
+        lane.run(work)
+            .await
+            .map_err(|error| format!("{work:?}: {error}"))?;
+    }
+    if cpu_us(target.pid()) > 60_000_000 {
+        return Err("more processor time than this test can have taken".into());
+    }
+    Ok(())
+}
+
+/// A benchmark that takes any answer for a right one would measure nothing.
+async fn notices_what_is_wrong(stub: &Target) -> Fallible<()> {
+    let ids = Ids::default();
+    let mut lane = Lane::open(&stub.place, &ids).await?;
+    if lane.run(Work::List(8)).await.is_ok() {
+        return Err("a list of another length was taken for a right one".into());
+    }
+    let nowhere = Place {
+        port: stub.place.port,
+        prefix: "nowhere__",
+    };
+    let mut lane = Lane::open(&nowhere, &ids).await?;
+    if lane.run(Work::Echo).await.is_ok() {
+        return Err("an error was taken for a right answer".into());
+    }
+    Ok(())
+}
+
+/// The stub over stdio answers out of order, and each request once.
+async fn stdio() -> Fallible<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["stub-stdio", "4"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .spawn()?;
+    let (Some(mut input), Some(mut output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("no pipes".into());
+    };
+    let call = |id: u32, name: &str, arguments: &str| {
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":\
+            {{\"name\":\"{name}\",\"arguments\":{arguments},\"_meta\":{{\"progressToken\":7}}}}}}\n"
+        )
+    };
+    let sleep = call(1, "sleep", r#"{"ms":100}"#);
+    let note = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+    let progress = call(2, "progress", r#"{"steps":3}"#);
+    let echo = call(3, "echo", r#"{"message":"a \"quoted\" word"}"#);
+    input
+        .write_all(format!("{sleep}{note}{progress}{echo}").as_bytes())
+        .await?;
+    let mut seen = Vec::new();
+    while scan::count(&seen, b"\n") < 6 {
+        if output.read_buf(&mut seen).await? == 0 {
+            return Err("the stub ended".into());
+        }
+    }
+    let ids: Vec<_> = seen
+        .split(|byte| *byte == b'\n')
+        .filter_map(|l| scan::value(l, "id"))
+        .collect();
+    if ids != [b"2", b"3", b"1"] || !scan::contains(&seen, br#""a \"quoted\" word""#) {
+        return Err(format!("stdio: {}", String::from_utf8_lossy(&seen)).into());
+    }
+    drop(input);
+    child.wait().await?;
+    Ok(())
+}

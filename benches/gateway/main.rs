@@ -1,0 +1,102 @@
+//! What the gateway costs, beside the same work without it.
+//!
+//! `cargo bench` measures everything, `cargo bench -- NAME` the scenarios whose name contains
+//! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment. Each
+//! scenario runs against the stub server itself (direct), a bare actix-web to awc pass-through,
+//! nginx where it is installed, and the gateway, interleaved. Wrong answers are counted, and one
+//! is enough to fail; a missed target is only reported. Without `--bench`, as under `cargo
+//! test`, only the harness itself is tested.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "a table on stdout is what a benchmark is for"
+)]
+
+mod bench;
+mod check;
+mod http;
+mod lane;
+mod measure;
+mod passthrough;
+mod process;
+mod report;
+mod scan;
+mod scenarios;
+mod stub;
+mod targets;
+
+use std::process::ExitCode;
+
+use bench::Bench;
+use scenarios::{failures, forward, lists, memory, stdio};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Fallible<T> = Result<T, Failure>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match start(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// This program has several roles: it starts itself again as the servers that it measures.
+fn start(arguments: &[String]) -> Fallible<bool> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["stub", port, tools] => {
+            stub::end_with_parent();
+            runtime()?.block_on(stub::http::serve(port.parse()?, tools.parse()?, false))?;
+        }
+        ["mute", port] => {
+            stub::end_with_parent();
+            runtime()?.block_on(stub::http::serve(port.parse()?, 0, true))?;
+        }
+        ["stub-stdio", tools] => runtime()?.block_on(stub::stdio::serve(tools.parse()?))?,
+        ["passthrough", port, target] => {
+            stub::end_with_parent();
+            passthrough::run(port.parse()?, target)?;
+        }
+        words if !words.contains(&"--bench") || words.contains(&"--test") => {
+            return runtime()?.block_on(check::run());
+        }
+        words => {
+            let named = words.iter().filter(|word| !word.starts_with('-'));
+            let smoke = words.contains(&"--smoke")
+                || std::env::var("MCPVISOR_BENCH_SMOKE").is_ok_and(|value| value == "1");
+            let names = named.map(|name| (*name).to_owned()).collect();
+            return runtime()?.block_on(all(Bench::new(smoke, names)?));
+        }
+    }
+    Ok(true)
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+async fn all(mut bench: Bench) -> Fallible<bool> {
+    if bench.wants_any(&forward::NAMES) {
+        forward::run(&mut bench).await?;
+    }
+    if bench.wants_any(&lists::NAMES) {
+        lists::run(&mut bench).await?;
+    }
+    if bench.wants_any(&stdio::NAMES) {
+        stdio::run(&mut bench).await?;
+    }
+    if bench.wants_any(&memory::NAMES) {
+        memory::run(&mut bench).await?;
+    }
+    if bench.wants_any(&failures::NAMES) {
+        failures::run(&mut bench).await?;
+    }
+    Ok(bench.report.end())
+}

@@ -1,0 +1,85 @@
+//! What is measured, with the targets that the gateway has to reach.
+
+pub(crate) mod failures;
+pub(crate) mod forward;
+pub(crate) mod lists;
+pub(crate) mod memory;
+pub(crate) mod stdio;
+
+use crate::Fallible;
+use crate::bench::Bench;
+use crate::lane::Work;
+use crate::measure::{Figure, Plan, compare};
+use crate::targets::{self, Server, Target};
+
+/// The targets of one comparison; they end when it is dropped.
+pub(crate) struct Rig {
+    pub(crate) direct: Target,
+    pub(crate) others: Vec<Target>,
+}
+
+impl Rig {
+    /// The stub with so many tools, and in front of it the pass-through and nginx.
+    pub(crate) async fn new(bench: &Bench, tools: usize) -> Fallible<Self> {
+        let direct = targets::stub(tools).await?;
+        let mut others = vec![targets::passthrough(direct.place.port).await?];
+        if let Some(nginx) = &bench.nginx {
+            others.push(targets::nginx(nginx, bench.dir.path(), direct.place.port).await?);
+        }
+        Ok(Self { direct, others })
+    }
+
+    /// Adds the gateway in front of servers that have so many tools together.
+    pub(crate) async fn add_gateway(
+        &mut self,
+        bench: &mut Bench,
+        servers: &[Server],
+        tools: usize,
+    ) {
+        self.others
+            .extend(start_gateway(bench, servers, tools).await);
+    }
+
+    pub(crate) fn targets(&self) -> Vec<&Target> {
+        std::iter::once(&self.direct).chain(&self.others).collect()
+    }
+
+    /// Measures the same work on all targets and prints the table.
+    pub(crate) async fn measure(
+        &self,
+        bench: &mut Bench,
+        connections: usize,
+        work: Work,
+    ) -> Vec<Figure> {
+        let plan: Plan = bench.plan;
+        let server = self.direct.pid();
+        let targets: Vec<_> = self
+            .targets()
+            .into_iter()
+            .map(|target| (target, work))
+            .collect();
+        let figures = compare(plan, &bench.ids, &targets, server, connections).await;
+        bench.report.table(&figures);
+        figures
+    }
+}
+
+/// The gateway, ready; when it cannot be started that is an error of the run and the other
+/// targets are measured without it.
+pub(crate) async fn start_gateway(
+    bench: &mut Bench,
+    servers: &[Server],
+    tools: usize,
+) -> Option<Target> {
+    let started = match targets::launch(bench.dir.path(), servers) {
+        Ok(gateway) => gateway.ready(&bench.ids, tools).await,
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok(gateway) => Some(gateway),
+        Err(error) => {
+            bench.report.error(&error.to_string());
+            None
+        }
+    }
+}

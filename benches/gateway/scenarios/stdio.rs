@@ -1,0 +1,40 @@
+//! Calls to a server over stdio beside the same server over HTTP.
+
+use super::Rig;
+use super::forward::{at_least, wait};
+use crate::Fallible;
+use crate::bench::Bench;
+use crate::lane::Work;
+use crate::targets::{self, Server};
+
+pub(crate) const NAMES: [&str; 2] = ["stdio", "stdio-wait"];
+
+pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
+    let mut rig = Rig {
+        direct: targets::stub(4).await?,
+        others: Vec::new(),
+    };
+    let servers = [Server::Stdio {
+        name: "stub".to_owned(),
+        tools: 4,
+    }];
+    rig.add_gateway(bench, &servers, 4).await;
+    if bench.wants("stdio") {
+        bench.report.title(
+            "stdio",
+            "calls to a stdio server, 16 connections, direct is HTTP",
+        );
+        let figures = rig.measure(bench, 16, Work::Echo).await;
+        at_least(bench, &figures, "direct", 0.3);
+    }
+    if bench.wants("stdio-wait") {
+        bench.report.title(
+            "stdio-wait",
+            "256 concurrent calls of 500 ms each over stdio",
+        );
+        for gateway in &rig.others {
+            wait(bench, gateway).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The stub server: what stands behind the gateway. It does as little as an MCP server can,
+//! so that the gateway is what is measured.
+
+pub(crate) mod http;
+pub(crate) mod stdio;
+
+use std::io::Write as _;
+
+use crate::scan;
+
+/// Tools that do something, in the order of the list; further ones only fill the list.
+const TOOLS: [&str; 5] = ["echo", "big", "progress", "sleep", "never"];
+
+/// Largest answer of `big`, in bytes.
+const BIG_MAX: usize = 64 * 1024 * 1024;
+
+/// The stub with its list of tools as it goes out.
+pub(crate) struct Stub {
+    list: Vec<u8>,
+}
+
+/// What a request wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wish<'a> {
+    /// No request at all: there is nothing to answer.
+    Nothing,
+    Initialize {
+        revision: &'a [u8],
+    },
+    Ping,
+    List,
+    Echo {
+        message: &'a [u8],
+    },
+    Big {
+        bytes: usize,
+    },
+    Progress {
+        steps: usize,
+        token: &'a [u8],
+    },
+    Sleep {
+        ms: usize,
+    },
+    Never,
+    Unknown,
+}
+
+/// The raw id of a message and what it wants.
+pub(crate) fn read(message: &[u8]) -> (&[u8], Wish<'_>) {
+    let (Some(id), Some(method)) = (scan::value(message, "id"), scan::value(message, "method"))
+    else {
+        return (b"null", Wish::Nothing);
+    };
+    let wish = match method {
+        b"\"tools/call\"" => call(message),
+        b"\"tools/list\"" => Wish::List,
+        b"\"ping\"" => Wish::Ping,
+        b"\"initialize\"" => {
+            let revision = scan::value(message, "protocolVersion");
+            Wish::Initialize {
+                revision: revision.unwrap_or(b"\"2025-11-25\""),
+            }
+        }
+        _ => Wish::Unknown,
+    };
+    (id, wish)
+}
+
+fn call(message: &[u8]) -> Wish<'_> {
+    let size = |key| {
+        scan::value(message, key)
+            .and_then(scan::number)
+            .unwrap_or(0)
+    };
+    match scan::value(message, "name") {
+        Some(b"\"echo\"") => Wish::Echo {
+            message: scan::value(message, "message").unwrap_or(b"\"\""),
+        },
+        Some(b"\"big\"") => Wish::Big {
+            bytes: size("bytes").min(BIG_MAX),
+        },
+        Some(b"\"progress\"") => {
+            let token = scan::value(message, "progressToken").unwrap_or(b"null");
+            Wish::Progress {
+                steps: size("steps").min(1000),
+                token,
+            }
+        }
+        Some(b"\"sleep\"") => Wish::Sleep { ms: size("ms") },
+        Some(b"\"never\"") => Wish::Never,
+        _ => Wish::Unknown,
+    }
+}
+
+impl Stub {
+    /// With so many tools of about 400 bytes each.
+    pub(crate) fn new(tools: usize) -> Self {
+        let filler = "A tool of the stub server. ".repeat(6);
+        let names = TOOLS.iter().map(|name| (*name).to_owned());
+        let fillers = (TOOLS.len()..).map(|number| format!("filler-{number}"));
+        let list: Vec<String> = names
+            .chain(fillers)
+            .take(tools)
+            .map(|name| {
+                let number = r#"{"type":"integer","minimum":0}"#;
+                format!(
+                    r#"{{"name":"{name}","description":"{filler}","inputSchema":{{"type":"object","properties":{{"message":{{"type":"string"}},"bytes":{number},"steps":{number},"ms":{number}}}}}}}"#
+                )
+            })
+            .collect();
+        Self {
+            list: format!(r#"{{"tools":[{}]}}"#, list.join(",")).into_bytes(),
+        }
+    }
+
+    /// Appends the whole answer to `out`.
+    pub(crate) fn answer(&self, id: &[u8], wish: &Wish<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        out.extend_from_slice(id);
+        if *wish == Wish::Unknown {
+            return out.extend_from_slice(
+                b",\"error\":{\"code\":-32601,\"message\":\"not known to the stub\"}}",
+            );
+        }
+        out.extend_from_slice(b",\"result\":");
+        match wish {
+            Wish::Initialize { revision } => {
+                out.extend_from_slice(b"{\"protocolVersion\":");
+                out.extend_from_slice(revision);
+                out.extend_from_slice(b",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"stub\",\"version\":\"1\"}}");
+            }
+            Wish::List => out.extend_from_slice(&self.list),
+            Wish::Echo { message } => text(out, |out| out.extend_from_slice(message)),
+            Wish::Big { bytes } => text(out, |out| {
+                out.push(b'"');
+                out.resize(out.len() + bytes, b'x');
+                out.push(b'"');
+            }),
+            Wish::Progress { .. } | Wish::Sleep { .. } => {
+                text(out, |out| out.extend_from_slice(b"\"done\""));
+            }
+            Wish::Ping | Wish::Never | Wish::Nothing | Wish::Unknown => {
+                out.extend_from_slice(b"{}");
+            }
+        }
+        out.push(b'}');
+    }
+}
+
+fn text(out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":");
+    value(out);
+    out.extend_from_slice(b"}]}");
+}
+
+/// Appends one progress notification.
+pub(crate) fn progress(token: &[u8], step: usize, steps: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":",
+    );
+    out.extend_from_slice(token);
+    // Writing to a vector does not fail.
+    let _ = write!(out, ",\"progress\":{step},\"total\":{steps}}}}}");
+}
+
+/// Ends the process when the one that started it is gone: stdin is a pipe from it.
+pub(crate) fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "nothing here needs to be drained"
+        )]
+        std::process::exit(0);
+    });
+}

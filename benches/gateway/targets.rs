@@ -1,0 +1,254 @@
+//! What is measured: the stub itself, and what stands in front of it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use crate::Fallible;
+use crate::lane::{Ids, Lane, Place, Work};
+use crate::process::{Process, free_port};
+
+/// How long a process may take until it serves.
+const START: Duration = Duration::from_secs(20);
+
+/// Tools of the gateway carry the name of their server.
+const PREFIX: &str = "stub__";
+
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    pub(crate) place: Place,
+    process: Process,
+}
+
+impl Target {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}
+
+/// The stub with so many tools.
+pub(crate) async fn stub(tools: usize) -> Fallible<Target> {
+    let port = free_port()?;
+    let process = Process::again(&["stub", &port.to_string(), &tools.to_string()])?;
+    listening("direct", Place { port, prefix: "" }, process).await
+}
+
+/// A server that takes connections and never says a word.
+pub(crate) async fn mute() -> Fallible<Target> {
+    let port = free_port()?;
+    let process = Process::again(&["mute", &port.to_string()])?;
+    listening("mute", Place { port, prefix: "" }, process).await
+}
+
+/// The bare pass-through in front of a port.
+pub(crate) async fn passthrough(to: u16) -> Fallible<Target> {
+    let port = free_port()?;
+    let url = format!("http://127.0.0.1:{to}/mcp");
+    let process = Process::again(&["passthrough", &port.to_string(), &url])?;
+    listening("pass-through", Place { port, prefix: "" }, process).await
+}
+
+/// nginx in front of a port, with everything that it writes in `dir`.
+pub(crate) async fn nginx(program: &Path, dir: &Path, to: u16) -> Fallible<Target> {
+    let port = free_port()?;
+    let dir = dir.join(format!("nginx-{port}"));
+    fs::create_dir(&dir)?;
+    let file = dir.join("nginx.conf");
+    fs::write(&file, nginx_config(&dir, port, to)?)?;
+    let mut command = Command::new(program);
+    command
+        .arg("-p")
+        .arg(&dir)
+        .arg("-c")
+        .arg(&file)
+        .arg("-e")
+        .arg("stderr");
+    let process = Process::start(command.stderr(File::create(dir.join("log"))?))?;
+    listening("nginx", Place { port, prefix: "" }, process).await
+}
+
+fn nginx_config(dir: &Path, port: u16, to: u16) -> Fallible<String> {
+    // Started by root its workers would be somebody who may not write here.
+    let root = fs::metadata("/proc/self")?.uid() == 0;
+    let user = if root { "user root;" } else { "" };
+    let dir = dir.display();
+    // Its defaults but for two: connections are kept, and buffers hold the largest answer, since
+    // by default an answer over 32 KiB goes through a file.
+    Ok(format!(
+        "{user} daemon off; worker_processes 2; pid {dir}/pid; error_log stderr warn;
+        events {{ worker_connections 4096; }}
+        http {{
+            access_log off;
+            client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;
+            fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u; scgi_temp_path {dir}/s;
+            keepalive_timeout 3600s; keepalive_requests 1000000000; tcp_nodelay on;
+            proxy_buffer_size 64k; proxy_buffers 32 64k; proxy_busy_buffers_size 512k;
+            client_max_body_size 16m;
+            upstream stub {{
+                server 127.0.0.1:{to};
+                keepalive 1024; keepalive_timeout 3600s; keepalive_requests 1000000000;
+            }}
+            server {{
+                listen 127.0.0.1:{port} backlog=1024;
+                location / {{
+                    proxy_pass http://stub;
+                    proxy_http_version 1.1;
+                    proxy_set_header Connection \"\";
+                }}
+            }}
+        }}"
+    ))
+}
+
+/// Where nginx is, if it is installed.
+pub(crate) fn find_nginx() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    dirs.map(|dir| dir.join("nginx"))
+        .find(|program| program.is_file())
+}
+
+/// Waits until something listens.
+async fn listening(name: &'static str, place: Place, mut process: Process) -> Fallible<Target> {
+    let begun = Instant::now();
+    while TcpStream::connect(("127.0.0.1", place.port)).await.is_err() {
+        process
+            .check()
+            .map_err(|error| format!("{name}: {error}"))?;
+        if begun.elapsed() > START {
+            return Err(format!("{name} does not listen after {START:?}").into());
+        }
+        sleep(Duration::from_millis(2)).await;
+    }
+    Ok(Target {
+        name,
+        place,
+        process,
+    })
+}
+
+/// A server in the config of the gateway.
+pub(crate) enum Server {
+    Http {
+        name: String,
+        port: u16,
+    },
+    /// This program as a server over stdio.
+    Stdio {
+        name: String,
+        tools: usize,
+    },
+    /// The example server of the gateway's own binary.
+    Example {
+        name: String,
+    },
+}
+
+impl Server {
+    pub(crate) fn http(name: &str, target: &Target) -> Self {
+        Self::Http {
+            name: name.to_owned(),
+            port: target.place.port,
+        }
+    }
+
+    fn table(&self) -> Fallible<String> {
+        // A basic string of TOML is written like one of JSON.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        Ok(match self {
+            Self::Http { name, port } => {
+                format!("[servers.{name}]\nurl = \"http://127.0.0.1:{port}/mcp\"\n")
+            }
+            Self::Stdio { name, tools } => {
+                let exe = std::env::current_exe()?;
+                let exe = exe
+                    .to_str()
+                    .ok_or("the path of this program is not UTF-8")?;
+                let exe = quoted(exe);
+                format!("[servers.{name}]\ncommand = {exe}\nargs = [\"stub-stdio\", \"{tools}\"]\n")
+            }
+            Self::Example { name } => {
+                let exe = quoted(env!("CARGO_BIN_EXE_mcpvisor"));
+                format!("[servers.{name}]\ncommand = {exe}\nargs = [\"example-server\"]\n")
+            }
+        })
+    }
+}
+
+/// Writes a config and starts the gateway with it, without waiting for anything.
+pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
+    let port = free_port()?;
+    let dir = dir.join(format!("gateway-{port}"));
+    fs::create_dir(&dir)?;
+    let tables: Vec<String> = servers.iter().map(Server::table).collect::<Fallible<_>>()?;
+    let file = dir.join("config.toml");
+    fs::write(
+        &file,
+        format!(
+            "[gateway]\nlisten = \"127.0.0.1:{port}\"\ndata_dir = \"data\"\n\n{}",
+            tables.join("\n")
+        ),
+    )?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcpvisor"));
+    command
+        .arg("--config")
+        .arg(&file)
+        .current_dir(&dir)
+        .stdout(Stdio::null());
+    for name in [
+        "MCPVISOR_LISTEN",
+        "PORT",
+        "HOST",
+        "MCPVISOR_CONFIG",
+        "MCPVISOR_DATA",
+    ] {
+        command.env_remove(name);
+    }
+    if std::env::var_os("RUST_LOG").is_none() {
+        command.env("RUST_LOG", "warn");
+    }
+    let process = Process::start(command.stderr(File::create(dir.join("log"))?))?;
+    Ok(Target {
+        name: "gateway",
+        place: Place {
+            port,
+            prefix: PREFIX,
+        },
+        process,
+    })
+}
+
+impl Target {
+    /// Fails when the process has ended.
+    pub(crate) fn check(&mut self) -> Fallible<()> {
+        self.process
+            .check()
+            .map_err(|error| format!("{}: {error}", self.name).into())
+    }
+
+    /// Waits until a list has so many tools.
+    pub(crate) async fn ready(mut self, ids: &Ids, tools: usize) -> Fallible<Self> {
+        let begun = Instant::now();
+        loop {
+            let error = match Lane::open(&self.place, ids).await {
+                Err(error) => error,
+                Ok(mut lane) => match lane.run(Work::List(tools)).await {
+                    Ok(()) => return lane.delete().await.map(|()| self),
+                    Err(error) => error,
+                },
+            };
+            self.process
+                .check()
+                .map_err(|error| format!("{}: {error}", self.name))?;
+            if begun.elapsed() > START {
+                return Err(format!("{} is not ready after {START:?}: {error}", self.name).into());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
