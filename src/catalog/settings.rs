@@ -24,6 +24,16 @@ pub struct CatalogSettings {
     pub instructions_max: usize,
 }
 
+impl Default for CatalogSettings {
+    fn default() -> Self {
+        Self {
+            name_max: 45,
+            page_items: 1000,
+            instructions_max: 8 * 1024,
+        }
+    }
+}
+
 /// Limits of what one server may list. What exceeds them is quarantined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestLimits {

@@ -52,8 +52,25 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// Every list, for those who cannot know.
+    pub const fn all() -> Self {
+        Self {
+            tools: true,
+            prompts: true,
+            resources: true,
+        }
+    }
+
     pub const fn any(self) -> bool {
         self.tools || self.prompts || self.resources
+    }
+}
+
+impl std::ops::BitOrAssign for Changes {
+    fn bitor_assign(&mut self, other: Self) {
+        self.tools |= other.tools;
+        self.prompts |= other.prompts;
+        self.resources |= other.resources;
     }
 }
 

@@ -9,7 +9,7 @@ use super::raw::Section;
 use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::session::SessionSettings;
-use crate::supervision::Settings as SupervisionSettings;
+use crate::supervision::{Settings as SupervisionSettings, Tuning};
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -314,7 +314,7 @@ pub(super) fn supervision(
     let any = MILLI..=365 * DAY;
     let max_restarts = usize::try_from(base.max_restarts).unwrap_or(usize::MAX);
     let max_restarts = section.count("max_restarts", max_restarts, 0..=10_000);
-    let settings = SupervisionSettings {
+    let tuning = Tuning {
         backoff_initial: section.duration("backoff_initial", base.backoff_initial, any.clone()),
         backoff_factor: section.factor("backoff_factor", base.backoff_factor, 1.0..=100.0),
         backoff_max: section.duration("backoff_max", base.backoff_max, any.clone()),
@@ -326,7 +326,7 @@ pub(super) fn supervision(
         connect_timeout: section.duration("connect_timeout", base.connect_timeout, any.clone()),
         shutdown_timeout: section.duration("shutdown_timeout", base.shutdown_timeout, any),
     };
-    if settings.backoff_max < settings.backoff_initial {
+    if tuning.backoff_max < tuning.backoff_initial {
         let longest = section.path("backoff_max");
         let message = format!(
             "`{longest}` must be at least `{}`",
@@ -339,22 +339,17 @@ pub(super) fn supervision(
         };
         section.refuse(key, message, None);
     }
+    // Each key was checked for itself; what they must be together is checked here.
+    let settings = SupervisionSettings::try_new(tuning).unwrap_or_else(|error| {
+        section.refuse(error.key, error.to_string(), None);
+        base.clone()
+    });
     section.finish();
     settings
 }
 
+
 /// The built-in `[supervision]`.
 pub(super) fn supervision_default() -> SupervisionSettings {
-    SupervisionSettings {
-        backoff_initial: 500 * MILLI,
-        backoff_factor: 2.0,
-        backoff_max: 30 * SECOND,
-        jitter: 0.5,
-        max_restarts: 5,
-        within: MINUTE,
-        reconnect_every: 30 * SECOND,
-        stable_after: MINUTE,
-        connect_timeout: 30 * SECOND,
-        shutdown_timeout: 5 * SECOND,
-    }
+    SupervisionSettings::default()
 }

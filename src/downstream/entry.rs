@@ -145,6 +145,8 @@ pub enum News {
     Log(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
     Question(Question),
+    /// This connection, which was not everybody's, is closed.
+    Closed,
     /// Another notification that clients may understand.
     Other(Notification),
 }

@@ -1,10 +1,8 @@
 //! Draining one list of a server, page by page, within bounds.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::catalog::ItemKind;
+use crate::catalog::{ItemKind, ListPage};
 use crate::protocol::RawJson;
 
 /// One list on its way; holds the items of the pages that came so far.
@@ -40,31 +38,16 @@ impl ListFetch {
         items_max: usize,
         pages_max: usize,
     ) -> Result<Page, String> {
-        #[derive(Deserialize)]
-        struct PageCursor {
-            #[serde(rename = "nextCursor")]
-            next_cursor: Option<String>,
-        }
-        let page: std::collections::HashMap<String, &RawValue> =
-            serde_json::from_str(result.as_str()).map_err(|error| error.to_string())?;
-        let member = self.kind.member();
-        let items = page.get(member).ok_or_else(|| format!("`{member}` is missing"))?;
-        let items: Vec<&RawValue> = serde_json::from_str(items.get())
-            .map_err(|error| format!("`{member}` is no list: {error}"))?;
+        let page = ListPage::read(self.kind, result).map_err(|error| error.to_string())?;
         let room = items_max - self.items.len().min(items_max);
-        let mut cut = items.len() > room;
-        self.items.extend(items.into_iter().take(room).map(|item| RawJson::from_value(&item)));
+        let cut = page.items.len() > room;
+        self.items.extend(page.items.into_iter().take(room));
         self.pages += 1;
-        let cursor: PageCursor = result.parse().map_err(|error| error.to_string())?;
-        match cursor.next_cursor {
+        match page.next_cursor {
             Some(cursor) if !cut && self.pages < pages_max => {
                 Ok(Page::Next(self, json!({ "cursor": cursor })))
             }
-            Some(_) => {
-                cut = true;
-                Ok(Page::Done { items: self.items, cut })
-            }
-            None => Ok(Page::Done { items: self.items, cut }),
+            cursor => Ok(Page::Done { items: self.items, cut: cut || cursor.is_some() }),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::settings::ServerSettings;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
-use crate::telemetry::LogRing;
+use crate::telemetry::{LogRing, LogRingSettings};
 use crate::transport::Connector;
 
 /// How often connections are looked at that nobody uses any more.
@@ -147,7 +147,8 @@ pub struct ServerChange {
 impl Keeper {
     fn start_server(&self, settings: ServerSettings) -> Arc<Server> {
         let name = settings.name.clone();
-        let log = LogRing::new(settings.limits.log_lines);
+        let lines_max = settings.limits.log_lines;
+        let log = LogRing::new(LogRingSettings { lines_max, ..Default::default() });
         let connector = (self.parts.make_connector)(&settings, &log);
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let in_flight = Arc::new(AtomicUsize::new(0));

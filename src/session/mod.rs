@@ -1,5 +1,28 @@
-//! One actor for each client session.
+//! One actor for each client session, and what they share.
+//!
+//! The front speaks to [`Sessions`]: it opens a session, finds it, and sends it what the client
+//! says. A session sends calls to the connections of [`crate::downstream`], and hears from
+//! [`Fanout`] what happens outside of calls. Nothing here knows HTTP.
 
+mod actor;
+mod fanout;
+mod handshake;
+mod message;
+mod record;
+mod registry;
+mod route;
+mod sessions;
 mod settings;
+mod streams;
+mod view;
+mod wheel;
 
+pub use actor::Session;
+pub use fanout::{Arrange, Fanout};
+pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
+pub use record::SessionRecord;
+pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
+pub use view::CatalogView;
+
+pub(crate) use sessions::SessionParts;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl Store for MemoryStore {
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<(String, Bytes)>, StoreError>> {
         let now = Instant::now();
         let entries = self.entries();
-        let from = entries.range::<str, _>(prefix..);
+        let from = entries.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let matching = from.take_while(|(key, _)| key.starts_with(prefix));
         let live = matching.filter(|(_, entry)| entry.is_live(now));
         let found = live.map(|(key, entry)| (key.to_string(), entry.value.clone())).collect();

@@ -22,7 +22,7 @@ impl Connection {
             }
         }
         if self.debounce.is_none() {
-            let wait = self.spec.settings.limits.refresh_debounce;
+            let wait = self.spec.settings().limits.refresh_debounce;
             self.debounce = Some(ctx.run_later(wait, |connection, ctx| {
                 connection.debounce = None;
                 connection.refresh_stale(ctx);

@@ -332,18 +332,22 @@ impl Response {
     /// The frame with another id; everything else stays as it was written.
     pub fn with_id(&self, id: &RequestId) -> Bytes {
         if self.id_span.is_empty() {
-            let (member, value) = match &self.outcome {
-                Outcome::Result(value) => ("result", value),
-                Outcome::Error(value) => ("error", value),
-            };
-            let text = format!(
-                r#"{{"jsonrpc":"2.0","id":{},"{member}":{}}}"#,
-                id.as_str(),
-                value.as_str()
-            );
-            return Bytes::from(text);
+            let (Outcome::Result(value) | Outcome::Error(value)) = &self.outcome;
+            return self.with_id_and_value(id, value);
         }
         splice(&self.frame.0, &mut [(self.id_span.clone(), id.0.clone())])
+    }
+
+    /// The same kind of answer with another id and another result or error.
+    pub fn with_id_and_value(&self, id: &RequestId, value: &RawJson) -> Bytes {
+        let member = match &self.outcome {
+            Outcome::Result(_) => "result",
+            Outcome::Error(_) => "error",
+        };
+        let (id, value) = (id.as_str(), value.as_str());
+        Bytes::from(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#
+        ))
     }
 }
 

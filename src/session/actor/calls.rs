@@ -221,11 +221,14 @@ impl Session {
     /// The server's answer with the client's id, and with public URIs where the server's own
     /// would be ambiguous.
     fn public_answer(&self, pending: &Pending, response: &Response) -> Bytes {
-        let value = match &response.outcome {
-            Outcome::Result(value) | Outcome::Error(value) => value,
-        };
         let catalog = self.catalog();
-        match catalog.rewrite_result(&pending.server, &pending.method, value) {
+        let rewritten = match &response.outcome {
+            Outcome::Result(value) => {
+                catalog.rewrite_result(&pending.server, &pending.method, value)
+            }
+            Outcome::Error(value) => catalog.rewrite_error(&pending.server, value),
+        };
+        match rewritten {
             Some(rewritten) => response.with_id_and_value(&pending.id, &rewritten),
             None => response.with_id(&pending.id),
         }

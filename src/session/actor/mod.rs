@@ -22,6 +22,7 @@ use crate::downstream::{CallMessage, Cancel, Delivered, Delivery, Wish};
 use crate::id::SessionId;
 use crate::protocol::{Envelope, Method, Notification};
 use calls::Pending;
+pub(super) use calls::log_level;
 use questions::Asked;
 
 pub struct Session {

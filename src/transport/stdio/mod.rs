@@ -62,6 +62,10 @@ impl Connector for StdioConnector {
         .boxed_local()
     }
 
+    fn attributes_questions(&self) -> bool {
+        false
+    }
+
     fn transport(&self) -> &'static str {
         "stdio"
     }

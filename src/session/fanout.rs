@@ -1,0 +1,288 @@
+//! What servers say outside of calls, brought to the sessions that it concerns; and the catalog
+//! that is merged from their lists.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, Handler, Message};
+use arc_swap::ArcSwap;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use super::actor::log_level;
+use super::message::Notice;
+use super::sessions::Sessions;
+use super::view::CatalogView;
+use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
+use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News};
+use crate::id::{ServerName, SessionId};
+use crate::protocol::{Edit, Method, Notification, RawJson, splice};
+
+/// Lists that arrive within this time are merged once.
+const MERGE_DEBOUNCE: Duration = Duration::from_millis(10);
+
+/// Merges the catalog and carries news of servers to sessions.
+pub struct Fanout {
+    sessions: Option<Sessions>,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    listed: watch::Sender<bool>,
+    arrangement: Arrange,
+    parts: HashMap<ServerName, Arc<ServerPart>>,
+    /// Lists of connections that do not belong to everybody, where they differ from the shared.
+    own_parts: HashMap<(ServerName, EntryKey), Arc<ServerPart>>,
+    /// Owners whose sessions see a catalog of their own.
+    audiences: BTreeSet<SessionId>,
+    merge_due: bool,
+}
+
+/// The servers in config order, with their names; those that are missing are gone.
+#[derive(Message, Clone, Default)]
+#[rtype(result = "()")]
+pub struct Arrange {
+    pub servers: Vec<(ServerName, NameSettings)>,
+    pub catalog: CatalogSettings,
+    /// How long the first list waits for servers that were never listed.
+    pub first_list_wait: Duration,
+}
+
+/// The sessions to carry news to; given once they exist.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Attach(pub(crate) Sessions);
+
+impl Fanout {
+    pub fn new() -> (Self, CatalogView) {
+        let empty = catalog::merge(&[], &CatalogSettings::default());
+        let snapshot = Arc::new(ArcSwap::from_pointee(empty));
+        let (listed, on_listed) = watch::channel(false);
+        let view = CatalogView::new(snapshot.clone(), on_listed);
+        let fanout = Self {
+            sessions: None,
+            snapshot,
+            listed,
+            arrangement: Arrange::default(),
+            parts: HashMap::new(),
+            own_parts: HashMap::new(),
+            audiences: BTreeSet::new(),
+            merge_due: false,
+        };
+        (fanout, view)
+    }
+
+    fn on_listed(
+        &mut self,
+        server: ServerName,
+        key: EntryKey,
+        part: Arc<ServerPart>,
+        ctx: &mut Context<Self>,
+    ) {
+        let known = self.arrangement.servers.iter().any(|(name, _)| *name == server);
+        if !known {
+            return;
+        }
+        let changed = if key.is_shared() {
+            let before = self.parts.insert(server, part.clone());
+            before.is_none_or(|before| *before != *part)
+        } else {
+            let same = self.parts.get(&server).is_some_and(|shared| **shared == *part);
+            let before = if same {
+                self.own_parts.remove(&(server, key))
+            } else {
+                self.own_parts.insert((server, key), part.clone())
+            };
+            match before {
+                Some(before) => same || *before != *part,
+                None => !same,
+            }
+        };
+        if changed {
+            self.merge_soon(ctx);
+        } else {
+            self.check_listed();
+        }
+    }
+
+    fn merge_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.merge_due {
+            self.merge_due = true;
+            ctx.run_later(MERGE_DEBOUNCE, |fanout, _| {
+                fanout.merge_due = false;
+                fanout.merge();
+            });
+        }
+    }
+
+    fn merge(&mut self) {
+        let merged = Arc::new(self.merged_for(None));
+        let before = self.snapshot.swap(merged.clone());
+        let changes = merged.changes_since(&before);
+        self.check_listed();
+        let Some(sessions) = &self.sessions else { return };
+        if changes.any() {
+            for (_, session) in sessions.addresses() {
+                session.do_send(Notice::ListsChanged(changes));
+            }
+        }
+        self.publish_own_views();
+    }
+
+    /// Sessions whose own connections list something else see a catalog of their own.
+    fn publish_own_views(&mut self) {
+        let Some(sessions) = self.sessions.clone() else { return };
+        let owners: BTreeSet<SessionId> =
+            self.own_parts.keys().filter_map(|(_, key)| key.session()).collect();
+        for session in self.audiences.difference(&owners) {
+            if let Some(address) = sessions.address(*session) {
+                address.do_send(Notice::View(None));
+            }
+        }
+        for session in &owners {
+            if let Some(address) = sessions.address(*session) {
+                let view = Arc::new(self.merged_for(Some(*session)));
+                address.do_send(Notice::View(Some(view)));
+            }
+        }
+        self.audiences = owners;
+    }
+
+    fn merged_for(&self, session: Option<SessionId>) -> Snapshot {
+        let own = |name: &ServerName| {
+            let session = session?;
+            let mut own = self.own_parts.iter();
+            own.find(|((server, key), _)| server == name && key.session() == Some(session))
+                .map(|(_, part)| part)
+        };
+        let parts = self.arrangement.servers.iter().filter_map(|(name, names)| {
+            let part = own(name).or_else(|| self.parts.get(name))?;
+            Some((part.clone(), names.clone()))
+        });
+        catalog::merge(&parts.collect::<Vec<_>>(), &self.arrangement.catalog)
+    }
+
+    fn check_listed(&self) {
+        let all = self.arrangement.servers.iter().all(|(name, _)| self.parts.contains_key(name));
+        if all && !self.merge_due {
+            self.listed.send_replace(true);
+        }
+    }
+
+    fn on_resource_updated(&self, server: &ServerName, notification: &Notification) {
+        let Some(sessions) = &self.sessions else { return };
+        let Some(native) = notification.uri() else { return };
+        let snapshot = self.snapshot.load();
+        let Some(span) = notification.params.uri.clone() else { return };
+        let public = snapshot.public_uri(server, &native);
+        let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
+        let frame = splice(notification.frame.as_bytes(), &mut [edit]);
+        for (watched, session) in self.desired_watchers(server, &native) {
+            if let Some(address) = sessions.address(session) {
+                let uri = snapshot.public_uri(server, &watched).into_owned();
+                address.do_send(Notice::ResourceUpdated { uri, frame: frame.clone() });
+            }
+        }
+    }
+
+    fn desired_watchers(&self, server: &ServerName, uri: &str) -> Vec<(String, SessionId)> {
+        let sessions = self.sessions.as_ref();
+        sessions.map_or_else(Vec::new, |sessions| sessions.watchers(server, uri))
+    }
+
+    /// A log line of no call: to the session that the connection belongs to, or to all.
+    fn on_log(&self, key: &EntryKey, notification: &Notification) {
+        let level = log_level(notification);
+        let frame = notification.frame.as_bytes().clone();
+        self.tell(key, &Notice::Log { level, frame });
+    }
+
+    fn on_other(&self, key: &EntryKey, notification: &Notification) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct CompleteParams {
+            elicitation_id: String,
+        }
+        if notification.method != Method::ElicitationComplete {
+            log::debug!(method = notification.method.as_str(); "notification that no client understands");
+            return;
+        }
+        if let Ok(params) = notification.params_as::<CompleteParams>() {
+            let frame = notification.frame.as_bytes().clone();
+            self.tell(key, &Notice::ElicitationComplete { id: params.elicitation_id, frame });
+        }
+    }
+
+    fn tell(&self, key: &EntryKey, notice: &Notice) {
+        let Some(sessions) = &self.sessions else { return };
+        match key.session() {
+            Some(session) => {
+                if let Some(address) = sessions.address(session) {
+                    address.do_send(notice.clone());
+                }
+            }
+            None => {
+                for (_, address) in sessions.addresses() {
+                    address.do_send(notice.clone());
+                }
+            }
+        }
+    }
+}
+
+impl Actor for Fanout {
+    type Context = Context<Self>;
+}
+
+impl Handler<Attach> for Fanout {
+    type Result = ();
+
+    fn handle(&mut self, attach: Attach, _: &mut Self::Context) {
+        self.sessions = Some(attach.0);
+    }
+}
+
+impl Handler<Arrange> for Fanout {
+    type Result = ();
+
+    fn handle(&mut self, arrangement: Arrange, ctx: &mut Self::Context) {
+        let wait = arrangement.first_list_wait;
+        self.arrangement = arrangement;
+        let known = |name: &ServerName| self.arrangement.servers.iter().any(|(n, _)| n == name);
+        self.parts.retain(|name, _| known(name));
+        self.own_parts.retain(|(name, _), _| known(name));
+        self.merge_soon(ctx);
+        if !*self.listed.borrow() {
+            ctx.run_later(wait, |fanout, _| {
+                fanout.listed.send_replace(true);
+            });
+        }
+    }
+}
+
+impl Handler<FromServer> for Fanout {
+    type Result = ();
+
+    fn handle(&mut self, message: FromServer, ctx: &mut Self::Context) {
+        let FromServer { server, key, news } = message;
+        match news {
+            News::Listed(part) => self.on_listed(server, key, part, ctx),
+            News::ResourceUpdated(notification) => self.on_resource_updated(&server, &notification),
+            News::Log(notification) => self.on_log(&key, &notification),
+            News::Question(question) => {
+                let session = match (&key.owner, &self.sessions) {
+                    (EntryOwner::Session(id, _), Some(sessions)) => sessions.address(*id),
+                    _ => None,
+                };
+                // Dropped, the question is answered for want of a client.
+                if let Some(session) = session {
+                    let what = Delivered::Question(question);
+                    session.do_send(Delivery { number: 0, what });
+                }
+            }
+            News::Closed => {
+                self.own_parts.remove(&(server, key));
+                self.merge_soon(ctx);
+            }
+            News::Other(notification) => self.on_other(&key, &notification),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! All client sessions: opened, found, rebuilt, ended.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::Addr;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::actor::Session;
+use super::handshake::initialize_answer;
+use super::message::End;
+use super::record::{SessionRecord, record_key};
+use super::registry::{Found, Registry};
+use super::settings::SessionSettings;
+use super::view::CatalogView;
+use super::wheel::Wheel;
+use crate::auth::Policy;
+use crate::downstream::Downstreams;
+use crate::id::{CallNumbers, Principal, ServerName, SessionId};
+use crate::protocol::{ErrorKind, Failure, Request, Revision};
+use crate::store::Store;
+use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
+
+/// How often idle sessions are looked for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What sessions are built with.
+pub struct SessionsSpec {
+    pub settings: SessionSettings,
+    pub arbiters: Arbiters,
+    pub downstreams: Downstreams,
+    pub catalog: CatalogView,
+    pub store: Arc<dyn Store>,
+    pub policy: Arc<dyn Policy>,
+    pub numbers: CallNumbers,
+    pub random: Arc<dyn Random>,
+    /// Mints session ids; they must not be guessable.
+    pub mint: fn() -> Uuid,
+}
+
+/// What every session shares.
+pub(crate) struct SessionParts {
+    pub(crate) settings: ArcSwap<SessionSettings>,
+    pub(crate) downstreams: Downstreams,
+    pub(crate) catalog: CatalogView,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) numbers: CallNumbers,
+    pub(crate) registry: Registry,
+    random: Arc<dyn Random>,
+}
+
+impl SessionParts {
+    /// A number that tells the event ids of one actor from those of another.
+    pub(crate) fn epoch(&self) -> u32 {
+        // Truncation is what is wanted: 32 random bits.
+        (self.random.chance() * f64::from(u32::MAX)) as u32
+    }
+}
+
+/// All sessions. Cheap to clone; may be used from any thread.
+#[derive(Clone)]
+pub struct Sessions(Arc<Shared>);
+
+struct Shared {
+    parts: Arc<SessionParts>,
+    arbiters: Arbiters,
+    /// One for each arbiter, so that opening sessions on different ones does not contend.
+    wheels: Box<[Mutex<Wheel>]>,
+    mint: fn() -> Uuid,
+}
+
+/// A session that a client named.
+#[derive(Debug)]
+pub struct FoundSession {
+    pub address: Addr<Session>,
+    pub revision: Revision,
+}
+
+impl Sessions {
+    /// Starts looking after idle sessions on the calling arbiter.
+    pub fn start(spec: SessionsSpec) -> Self {
+        let count = spec.arbiters.count();
+        let parts = SessionParts {
+            settings: ArcSwap::from_pointee(spec.settings),
+            downstreams: spec.downstreams,
+            catalog: spec.catalog,
+            store: spec.store,
+            policy: spec.policy,
+            numbers: spec.numbers,
+            registry: Registry::new(count.get()),
+            random: spec.random,
+        };
+        let sessions = Self(Arc::new(Shared {
+            parts: Arc::new(parts),
+            arbiters: spec.arbiters,
+            wheels: wheels(count),
+            mint: spec.mint,
+        }));
+        let weak = Arc::downgrade(&sessions.0);
+        actix_rt::spawn(async move {
+            let mut ticks = tokio::time::interval(TICK);
+            loop {
+                ticks.tick().await;
+                let Some(shared) = weak.upgrade() else { return };
+                Self(shared).end_idle();
+            }
+        });
+        sessions
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.parts.registry.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Numbers for the exchanges of clients.
+    pub fn numbers(&self) -> &CallNumbers {
+        &self.0.parts.numbers
+    }
+
+    /// Replaces the limits; those of streams hold for streams that are opened from now on.
+    pub fn configure(&self, settings: SessionSettings) {
+        self.0.parts.settings.store(Arc::new(settings));
+    }
+
+    /// Opens a session for a client that sent `initialize`, and answers it. The record is in the
+    /// store before the answer exists.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read: bad parameters, or no place.
+    pub async fn open(
+        &self,
+        request: &Request,
+        principal: Principal,
+    ) -> Result<(SessionId, Revision, Bytes), Failure> {
+        let record = SessionRecord::from_initialize(request, principal).map_err(|reason| {
+            Failure::new(ErrorKind::InvalidParams, format!("`params` of `initialize`: {reason}"))
+        })?;
+        let parts = &self.0.parts;
+        let settings = parts.settings.load_full();
+        if !parts.registry.reserve(settings.sessions_max) {
+            let message = format!(
+                "there are {} sessions, the limit (`sessions.max`); try again later",
+                settings.sessions_max
+            );
+            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
+        }
+        let id = SessionId::new((self.0.mint)());
+        let (key, value) = (record_key(id), record.to_bytes());
+        if let Err(error) = parts.store.put(&key, value, Some(settings.idle_timeout)).await {
+            log::warn!(session:% = id, error:%; "record of a new session could not be written");
+        }
+        let answer = initialize_answer(request, &record, &parts.catalog.snapshot());
+        let revision = record.revision;
+        self.spawn(id, record);
+        self.schedule(id, parts.registry.now().saturating_add(seconds(settings.idle_timeout)));
+        log::debug!(session:% = id, revision = revision.as_str(); "session opened");
+        Ok((id, revision, answer))
+    }
+
+    /// Finds a session; one whose actor died is rebuilt from its record. `None` when it never
+    /// existed, expired or was ended.
+    pub async fn find(&self, id: SessionId) -> Option<FoundSession> {
+        let parts = &self.0.parts;
+        match parts.registry.find(id) {
+            Found::Live(address, revision) => Some(FoundSession { address, revision }),
+            Found::Unknown => None,
+            Found::Dormant => {
+                let stored = parts.store.get(&record_key(id)).await;
+                let record = match stored {
+                    Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
+                    Err(error) => {
+                        log::warn!(session:% = id, error:%; "record of a session could not be read");
+                        return None;
+                    }
+                };
+                let Some(record) = record else {
+                    parts.registry.remove(id);
+                    return None;
+                };
+                // Somebody else may have rebuilt it meanwhile.
+                if let Found::Live(address, revision) = parts.registry.find(id) {
+                    return Some(FoundSession { address, revision });
+                }
+                log::info!(session:% = id; "session is rebuilt from its record");
+                let revision = record.revision;
+                Some(FoundSession { address: self.spawn(id, record), revision })
+            }
+        }
+    }
+
+    /// Every live session, for those who have news for it.
+    pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
+        self.0.parts.registry.addresses()
+    }
+
+    /// Who subscribed to a URI of a server: what was subscribed to, and by which session.
+    pub(crate) fn watchers(&self, server: &ServerName, uri: &str) -> Vec<(String, SessionId)> {
+        self.0.parts.downstreams.desired().watchers(server, uri)
+    }
+
+    pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
+        self.0.parts.registry.address(id)
+    }
+
+    /// The gateway stops: streams end, calls are taken back; records stay.
+    pub fn drain(&self) {
+        for (_, address) in self.addresses() {
+            address.do_send(End::Draining);
+        }
+    }
+
+    fn spawn(&self, id: SessionId, record: SessionRecord) -> Addr<Session> {
+        let site = self.0.arbiters.site(id.spread());
+        let (parts, index, revision) = (self.0.parts.clone(), site.index, record.revision);
+        let watcher = self.0.parts.clone();
+        let child = spawn_temporary(
+            &site.arbiter,
+            move |_, _| Session::new(id, parts, record, index),
+            move |why| {
+                if !matches!(why, ExitReason::Normal) {
+                    log::error!(session:% = id, why:%; "session died; its next request rebuilds it");
+                    watcher.registry.set_dormant(id);
+                }
+            },
+        );
+        self.0.parts.registry.insert(id, child.addr.clone(), revision);
+        child.addr
+    }
+
+    fn schedule(&self, id: SessionId, at_second: u32) {
+        let index = self.0.arbiters.index(id.spread()) % self.0.wheels.len();
+        let mut wheel = self.0.wheels[index].lock().unwrap_or_else(PoisonError::into_inner);
+        wheel.schedule(id, at_second);
+    }
+
+    /// Ends the sessions that nobody used for `idle_timeout`; each is looked at only when it may
+    /// be due.
+    fn end_idle(&self) {
+        let parts = &self.0.parts;
+        let now = parts.registry.now();
+        let idle = seconds(parts.settings.load().idle_timeout);
+        for wheel in &self.0.wheels {
+            let due = wheel.lock().unwrap_or_else(PoisonError::into_inner).due(now);
+            for id in due {
+                let Some(last_seen) = parts.registry.last_seen(id) else { continue };
+                let expires = last_seen.saturating_add(idle);
+                if expires > now {
+                    self.schedule(id, expires);
+                    continue;
+                }
+                match parts.registry.address(id) {
+                    Some(address) => {
+                        address.do_send(End::Idle);
+                        // One that is in use stays and is looked at again.
+                        self.schedule(id, now.saturating_add(idle.max(1)));
+                    }
+                    None => parts.registry.remove(id),
+                }
+            }
+        }
+    }
+}
+
+fn wheels(count: NonZeroUsize) -> Box<[Mutex<Wheel>]> {
+    (0..count.get()).map(|_| Mutex::new(Wheel::default())).collect()
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,36 @@
+//! The catalog as sessions read it: without messages, without waiting.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use crate::catalog::Snapshot;
+
+/// Where the shared catalog is published. Cheap to clone; may be read from any thread.
+#[derive(Clone)]
+pub struct CatalogView {
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    listed: watch::Receiver<bool>,
+}
+
+impl CatalogView {
+    pub(crate) fn new(snapshot: Arc<ArcSwap<Snapshot>>, listed: watch::Receiver<bool>) -> Self {
+        Self { snapshot, listed }
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Whether every server was listed once, or had its time for it.
+    pub fn is_listed(&self) -> bool {
+        *self.listed.borrow()
+    }
+
+    /// Waits until [`CatalogView::is_listed`]; bounded by `first_list_wait`.
+    pub async fn wait_listed(&mut self) {
+        // Whoever published it is gone: then there is nothing to wait for.
+        let _ = self.listed.wait_for(|listed| *listed).await;
+    }
+}
