@@ -31,3 +31,24 @@ pub struct FrontSettings {
     /// Open client connections per worker.
     pub connections_max: usize,
 }
+
+#[cfg(test)]
+impl FrontSettings {
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            listen: ([127, 0, 0, 1], 0).into(),
+            endpoint: "/mcp".to_owned(),
+            allowed_origins: vec!["http://localhost:*".to_owned()],
+            allowed_hosts: Vec::new(),
+            workers: 1,
+            body_max: 1024 * 1024,
+            bytes_in_flight_max: 16 * 1024 * 1024,
+            head_timeout: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(5),
+            sse_after: Duration::from_secs(1),
+            sse_comment_every: Duration::from_secs(15),
+            connections_max: 100,
+        }
+    }
+}

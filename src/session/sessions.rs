@@ -197,6 +197,14 @@ impl Sessions {
         }
     }
 
+    /// Ends a session for good; from now on it does not exist. False when it never did.
+    pub async fn end(&self, id: SessionId) -> bool {
+        let Some(session) = self.find(id).await else { return false };
+        self.0.parts.registry.remove(id);
+        session.address.do_send(End::Deleted);
+        true
+    }
+
     /// Every live session, for those who have news for it.
     pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
         self.0.parts.registry.addresses()

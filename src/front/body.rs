@@ -1,0 +1,132 @@
+//! Request bodies: bounded in size, in time, and all together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix_web::web;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::time::{Instant, timeout_at};
+
+use super::settings::FrontSettings;
+use crate::protocol::{ErrorKind, Failure};
+
+/// Of a body that is refused for its size, so much is read before the answer, and for so long:
+/// a client that is still sending would not see the answer otherwise.
+const DRAIN_MAX: usize = 64 * 1024 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of bodies under way, over all requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BytesInFlight(Arc<AtomicUsize>);
+
+/// What one request holds of [`BytesInFlight`]; given back when dropped.
+pub(super) struct Held {
+    all: BytesInFlight,
+    bytes: usize,
+}
+
+impl BytesInFlight {
+    pub(super) fn hold(&self) -> Held {
+        Held { all: self.clone(), bytes: 0 }
+    }
+}
+
+impl Held {
+    fn grow(&mut self, bytes: usize, max: usize) -> Result<(), Failure> {
+        let before = self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        if before + bytes > max {
+            let message = format!(
+                "request bodies under way exceed {max} bytes (`limits.bytes_in_flight`); try again later"
+            );
+            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Reads a body whole. A body that comes in one piece is not copied.
+///
+/// # Errors
+///
+/// Returns the 413, 408, 400 or 503 that the client is to read; it could not be read if the
+/// connection were closed before the body had come, so the rest of it is drained, within bounds.
+pub(super) async fn read(
+    payload: &mut web::Payload,
+    announced: Option<usize>,
+    settings: &FrontSettings,
+    held: &mut Held,
+) -> Result<Bytes, Failure> {
+    let result = collect(payload, announced, settings, held).await;
+    if matches!(&result, Err(failure) if failure.kind == ErrorKind::TooLarge) {
+        drain(payload).await;
+    }
+    result
+}
+
+async fn collect(
+    payload: &mut web::Payload,
+    announced: Option<usize>,
+    settings: &FrontSettings,
+    held: &mut Held,
+) -> Result<Bytes, Failure> {
+    let max = settings.body_max;
+    let too_large = || {
+        let message = format!("request body is larger than {max} bytes (`limits.body`)");
+        Failure::new(ErrorKind::TooLarge, message)
+    };
+    if announced.is_some_and(|length| length > max) {
+        return Err(too_large());
+    }
+    let until = Instant::now() + settings.body_timeout;
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    loop {
+        let next = timeout_at(until, payload.next()).await.map_err(|_| {
+            let message = format!(
+                "request body did not arrive within {} (`gateway.body_timeout`)",
+                humantime::format_duration(settings.body_timeout)
+            );
+            Failure::new(ErrorKind::BodyTimeout, message)
+        })?;
+        let Some(chunk) = next else { break };
+        let chunk = chunk.map_err(|error| {
+            let message = format!("request body could not be read: {error}");
+            Failure::new(ErrorKind::InvalidRequest, message)
+        })?;
+        if first.len() + rest.len() + chunk.len() > max {
+            return Err(too_large());
+        }
+        held.grow(chunk.len(), settings.bytes_in_flight_max)?;
+        if first.is_empty() && rest.is_empty() {
+            first = chunk;
+        } else {
+            if rest.is_empty() {
+                rest.reserve(announced.unwrap_or(0).min(max).max(first.len() + chunk.len()));
+                rest.extend_from_slice(&first);
+                first = Bytes::new();
+            }
+            rest.extend_from_slice(&chunk);
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+async fn drain(payload: &mut web::Payload) {
+    let until = Instant::now() + DRAIN_TIMEOUT;
+    let mut drained = 0;
+    while let Ok(Some(Ok(chunk))) = timeout_at(until, payload.next()).await {
+        drained += chunk.len();
+        if drained > DRAIN_MAX {
+            return;
+        }
+    }
+}

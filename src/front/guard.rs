@@ -1,0 +1,115 @@
+//! Who may call from where: `Origin` and `Host` (DNS rebinding, S-HTTP-03). Pure.
+
+use super::settings::FrontSettings;
+use crate::protocol::{ErrorKind, Failure};
+
+/// # Errors
+///
+/// Returns the 403 that the client is to read (S-HTTP-04).
+pub(super) fn check(
+    settings: &FrontSettings,
+    host: Option<&str>,
+    origin: Option<&str>,
+) -> Result<(), Failure> {
+    if !host_is_allowed(settings, host) {
+        let message = "this `Host` is not served here; it is set by `gateway.allowed_hosts`";
+        return Err(Failure::new(ErrorKind::Forbidden, message));
+    }
+    match origin {
+        // No browser.
+        None => Ok(()),
+        Some(origin) if origin_is_allowed(&settings.allowed_origins, origin) => Ok(()),
+        Some(_) => {
+            let message =
+                "web pages of this `Origin` may not call; they are set by `gateway.allowed_origins`";
+            Err(Failure::new(ErrorKind::Forbidden, message))
+        }
+    }
+}
+
+/// Patterns are origins in which `*` stands for any text without `/`.
+pub(super) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
+    patterns.iter().any(|pattern| matches_pattern(pattern, origin))
+}
+
+fn host_is_allowed(settings: &FrontSettings, host: Option<&str>) -> bool {
+    let Some(host) = host else { return false };
+    if settings.allowed_hosts.iter().any(|pattern| matches_pattern(pattern, host)) {
+        return true;
+    }
+    if settings.listen.ip().is_loopback() {
+        return matches!(without_port(host), "localhost" | "127.0.0.1" | "[::1]");
+    }
+    settings.allowed_hosts.is_empty()
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(first) = parts.next() else { return false };
+    let Some(mut rest) = strip_prefix_ignoring_case(text, first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some((skipped, after)) = rest.split_once(part) else { return false };
+        if skipped.contains('/') {
+            return false;
+        }
+        rest = after;
+    }
+    rest.strip_suffix(last).is_some_and(|wild| !wild.contains('/'))
+}
+
+fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then(|| text.get(prefix.len()..)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_origins_may_call() {
+        let patterns =
+            ["http://localhost:*".to_owned(), "https://*.example.com".to_owned(), "null".to_owned()];
+        let table = [
+            ("http://localhost:3000", true),
+            ("HTTP://LOCALHOST:3000", true),
+            ("http://localhost", false),
+            ("http://localhost.evil.com:80", false),
+            ("http://localhost:80/evil", false),
+            ("https://a.example.com", true),
+            ("https://a.example.com.evil", false),
+            ("https://evil/x.example.com", false),
+            ("null", true),
+            ("", false),
+        ];
+        for (origin, allowed) in table {
+            assert_eq!(origin_is_allowed(&patterns, origin), allowed, "{origin}");
+        }
+    }
+
+    #[test]
+    fn loopback_listeners_serve_loopback_names_only() {
+        let mut settings = FrontSettings::for_tests();
+        let check = |settings: &FrontSettings, host| check(settings, host, None).is_ok();
+        for host in ["localhost:12006", "127.0.0.1", "[::1]:80"] {
+            assert!(check(&settings, Some(host)), "{host}");
+        }
+        for host in [Some("evil.com"), Some("localhost.evil.com:12006"), Some(""), None] {
+            assert!(!check(&settings, host), "{host:?}");
+        }
+        settings.listen = ([10, 0, 0, 1], 80).into();
+        assert!(check(&settings, Some("any.example")));
+        settings.allowed_hosts = vec!["mcp.example".to_owned()];
+        assert!(check(&settings, Some("mcp.example")));
+        assert!(!check(&settings, Some("any.example")));
+    }
+}

@@ -1,0 +1,58 @@
+//! `/health`, `/healthz` and `/readyz`.
+
+use std::sync::Arc;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Serialize;
+use serde_json::json;
+
+use super::respond::title_case;
+use super::server::Front;
+
+/// How the gateway is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// Whether every enabled server is connected.
+    pub ok: bool,
+    /// Whether lists can be answered.
+    pub ready: bool,
+    pub uptime_seconds: u64,
+    pub servers: Vec<ServerHealth>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerHealth {
+    pub name: String,
+    /// A phase of supervision, `disabled` or `misconfigured`.
+    pub state: String,
+}
+
+/// Asked for each health request.
+pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
+
+/// 200 while the process serves; what is wrong is in the body.
+pub(super) async fn health(request: HttpRequest, front: web::Data<Front>) -> HttpResponse {
+    let health = (front.health)();
+    let mut body = json!({
+        "status": if health.ok { "ok" } else { "degraded" },
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime": health.uptime_seconds,
+    });
+    // Server names are nobody's business beyond this machine.
+    if request.peer_addr().is_some_and(|peer| peer.ip().is_loopback()) {
+        body["servers"] = json!(health.servers);
+    }
+    title_case(HttpResponse::Ok().json(body))
+}
+
+/// 503 until lists can be answered.
+pub(super) async fn ready(front: web::Data<Front>) -> HttpResponse {
+    let health = (front.health)();
+    let (status, text) = match (health.ready, health.ok) {
+        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        (true, true) => (StatusCode::OK, "ready"),
+        (true, false) => (StatusCode::OK, "degraded"),
+    };
+    title_case(HttpResponse::build(status).json(json!({ "status": text })))
+}

@@ -1,0 +1,319 @@
+//! The MCP endpoint: POST, GET, DELETE and OPTIONS of the revisions with a handshake.
+
+use std::panic::AssertUnwindSafe;
+
+use actix_web::http::header::{self, HeaderName};
+use actix_web::http::{Method as HttpMethod, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::accept::{accepts, is_json};
+use super::body;
+use super::events::EventBody;
+use super::guard;
+use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use super::respond;
+use super::server::Front;
+use super::settings::FrontSettings;
+use crate::id::{Principal, SessionId};
+use crate::protocol::{
+    Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, Revision,
+};
+use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
+
+const JSON: &str = "application/json";
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// Messages in one batch (2025-03-26).
+const BATCH_MAX: usize = 64;
+
+/// A refusal with the raw id of the request that it answers.
+struct Refusal {
+    failure: Failure,
+    id: String,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, id: "null".to_owned() }
+    }
+}
+
+/// Every request to the endpoint. A panic on the way is answered, too.
+pub(super) async fn endpoint(
+    request: HttpRequest,
+    payload: web::Payload,
+    front: web::Data<Front>,
+) -> HttpResponse {
+    let handled = AssertUnwindSafe(handle(&request, payload, &front)).catch_unwind().await;
+    match handled {
+        Ok(Ok(response)) => response,
+        Ok(Err(refusal)) => {
+            let mut response = respond::refused(&refusal.failure, &refusal.id);
+            if refusal.failure.kind == ErrorKind::TooLarge {
+                response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
+            }
+            response
+        }
+        Err(_) => {
+            log::error!(path = request.path(); "handling a request panicked");
+            let message = "a bug of the gateway ended this request; it is in the gateway's log";
+            respond::refused(&Failure::new(ErrorKind::Internal, message), "null")
+        }
+    }
+}
+
+async fn handle(
+    request: &HttpRequest,
+    payload: web::Payload,
+    front: &Front,
+) -> Result<HttpResponse, Refusal> {
+    let settings = front.settings.load_full();
+    guard::check(&settings, text(request, &header::HOST), text(request, &header::ORIGIN))?;
+    if front.is_draining() {
+        let message = "the gateway is shutting down";
+        return Err(Failure::new(ErrorKind::ShuttingDown, message).retry_after_ms(1000).into());
+    }
+    let principal = front.authenticate.authenticate(text(request, &header::AUTHORIZATION))?;
+    match *request.method() {
+        HttpMethod::POST => post(request, payload, front, &settings, principal).await,
+        HttpMethod::GET => get(request, front, &settings).await,
+        HttpMethod::DELETE => delete(request, front).await,
+        HttpMethod::OPTIONS => {
+            let mut response = respond::empty(StatusCode::NO_CONTENT);
+            let methods = header::HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
+            response.headers_mut().insert(header::ALLOW, methods);
+            Ok(response)
+        }
+        ref other => {
+            let message = format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
+            Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
+        }
+    }
+}
+
+async fn post(
+    request: &HttpRequest,
+    mut payload: web::Payload,
+    front: &Front,
+    settings: &FrontSettings,
+    principal: Principal,
+) -> Result<HttpResponse, Refusal> {
+    if !is_json(text(request, &header::CONTENT_TYPE)) {
+        let message = "`Content-Type` must be application/json";
+        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
+    }
+    let accept = text(request, &header::ACCEPT);
+    let (takes_json, takes_events) = (accepts(accept, JSON), accepts(accept, EVENT_STREAM));
+    if !takes_json && !takes_events {
+        let message = "`Accept` must allow application/json or text/event-stream";
+        return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
+    }
+    let announced = text(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let mut held = front.bytes.hold();
+    let body = body::read(&mut payload, announced, settings, &mut held).await?;
+    if is_array(&body) {
+        return batch(request, front, &body).await;
+    }
+    let envelope = Envelope::parse(body).map_err(|error| refuse_envelope(&error))?;
+    if let Envelope::Request(initialize) = &envelope
+        && initialize.method == Method::Initialize
+    {
+        return open(front, initialize, principal).await;
+    }
+    let id = id_of(&envelope);
+    let session = find(request, front).await.map_err(|failure| Refusal { failure, id })?;
+    let answer = exchange(front, &session, envelope, takes_events, settings).await?;
+    Ok(respond(answer, session.revision, settings))
+}
+
+async fn open(
+    front: &Front,
+    initialize: &Request,
+    principal: Principal,
+) -> Result<HttpResponse, Refusal> {
+    let opened = front.sessions.open(initialize, principal).await;
+    let (id, revision, answer) = opened
+        .map_err(|failure| Refusal { failure, id: initialize.id.as_str().to_owned() })?;
+    Ok(respond::opened(answer, revision, id))
+}
+
+/// Hands a message to its session and waits for what becomes of it.
+async fn exchange(
+    front: &Front,
+    session: &FoundSession,
+    envelope: Envelope,
+    takes_events: bool,
+    settings: &FrontSettings,
+) -> Result<ToFront, Refusal> {
+    let id = id_of(&envelope);
+    let number = front.sessions.numbers().next();
+    let (reply, mut answer) = oneshot::channel();
+    let accepts_stream = takes_events;
+    session.address.do_send(FromClient { envelope, number, accepts_stream, reply });
+    let answer = if takes_events {
+        match timeout(settings.sse_after, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                session.address.do_send(Upgrade { number });
+                answer.await
+            }
+        }
+    } else {
+        answer.await
+    };
+    answer.map_err(|_| {
+        let message = "the session ended while it worked on this request";
+        Refusal { failure: Failure::new(ErrorKind::SessionNotFound, message), id }
+    })
+}
+
+fn respond(answer: ToFront, revision: Revision, settings: &FrontSettings) -> HttpResponse {
+    match answer {
+        ToFront::Json(body) => respond::json(body, revision),
+        ToFront::Accepted => respond::accepted(revision),
+        ToFront::Stream(events) => {
+            respond::events(EventBody::new(events, settings.sse_comment_every), revision)
+        }
+    }
+}
+
+/// An array of messages: 2025-03-26 only (S-HTTP-10, S-HTTP-11). Its answers are one array, in
+/// JSON: a client in a batch cannot be asked.
+async fn batch(
+    request: &HttpRequest,
+    front: &Front,
+    body: &Bytes,
+) -> Result<HttpResponse, Refusal> {
+    let session = find(request, front).await?;
+    if !session.revision.has_batches() {
+        let message = format!("revision {} has no batches: send one message per request", session.revision);
+        return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
+    }
+    let messages: Vec<&RawValue> = serde_json::from_slice(body)
+        .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string())))?;
+    if messages.is_empty() || messages.len() > BATCH_MAX {
+        let message = format!("a batch holds 1 to {BATCH_MAX} messages");
+        return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
+    }
+    let settings = front.settings.load_full();
+    let answers = messages.into_iter().map(async |message| {
+        let frame = body.slice_ref(message.get().as_bytes());
+        match Envelope::parse(frame) {
+            // S-LIFE-07.
+            Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
+                let message = "`initialize` is not allowed in a batch";
+                let failure = Failure::new(ErrorKind::InvalidRequest, message);
+                Some(Bytes::from(failure.answer(request.id.as_str())))
+            }
+            Ok(envelope) => match exchange(front, &session, envelope, false, &settings).await {
+                Ok(ToFront::Json(answer)) => Some(answer),
+                Ok(ToFront::Accepted | ToFront::Stream(_)) => None,
+                Err(refusal) => Some(Bytes::from(refusal.failure.answer(&refusal.id))),
+            },
+            Err(error) => Some(Bytes::from(refuse_envelope(&error).failure.answer("null"))),
+        }
+    });
+    let answers: Vec<Bytes> = join_all(answers).await.into_iter().flatten().collect();
+    if answers.is_empty() {
+        return Ok(respond::accepted(session.revision));
+    }
+    let mut joined = vec![b'['];
+    for (index, answer) in answers.iter().enumerate() {
+        if index > 0 {
+            joined.push(b',');
+        }
+        joined.extend_from_slice(answer);
+    }
+    joined.push(b']');
+    Ok(respond::json(Bytes::from(joined), session.revision))
+}
+
+async fn get(
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<HttpResponse, Refusal> {
+    if !accepts(text(request, &header::ACCEPT), EVENT_STREAM) {
+        let message = "`Accept` must allow text/event-stream: GET opens an event stream";
+        return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
+    }
+    let session = find(request, front).await?;
+    let (reply, answer) = oneshot::channel();
+    let last_event_id = text(request, &LAST_EVENT_ID).map(str::to_owned);
+    session.address.do_send(OpenStream { last_event_id, reply });
+    let answer = answer.await.map_err(|_| {
+        Failure::new(ErrorKind::SessionNotFound, "the session ended before its stream was open")
+    })?;
+    Ok(respond(answer, session.revision, settings))
+}
+
+/// Without a session there is nothing to end, which is fine.
+async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Refusal> {
+    if text(request, &SESSION_ID).is_none() {
+        return Ok(respond::empty(StatusCode::OK));
+    }
+    let id = session_id(request)?;
+    if !front.sessions.end(id).await {
+        return Err(unknown_session().into());
+    }
+    Ok(respond::empty(StatusCode::OK))
+}
+
+/// The session that a request names, in a revision that we speak.
+async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Failure> {
+    let id = session_id(request)?;
+    let session = front.sessions.find(id).await.ok_or_else(unknown_session)?;
+    if let Some(version) = text(request, &PROTOCOL_VERSION) {
+        version.parse::<Revision>().map_err(|error| {
+            let message = format!("`MCP-Protocol-Version`: {error}");
+            Failure::new(ErrorKind::UnsupportedRevision, message)
+        })?;
+    }
+    Ok(session)
+}
+
+fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
+    let Some(text) = text(request, &SESSION_ID) else {
+        let message = "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
+        return Err(Failure::new(ErrorKind::SessionRequired, message));
+    };
+    // What was never minted here never existed.
+    SessionId::parse(text).ok_or_else(unknown_session)
+}
+
+fn unknown_session() -> Failure {
+    let message = "this session does not exist (any more): send `initialize` to start another";
+    Failure::new(ErrorKind::SessionNotFound, message)
+}
+
+fn refuse_envelope(error: &EnvelopeError) -> Refusal {
+    let kind = match error {
+        EnvelopeError::Json(_) => ErrorKind::ParseError,
+        EnvelopeError::NotAnObject
+        | EnvelopeError::Version
+        | EnvelopeError::Id
+        | EnvelopeError::Shape => ErrorKind::InvalidRequest,
+    };
+    Failure::new(kind, error.to_string()).into()
+}
+
+fn id_of(envelope: &Envelope) -> String {
+    match envelope {
+        Envelope::Request(request) => request.id.as_str().to_owned(),
+        Envelope::Notification(_) | Envelope::Response(_) => "null".to_owned(),
+    }
+}
+
+fn is_array(body: &[u8]) -> bool {
+    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
+}
+
+fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
+    request.headers().get(name)?.to_str().ok()
+}

@@ -1,0 +1,76 @@
+//! HTTP answers: every one is JSON-RPC, also where HTTP itself says no.
+
+use actix_web::HttpResponse;
+use actix_web::body::BoxBody;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use bytes::Bytes;
+use futures_util::Stream;
+
+use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
+use crate::id::SessionId;
+use crate::protocol::{Failure, Revision};
+
+/// A JSON-RPC message, status 200.
+pub(super) fn json(body: Bytes, revision: Revision) -> HttpResponse {
+    let mut response = HttpResponse::with_body(StatusCode::OK, BoxBody::new(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    with_revision(response, revision)
+}
+
+/// The answer to `initialize`.
+pub(super) fn opened(body: Bytes, revision: Revision, id: SessionId) -> HttpResponse {
+    let mut response = json(body, revision);
+    response.headers_mut().insert(SESSION_ID, headers::value(&id.expose()));
+    response
+}
+
+/// Nothing to say.
+pub(super) fn empty(status: StatusCode) -> HttpResponse {
+    title_case(HttpResponse::with_body(status, BoxBody::new(())))
+}
+
+pub(super) fn accepted(revision: Revision) -> HttpResponse {
+    with_revision(empty(StatusCode::ACCEPTED), revision)
+}
+
+pub(super) fn events(
+    stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
+    revision: Revision,
+) -> HttpResponse {
+    let response = HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")))
+        .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-cache")))
+        .insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")))
+        .streaming(stream);
+    with_revision(response, revision)
+}
+
+/// A refusal before any session was concerned: the kind's HTTP status, a JSON-RPC body. `id` is
+/// raw JSON.
+pub(super) fn refused(failure: &Failure, id: &str) -> HttpResponse {
+    let status = StatusCode::from_u16(failure.kind.http_status())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = Bytes::from(failure.answer(id));
+    let mut response = HttpResponse::with_body(status, BoxBody::new(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(milliseconds) = failure.retry_after_ms {
+        let seconds = milliseconds.div_ceil(1000).max(1);
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    title_case(response)
+}
+
+fn with_revision(mut response: HttpResponse, revision: Revision) -> HttpResponse {
+    let value = HeaderValue::from_static(revision.as_str());
+    response.headers_mut().insert(PROTOCOL_VERSION, value);
+    title_case(response)
+}
+
+/// `Mcp-Session-Id` and not `mcp-session-id`: some clients look for it with that spelling.
+pub(super) fn title_case(mut response: HttpResponse) -> HttpResponse {
+    response.head_mut().set_camel_case_headers(true);
+    response
+}

@@ -1,0 +1,143 @@
+//! The HTTP server: which paths there are, and how long anything may take.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use actix_cors::Cors;
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use arc_swap::ArcSwap;
+
+use super::body::BytesInFlight;
+use super::guard::origin_is_allowed;
+use super::headers::{ALLOWED, EXPOSED};
+use super::health::{self, HealthSource};
+use super::settings::FrontSettings;
+use super::{mcp, respond};
+use crate::auth::Authenticate;
+use crate::protocol::{ErrorKind, Failure};
+use crate::session::Sessions;
+
+/// How long a browser may remember the answer to a preflight, in seconds.
+const PREFLIGHT_MAX_AGE: usize = 86_400;
+
+/// What every request handler has.
+pub struct Front {
+    pub(super) settings: ArcSwap<FrontSettings>,
+    pub(super) sessions: Sessions,
+    pub(super) authenticate: Arc<dyn Authenticate>,
+    pub(super) health: HealthSource,
+    pub(super) bytes: BytesInFlight,
+    draining: AtomicBool,
+}
+
+/// A running server.
+pub struct FrontServer {
+    handle: ServerHandle,
+    front: web::Data<Front>,
+    pub address: SocketAddr,
+}
+
+impl Front {
+    pub fn new(
+        settings: FrontSettings,
+        sessions: Sessions,
+        authenticate: Arc<dyn Authenticate>,
+        health: HealthSource,
+    ) -> Self {
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            sessions,
+            authenticate,
+            health,
+            bytes: BytesInFlight::default(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Serves on a listener until [`FrontServer::stop`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the listener cannot be used.
+    pub fn serve(self, listener: TcpListener) -> io::Result<FrontServer> {
+        let address = listener.local_addr()?;
+        let front = web::Data::new(self);
+        let settings = front.settings.load_full();
+        let for_workers = front.clone();
+        let server = HttpServer::new(move || {
+            let front = for_workers.clone();
+            let endpoint = front.settings.load().endpoint.clone();
+            let origins = front.clone();
+            let mut app = App::new()
+                .app_data(front)
+                .wrap(cors(move |origin| {
+                    origin_is_allowed(&origins.settings.load().allowed_origins, origin)
+                }))
+                .service(web::resource(["/health", "/healthz"]).route(web::get().to(health::health)))
+                .service(web::resource("/readyz").route(web::get().to(health::ready)))
+                .service(web::resource("/").route(web::route().to(mcp::endpoint)));
+            if endpoint != "/" {
+                app = app.service(web::resource(endpoint).route(web::route().to(mcp::endpoint)));
+            }
+            app.default_service(web::route().to(no_such_path))
+        })
+        .workers(settings.workers)
+        .max_connections(settings.connections_max)
+        .client_request_timeout(settings.head_timeout)
+        .keep_alive(settings.keep_alive)
+        // A client that left is noticed at once.
+        .h1_allow_half_closed(false)
+        .tcp_nodelay(true)
+        .disable_signals()
+        .shutdown_timeout(1)
+        .listen(listener)?
+        .run();
+        let handle = server.handle();
+        actix_rt::spawn(server);
+        Ok(FrontServer { handle, front, address })
+    }
+}
+
+impl FrontServer {
+    /// Replaces what can change while the server runs: origins, hosts, limits of bodies, and
+    /// times of streams.
+    pub fn configure(&self, settings: FrontSettings) {
+        self.front.settings.store(Arc::new(settings));
+    }
+
+    /// New requests are refused with 503 from now on.
+    pub fn drain(&self) {
+        self.front.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes the listener, waits for requests under way until `within`, and ends the workers.
+    pub async fn stop(&self, within: Duration) {
+        let graceful = self.handle.stop(true);
+        if tokio::time::timeout(within, graceful).await.is_err() {
+            self.handle.stop(false).await;
+        }
+    }
+}
+
+fn cors(allowed: impl Fn(&str) -> bool + 'static) -> Cors {
+    Cors::default()
+        .allowed_origin_fn(move |origin, _| origin.to_str().is_ok_and(&allowed))
+        .allowed_methods(["GET", "POST", "DELETE", "OPTIONS"])
+        .allowed_headers(ALLOWED)
+        .expose_headers(EXPOSED)
+        .max_age(PREFLIGHT_MAX_AGE)
+}
+
+async fn no_such_path(request: HttpRequest) -> HttpResponse {
+    let path: String = request.path().chars().take(100).collect();
+    let message = format!("there is nothing at `{path}`; MCP is served at `/mcp`");
+    respond::refused(&Failure::new(ErrorKind::NotFound, message), "null")
+}
