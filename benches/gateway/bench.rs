@@ -44,9 +44,15 @@ impl Bench {
                 report.line(&format!("!!! {text}"));
             }
         }
+        let plan = if smoke { SMOKE } else { FULL };
+        let cores = std::thread::available_parallelism()?;
+        report.line(&format!(
+            "{} rounds of {:?}, {cores} cores",
+            plan.rounds, plan.slice
+        ));
         Ok(Self {
             smoke,
-            plan: if smoke { SMOKE } else { FULL },
+            plan,
             dir: tempfile::tempdir()?,
             nginx,
             ids: Ids::default(),

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Fallible;
-use crate::lane::{Ids, Lane, Place, Work};
+use crate::http::Answer;
+use crate::lane::{Ids, Lane, Place, Work, result};
 use crate::process::cpu_us;
 use crate::scan;
 use crate::targets::{self, Target};
@@ -52,6 +53,38 @@ async fn works(target: &Target) -> Fallible<()> {
 
 /// A benchmark that takes any answer for a right one would measure nothing.
 async fn notices_what_is_wrong(stub: &Target) -> Fallible<()> {
+    let answers: [(u16, &[u8], bool); 6] = [
+        (200, br#"{"jsonrpc":"2.0","id":100,"result":{}}"#, true),
+        (200, br#"{"result":{},"id":100,"jsonrpc":"2.0"}"#, true),
+        (200, br#"{"jsonrpc":"2.0","id":101,"result":{}}"#, false),
+        (
+            200,
+            br#"{"jsonrpc":"2.0","id":100,"error":{"code":1,"message":"no"}}"#,
+            false,
+        ),
+        (
+            200,
+            br#"{"jsonrpc":"2.0","id":100,"result":{"content":[],"isError":true}}"#,
+            false,
+        ),
+        (404, br#"{"jsonrpc":"2.0","id":100,"result":{}}"#, false),
+    ];
+    for (status, body, right) in answers {
+        for (sse, body) in [
+            (false, body.to_vec()),
+            (true, [b"data: ", body, b"\n\n"].concat()),
+        ] {
+            let answer = Answer {
+                status,
+                session: None,
+                sse,
+                body: &body,
+            };
+            if result(&answer, 100).is_ok() != right {
+                return Err(format!("judged wrong: {}", String::from_utf8_lossy(&body)).into());
+            }
+        }
+    }
     let ids = Ids::default();
     let mut lane = Lane::open(&stub.place, &ids).await?;
     if lane.run(Work::List(8)).await.is_ok() {

@@ -201,7 +201,7 @@ impl Lane {
                 found += scan::count(message, b"\"inputSchema\"");
             }
             // A cursor stands before or behind the tools, never deep inside of them.
-            let (front, back) = (ends(message, 200).0, ends(message, 200).1);
+            let (front, back) = ends(message, 200);
             let cursor =
                 scan::value(front, "nextCursor").or_else(|| scan::value(back, "nextCursor"));
             match cursor.filter(|cursor| *cursor != b"null") {
@@ -267,7 +267,7 @@ fn ends(message: &[u8], len: usize) -> (&[u8], &[u8]) {
 }
 
 /// The message that answers the request, if it is a good one.
-fn result<'a>(answer: &Answer<'a>, id: u64) -> Fallible<&'a [u8]> {
+pub(crate) fn result<'a>(answer: &Answer<'a>, id: u64) -> Fallible<&'a [u8]> {
     let shown = || String::from_utf8_lossy(ends(answer.body, 300).0).into_owned();
     if answer.status != 200 {
         return Err(format!("HTTP {}: {}", answer.status, shown()).into());
@@ -280,7 +280,9 @@ fn result<'a>(answer: &Answer<'a>, id: u64) -> Fallible<&'a [u8]> {
     let id = format!(r#""id":{id}"#);
     let (front, back) = ends(message, 200);
     let ours = scan::contains(front, id.as_bytes()) || scan::contains(back, id.as_bytes());
-    let good = scan::contains(front, b"\"result\":") && !scan::contains(front, b"\"isError\":true");
+    let failed = b"\"isError\":true";
+    let failed = scan::contains(front, failed) || scan::contains(back, failed);
+    let good = scan::contains(front, b"\"result\":") && !failed;
     if ours && good {
         Ok(message)
     } else {

@@ -26,12 +26,16 @@ mod stub;
 mod targets;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bench::Bench;
 use scenarios::{failures, forward, lists, memory, stdio};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Fallible<T> = Result<T, Failure>;
+
+/// Longest run of one group of scenarios, if something hangs.
+const SCENARIOS_MAX: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -84,19 +88,26 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 async fn all(mut bench: Bench) -> Fallible<bool> {
     if bench.wants_any(&forward::NAMES) {
-        forward::run(&mut bench).await?;
+        limited(forward::run(&mut bench)).await?;
     }
     if bench.wants_any(&lists::NAMES) {
-        lists::run(&mut bench).await?;
+        limited(lists::run(&mut bench)).await?;
     }
     if bench.wants_any(&stdio::NAMES) {
-        stdio::run(&mut bench).await?;
+        limited(stdio::run(&mut bench)).await?;
     }
     if bench.wants_any(&memory::NAMES) {
-        memory::run(&mut bench).await?;
+        limited(memory::run(&mut bench)).await?;
     }
     if bench.wants_any(&failures::NAMES) {
-        failures::run(&mut bench).await?;
+        limited(failures::run(&mut bench)).await?;
     }
     Ok(bench.report.end())
+}
+
+async fn limited(scenarios: impl Future<Output = Fallible<()>>) -> Fallible<()> {
+    match tokio::time::timeout(SCENARIOS_MAX, Box::pin(scenarios)).await {
+        Ok(done) => done,
+        Err(_) => Err(format!("given up after {SCENARIOS_MAX:?}").into()),
+    }
 }

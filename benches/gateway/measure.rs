@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::Fallible;
 use crate::lane::{Ids, Lane, Work};
 use crate::process::cpu_us;
 use crate::targets::Target;
@@ -22,7 +21,7 @@ struct Slice {
     p99_us: f64,
 }
 
-/// The medians over the rounds of one target.
+/// The medians over the rounds of one target, and the rounds themselves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figure {
     pub(crate) target: &'static str,
@@ -36,6 +35,14 @@ pub(crate) struct Figure {
     pub(crate) calls: usize,
     pub(crate) errors: usize,
     pub(crate) first_error: Option<String>,
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// What is compared between targets round by round: neighbours in time had the same machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
 }
 
 /// How long and how often.
@@ -45,9 +52,14 @@ pub(crate) struct Plan {
     pub(crate) slice: Duration,
 }
 
+/// How long an answer may take beyond the end of a slice.
+const HANG: Duration = Duration::from_secs(20);
+
 struct Runner<'a> {
     target: &'a Target,
     work: Work,
+    ids: &'a Ids,
+    connections: usize,
     lanes: Vec<Lane>,
     slices: Vec<Slice>,
     figure: Figure,
@@ -67,19 +79,16 @@ pub(crate) async fn compare(
             target: target.name,
             ..Figure::default()
         };
+        let (lanes, slices) = (Vec::new(), Vec::new());
         let mut runner = Runner {
             target,
             work,
-            lanes: Vec::new(),
-            slices: Vec::new(),
+            ids,
+            connections,
+            lanes,
+            slices,
             figure,
         };
-        for _ in 0..connections {
-            match lane(target, ids, work).await {
-                Ok(lane) => runner.lanes.push(lane),
-                Err(error) => runner.figure.wrong(&error.to_string()),
-            }
-        }
         // The first answers warm everything up and are not counted.
         runner.slice(plan.slice / 4, server).await;
         runners.push(runner);
@@ -96,30 +105,40 @@ pub(crate) async fn compare(
     runners.into_iter().map(Runner::figure).collect()
 }
 
-async fn lane(target: &Target, ids: &Ids, work: Work) -> Fallible<Lane> {
-    match work {
-        Work::Session(_) => Lane::connect(&target.place, ids).await,
-        _ => Lane::open(&target.place, ids).await,
-    }
-}
-
 impl Runner<'_> {
+    /// Opens the lanes that are missing: all at first, later those that had an error.
+    async fn open(&mut self) {
+        while self.lanes.len() < self.connections {
+            let place = &self.target.place;
+            let opened = match self.work {
+                Work::Session(_) => timeout(HANG, Lane::connect(place, self.ids)).await,
+                _ => timeout(HANG, Lane::open(place, self.ids)).await,
+            };
+            match opened {
+                Ok(Ok(lane)) => self.lanes.push(lane),
+                Ok(Err(error)) => return self.figure.wrong(&error.to_string()),
+                Err(_) => return self.figure.wrong(&format!("no session within {HANG:?}")),
+            }
+        }
+    }
+
     async fn slice(&mut self, length: Duration, server: u32) -> Slice {
+        self.open().await;
         let pid = self.target.pid();
         let before = (cpu_us(pid), cpu_us(server));
         let begun = Instant::now();
         let end = begun + length;
-        let lanes = self
-            .lanes
-            .iter_mut()
-            .map(|lane| drive(lane, end, self.work));
+        let work = self.work;
+        let lanes = std::mem::take(&mut self.lanes);
+        let lanes = lanes.into_iter().map(|lane| drive(lane, end, work));
         let driven = join_all(lanes).await;
         let seconds = begun.elapsed().as_secs_f64();
         let mut took = Vec::new();
-        for (times, error) in driven {
+        for (times, lane) in driven {
             took.extend(times);
-            if let Some(error) = error {
-                self.figure.wrong(&error);
+            match lane {
+                Ok(lane) => self.lanes.push(lane),
+                Err(error) => self.figure.wrong(&error),
             }
         }
         took.sort_unstable();
@@ -149,6 +168,11 @@ impl Runner<'_> {
         self.figure.per_second = middle(|slice| slice.calls as f64 / slice.seconds);
         self.figure.p50_us = middle(|slice| slice.p50_us);
         self.figure.p99_us = middle(|slice| slice.p99_us);
+        let rounds = slices.iter().map(|slice| Round {
+            per_second: slice.calls as f64 / slice.seconds,
+            p50_us: slice.p50_us,
+        });
+        self.figure.rounds = rounds.collect();
         self.figure.calls = slices.iter().map(|slice| slice.calls).sum();
         let calls = self.figure.calls.max(1) as f64;
         self.figure.cpu_us = slices.iter().map(|slice| slice.cpu_us).sum::<u64>() as f64 / calls;
@@ -165,19 +189,23 @@ impl Figure {
     }
 }
 
-/// Works until the end; stops at the first error, since the connection is in doubt then.
-async fn drive(lane: &mut Lane, end: Instant, work: Work) -> (Vec<u64>, Option<String>) {
+/// Works until the end, and returns how long each took, in nanoseconds. After an error the lane
+/// is given up, since the connection is in doubt.
+async fn drive(mut lane: Lane, end: Instant, work: Work) -> (Vec<u64>, Result<Lane, String>) {
     let mut times = Vec::new();
-    loop {
-        let begun = Instant::now();
-        if begun >= end {
-            return (times, None);
+    let working = async {
+        loop {
+            let begun = Instant::now();
+            if begun >= end {
+                return Ok(());
+            }
+            lane.run(work).await.map_err(|error| error.to_string())?;
+            times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
-        if let Err(error) = lane.run(work).await {
-            return (times, Some(error.to_string()));
-        }
-        times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    }
+    };
+    let done = timeout_at(end + HANG, working).await;
+    let done = done.unwrap_or_else(|_| Err(format!("no answer within {HANG:?}")));
+    (times, done.map(|()| lane))
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {

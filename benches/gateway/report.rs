@@ -1,6 +1,6 @@
 //! What is printed: a table for each scenario, ratios, and the targets beside each figure.
 
-use crate::measure::Figure;
+use crate::measure::{Figure, median};
 
 /// A value that has to be at least or at most something.
 pub(crate) struct Goal {
@@ -23,18 +23,24 @@ pub(crate) struct Report {
     open: usize,
 }
 
-/// One figure of a target.
-type Reading = fn(&Figure) -> f64;
+/// The figures of a target that are compared: one for each round, or one for all.
+type Reading = fn(&Figure) -> Vec<f64>;
 
-pub(crate) const PER_SECOND: Reading = |figure| figure.per_second;
-pub(crate) const CPU: Reading = |figure| figure.cpu_us;
-pub(crate) const P50: Reading = |figure| figure.p50_us;
+pub(crate) const PER_SECOND: Reading =
+    |figure| figure.rounds.iter().map(|round| round.per_second).collect();
+pub(crate) const P50: Reading = |figure| figure.rounds.iter().map(|round| round.p50_us).collect();
+pub(crate) const CPU: Reading = |figure| vec![figure.cpu_us];
 
-/// `reading` of one target divided by that of another, where both were measured.
+/// The median of the ratios of the rounds, where both targets were measured.
 pub(crate) fn ratio(figures: &[Figure], of: &str, to: &str, reading: Reading) -> Option<f64> {
     let find = |name: &str| figures.iter().find(|figure| figure.target == name);
     let (of, to) = (reading(find(of)?), reading(find(to)?));
-    (of > 0.0 && to > 0.0).then(|| of / to)
+    let pairs = of
+        .into_iter()
+        .zip(to)
+        .filter(|(of, to)| *of > 0.0 && *to > 0.0);
+    let ratios: Vec<f64> = pairs.map(|(of, to)| of / to).collect();
+    (!ratios.is_empty()).then(|| median(ratios))
 }
 
 impl Report {

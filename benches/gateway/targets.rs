@@ -7,14 +7,17 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::Fallible;
 use crate::lane::{Ids, Lane, Place, Work};
 use crate::process::{Process, free_port};
+use crate::{Failure, Fallible};
 
 /// How long a process may take until it serves.
 const START: Duration = Duration::from_secs(20);
+
+/// How long one attempt to use it may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Tools of the gateway carry the name of their server.
 const PREFIX: &str = "stub__";
@@ -23,6 +26,7 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) place: Place,
     process: Process,
+    log: Option<PathBuf>,
 }
 
 impl Target {
@@ -129,6 +133,7 @@ async fn listening(name: &'static str, place: Place, mut process: Process) -> Fa
         name,
         place,
         process,
+        log: None,
     })
 }
 
@@ -212,7 +217,8 @@ pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
     if std::env::var_os("RUST_LOG").is_none() {
         command.env("RUST_LOG", "warn");
     }
-    let process = Process::start(command.stderr(File::create(dir.join("log"))?))?;
+    let log = dir.join("log");
+    let process = Process::start(command.stderr(File::create(&log)?))?;
     Ok(Target {
         name: "gateway",
         place: Place {
@@ -220,6 +226,7 @@ pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
             prefix: PREFIX,
         },
         process,
+        log: Some(log),
     })
 }
 
@@ -228,27 +235,49 @@ impl Target {
     pub(crate) fn check(&mut self) -> Fallible<()> {
         self.process
             .check()
-            .map_err(|error| format!("{}: {error}", self.name).into())
+            .map_err(|error| self.complaint(&error.to_string()))
+    }
+
+    /// An error with the last lines that the process wrote.
+    fn complaint(&self, text: &str) -> Failure {
+        let log = self
+            .log
+            .as_ref()
+            .and_then(|log| fs::read_to_string(log).ok());
+        let mut lines: Vec<&str> = log
+            .iter()
+            .flat_map(|log| log.lines().rev().take(8))
+            .collect();
+        lines.reverse();
+        let said = if lines.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", lines.join("\n"))
+        };
+        format!("{}: {text}{said}", self.name).into()
     }
 
     /// Waits until a list has so many tools.
     pub(crate) async fn ready(mut self, ids: &Ids, tools: usize) -> Fallible<Self> {
         let begun = Instant::now();
         loop {
-            let error = match Lane::open(&self.place, ids).await {
-                Err(error) => error,
-                Ok(mut lane) => match lane.run(Work::List(tools)).await {
-                    Ok(()) => return lane.delete().await.map(|()| self),
-                    Err(error) => error,
-                },
+            let error = match timeout(ATTEMPT, self.listed(ids, tools)).await {
+                Ok(Ok(())) => return Ok(self),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {ATTEMPT:?}"),
             };
-            self.process
-                .check()
-                .map_err(|error| format!("{}: {error}", self.name))?;
+            self.check()?;
             if begun.elapsed() > START {
-                return Err(format!("{} is not ready after {START:?}: {error}", self.name).into());
+                return Err(self.complaint(&format!("not ready after {START:?}: {error}")));
             }
             sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    async fn listed(&self, ids: &Ids, tools: usize) -> Fallible<()> {
+        let mut lane = Lane::open(&self.place, ids).await?;
+        let listed = lane.run(Work::List(tools)).await;
+        lane.delete().await?;
+        listed
     }
 }

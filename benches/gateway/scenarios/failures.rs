@@ -9,7 +9,7 @@ use crate::Fallible;
 use crate::bench::Bench;
 use crate::lane::{Lane, Work};
 use crate::measure::{Figure, compare, median};
-use crate::report::{Bound, Goal, P50, Report};
+use crate::report::{Bound, Goal, Report};
 use crate::scan;
 use crate::targets::{self, Server, Target};
 
@@ -164,7 +164,7 @@ async fn both(bench: &Bench, gateway: &Target, server: u32, tools: usize) -> Vec
 fn goals(report: &mut Report, what: &str, calm: &Figure, beside: &Figure) {
     report.table(std::slice::from_ref(beside));
     let what = format!("median latency of a {what} beside before");
-    let value = (P50(calm) > 0.0 && P50(beside) > 0.0).then(|| P50(beside) / P50(calm));
+    let value = (calm.p50_us > 0.0 && beside.p50_us > 0.0).then(|| beside.p50_us / calm.p50_us);
     report.goal(Goal {
         what,
         value,

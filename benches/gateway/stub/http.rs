@@ -47,7 +47,7 @@ pub(crate) async fn serve(port: u16, tools: usize, mute: bool) -> io::Result<()>
 }
 
 async fn hear(mut stream: TcpStream) -> io::Result<()> {
-    let mut input = [0; READ];
+    let mut input = vec![0; READ];
     while stream.read(&mut input).await? > 0 {}
     Ok(())
 }
