@@ -318,3 +318,16 @@ impl<T: Offer> Handler<Control<T>> for Supervisor<T> {
         }
     }
 }
+
+/// Answered when everything sent before it has been heard.
+pub(crate) struct Barrier;
+
+impl Message for Barrier {
+    type Result = ();
+}
+
+impl<T: Offer> Handler<Barrier> for Supervisor<T> {
+    type Result = ();
+
+    fn handle(&mut self, _: Barrier, _: &mut Self::Context) {}
+}
