@@ -222,7 +222,15 @@ impl<T: Offer> Supervisor<T> {
             ExitReason::Normal if asked => ExitReason::Shutdown,
             other => other,
         };
-        log::info!(child = &*self.spec.name, generation = self.generation, why:% = reason;
+        let level = match &reason {
+            ExitReason::Normal | ExitReason::Shutdown => log::Level::Info,
+            ExitReason::Panicked(_) | ExitReason::FactoryPanicked(_) => log::Level::Error,
+            ExitReason::Failed(_)
+            | ExitReason::Killed
+            | ExitReason::ArbiterDead
+            | ExitReason::StartTimeout => log::Level::Warn,
+        };
+        log::log!(level, child = &*self.spec.name, generation = self.generation, why:% = reason;
             "child is gone");
         self.child = None;
         self.value = None;

@@ -74,7 +74,7 @@ fn failures(children: &[PuppetRef]) -> u64 {
 
 fn fault(random: &Seeded) -> Fault {
     let number = random.next();
-    if number % 300 == 0 {
+    if number.is_multiple_of(300) {
         return Fault::Arbiter;
     }
     FAULTS[usize::try_from(number / 300 % 10).unwrap()]
@@ -82,9 +82,8 @@ fn fault(random: &Seeded) -> Fault {
 
 async fn ask(child: &PuppetRef, random: &Seeded, tally: &Tally) {
     Tally::add(&tally.asked);
-    let up = match child.wait_up(Instant::now() + DEADLINE).await {
-        Ok(up) => up,
-        Err(_) => return Tally::add(&tally.away),
+    let Ok(up) = child.wait_up(Instant::now() + DEADLINE).await else {
+        return Tally::add(&tally.away);
     };
     let (answer, answered) = tokio::sync::oneshot::channel();
     up.value.do_send(match random.next() % 4 {
@@ -94,7 +93,11 @@ async fn ask(child: &PuppetRef, random: &Seeded, tally: &Tally) {
     match timeout(DEADLINE, answered).await {
         Ok(Ok(generation)) if generation == up.generation => Tally::add(&tally.answered),
         Ok(Ok(_)) => Tally::add(&tally.wrong),
-        Ok(Err(_)) => Tally::add(&tally.died),
+        Ok(Err(_)) => {
+            Tally::add(&tally.died);
+            // Nobody asks a dead child again before its supervisor had its turn.
+            tokio::task::yield_now().await;
+        }
         Err(_) => Tally::add(&tally.late),
     }
 }
@@ -104,12 +107,17 @@ fn ten_thousand_failures_cost_no_caller_its_answer() {
     run(async {
         let arbiters = threads(2);
         let census = Census::default();
-        let children: Vec<PuppetRef> = (0..CHILDREN)
+        let births = Arc::new(AtomicU64::new(0));
+        let children: Arc<[PuppetRef]> = (0..CHILDREN)
             .map(|key| {
-                let spec = puppets(&arbiters, &census, |generation| match generation % 100 {
-                    13 | 66 => Birth::FactoryPanics,
-                    47 | 88 => Birth::StartedPanics,
-                    _ => Birth::Healthy,
+                let births = births.clone();
+                let spec = puppets(&arbiters, &census, move |generation| {
+                    Tally::add(&births);
+                    match generation % 100 {
+                        13 | 66 => Birth::FactoryPanics,
+                        47 | 88 => Birth::StartedPanics,
+                        _ => Birth::Healthy,
+                    }
                 });
                 Supervisor::supervise(ChildSpec {
                     key: key as u64,
@@ -123,41 +131,56 @@ fn ten_thousand_failures_cost_no_caller_its_answer() {
             ..Tally::default()
         });
         let started = Instant::now();
-        join_all((0..CALLERS).map(|caller| {
-            let (tally, children, census) = (&tally, &children, &census);
-            async move {
-                let random = Seeded::new(SEED + caller as u64);
-                loop {
-                    let failures = failures(children);
-                    if failures >= FAILURES {
-                        return;
-                    }
-                    tally.sample(failures, census);
-                    let index = usize::try_from(random.next() % CHILDREN as u64).unwrap();
-                    ask(&children[index], &random, tally).await;
-                }
-            }
-        }))
-        .await;
+        let callers = (0..CALLERS).map(|caller| {
+            let random = Seeded::new(SEED + caller as u64);
+            actix_rt::spawn(call(
+                children.clone(),
+                random,
+                tally.clone(),
+                census.clone(),
+            ))
+        });
+        for caller in join_all(callers).await {
+            caller.unwrap();
+        }
         report(&tally, &children, started.elapsed(), arbiters.replaced());
 
-        for child in &children {
+        for child in &*children {
             let up = child
                 .wait_up(Instant::now() + DEADLINE)
                 .await
                 .expect("not healed");
             assert_eq!(up.generation, child.view().generation, "seed {SEED}");
         }
-        for child in &children {
+        for child in &*children {
             child.stop();
         }
-        for child in &children {
+        for child in &*children {
             child.stopped().await;
             assert_eq!(child.view().phase, Phase::Stopped);
         }
+        let generations: u64 = children.iter().map(|child| child.view().generation).sum();
+        // Only a dying thread takes a child before its factory ran.
+        let unborn = generations.checked_sub(Tally::count(&births)).unwrap();
+        assert!(
+            unborn <= arbiters.replaced() * CHILDREN as u64,
+            "{unborn}; seed {SEED}"
+        );
         assert_eq!(census.alive(), 0, "seed {SEED}");
         arbiters.stop(Duration::from_secs(30)).await.unwrap();
     });
+}
+
+async fn call(children: Arc<[PuppetRef]>, random: Seeded, tally: Arc<Tally>, census: Census) {
+    loop {
+        let failures = failures(&children);
+        if failures >= FAILURES {
+            return;
+        }
+        tally.sample(failures, &census);
+        let index = usize::try_from(random.next() % CHILDREN as u64).unwrap();
+        ask(&children[index], &random, &tally).await;
+    }
 }
 
 fn report(tally: &Tally, children: &[PuppetRef], took: Duration, replaced: u64) {
