@@ -3,6 +3,84 @@
 //! `actix::Supervisor` restarts an actor that called `ctx.stop()`, at once and with the same
 //! value, but not one that panicked. Here a child is built anew by its factory after any kind
 //! of death, with growing delays, and callers hold a name instead of an address.
+//!
+//! - [`Supervisor::supervise`] keeps one child alive by its [`ChildSpec`]; callers get a
+//!   [`ChildRef`], and find it again in a [`Roster`].
+//! - [`spawn_temporary`] starts a child that nobody restarts; only its end is reported. Made
+//!   for tens of thousands.
+//! - [`Arbiters`] are the threads on which both live.
+//!
+//! # Guarantees
+//!
+//! Each with the tests that prove it, in `tests/supervision/` unless the path starts with
+//! `machine` (`machine/tests.rs`), `backoff` or `policy` (unit tests here).
+//!
+//! 1. Every death is seen, with its reason and a panic's text: a stop, a failure, a kill, a
+//!    panic in `started`, a handler, a spawned future, `stopping`, `stopped`, `Drop` or the
+//!    factory, and the end of its thread. A fresh child comes.
+//!    `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
+//!    `deaths::a_panic_at_birth_is_seen_and_tried_again`
+//! 2. A panic in one place of a child's life does not abort the process, nor do panics in its
+//!    handler, in `stopping` and in `Drop` one after the other.
+//!    `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`
+//! 3. A panic in a `ResponseFuture` ends neither the child nor anything else: its caller gets
+//!    an error. `deaths::a_panic_in_a_response_future_is_its_callers_alone`
+//! 4. An end is reported exactly once, also of a child that was never born.
+//!    `temporary::ten_thousand_children_each_report_their_end_once`,
+//!    `temporary::a_child_that_is_never_born_reports_its_end_once`
+//! 5. A caller that sends a reply channel in its message gets exactly one answer or error,
+//!    whatever dies meanwhile, and memory stays flat.
+//!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
+//! 6. A permanent child is never given up, and at most one incarnation of it runs, except as
+//!    said below of a blocked thread. `machine::no_order_of_events_loses_or_doubles_a_child`,
+//!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
+//! 7. The delay before attempt n is `min(max, initial * factor^n)`, shortened by chance, never
+//!    nothing. `backoff::delays_grow_to_the_maximum`,
+//!    `backoff::a_delay_is_never_zero_and_never_above_the_maximum`,
+//!    `time::jitter_shortens_waits_within_its_share`
+//! 8. More than `max_restarts` failures within `within`: broken, one try every
+//!    `reconnect_every`. `machine::failures_back_off_then_break_then_are_tried_periodically`,
+//!    `time::attempts_back_off_and_a_broken_child_is_tried_periodically`
+//! 9. Only uptime of `stable_after` or a new configuration forgets failures.
+//!    `machine::stable_uptime_forgets_failures`, `time::stable_uptime_forgets_failures`,
+//!    `machine::a_new_configuration_forgets_failures`
+//! 10. Somebody can skip the wait, and renew a child that is up.
+//!     `machine::somebody_can_skip_the_wait`, `time::somebody_can_skip_the_wait`,
+//!     `time::a_healthy_child_is_renewed_when_asked_for_or_when_its_spec_changed`
+//! 11. A child is up when it says so; one that does not in time is killed and tried again.
+//!     `time::a_child_that_is_not_ready_in_time_is_killed_and_tried_again`
+//! 12. A caller fails at once with the reason and the time of the next attempt, or waits until
+//!     a deadline but not in vain. `waiting::a_caller_waits_for_a_restart_but_not_in_vain`,
+//!     `waiting::a_wait_ends_at_its_deadline`,
+//!     `waiting::an_idle_child_is_woken_by_who_waits_for_it`
+//! 13. A stop is final, takes at most twice `shutdown_timeout`, and callers fail from its
+//!     first moment. `machine::stop_is_final_and_bounded_from_every_state`,
+//!     `stopping::a_child_that_leaves_is_awaited_and_callers_fail_at_once`,
+//!     `stopping::a_child_that_ignores_shutdown_is_killed_when_its_time_is_up`
+//! 14. Late news of an old incarnation change nothing.
+//!     `stopping::a_blocked_thread_is_left_behind_and_its_late_news_are_ignored`
+//! 15. Only panics escalate, one time for each storm; failures of a peer never do.
+//!     `machine::only_a_storm_of_panics_escalates_and_each_storm_once`,
+//!     `waiting::panics_escalate_and_failures_do_not`
+//! 16. A supervisor that ends takes its child along, and its callers are told.
+//!     `stopping::a_supervisor_that_goes_takes_its_child_along`
+//! 17. A dead thread is replaced; a stopped or dropped pool leaves none.
+//!     `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
+//!     `stopping::a_stopped_or_dropped_pool_leaves_no_thread`
+//!
+//! # What it cannot do
+//!
+//! - **A child that blocks its thread cannot be killed** from within the process. It is
+//!   noticed when it was killed and is not gone after `shutdown_timeout`: then it is counted
+//!   (`stuck`), its arbiter is retired and the next incarnation gets a fresh one; the old
+//!   thread ends when it is free again, and its other children move. Until somebody wants to
+//!   stop or renew a blocked child it looks up: its callers' deadlines must tell.
+//!   `stopping::a_blocked_thread_is_left_behind_and_its_late_news_are_ignored`,
+//!   `stopping::a_pool_with_a_blocked_thread_says_so_and_ends_later`
+//! - Two values that both panic when one actor is dropped abort the process: Rust knows no
+//!   other way. `Drop` must not panic, least of all in two fields.
+//! - Between a death and its news a child still looks up: whoever sends to it gets a closed
+//!   mailbox or a dropped reply channel at once.
 
 mod arbiters;
 mod backoff;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::exit::ExitReason;
 use super::policy::Settings;
 use super::spec::Start;
-use super::supervisor::{Control, Supervisor};
+use super::supervisor::{Barrier, Control, Supervisor};
 use super::view::{ChildView, Phase};
 
 /// What a ready child may offer to its callers, such as a struct of recipients.
@@ -97,7 +97,7 @@ impl fmt::Display for Away {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is {}", self.name, self.phase)?;
         if let Some(why) = &self.why {
-            write!(f, ", it {why}")?;
+            write!(f, " (last end: {why})")?;
         }
         match self.retry_after {
             Some(after) => write!(f, "; next attempt in {} ms", after.as_millis()),
@@ -132,6 +132,16 @@ impl<T: Offer> Clone for ChildRef<T> {
     }
 }
 
+impl<T: Offer> fmt::Debug for ChildRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = self.snapshot.borrow().status.phase();
+        f.debug_struct("ChildRef")
+            .field("name", &self.name)
+            .field("phase", &phase)
+            .finish()
+    }
+}
+
 impl<T: Offer> ChildRef<T> {
     pub(crate) fn new(
         name: Arc<str>,
@@ -156,14 +166,16 @@ impl<T: Offer> ChildRef<T> {
     /// Returns [`Away`] unless the child is up. A child that died a moment ago may still look
     /// up: whoever sends to it gets a closed mailbox.
     pub fn current(&self) -> Result<Up<T>, Away> {
-        // Cloned, so that no lock is held while it is looked at.
-        let snapshot = self.snapshot.borrow().clone();
-        match snapshot.status {
-            Status::Up { value, generation } => Ok(Up { value, generation }),
+        let snapshot = self.snapshot.borrow();
+        match &snapshot.status {
+            Status::Up { value, generation } => Ok(Up {
+                value: value.clone(),
+                generation: *generation,
+            }),
             other => Err(Away {
                 name: self.name.clone(),
                 phase: other.phase(),
-                why: snapshot.last_exit,
+                why: snapshot.last_exit.clone(),
                 retry_after: other
                     .next_attempt()
                     .map(|at| at.saturating_duration_since(Instant::now())),
@@ -180,6 +192,7 @@ impl<T: Offer> ChildRef<T> {
     pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, Away> {
         let mut changes = self.snapshot.clone();
         let mut woken = false;
+        let mut confirmed = false;
         loop {
             changes.mark_unchanged();
             let away = match self.current() {
@@ -195,15 +208,20 @@ impl<T: Offer> ChildRef<T> {
                     woken = true;
                 }
                 Phase::Backoff | Phase::Broken => {
-                    if away
-                        .retry_after
-                        .is_some_and(|after| Instant::now() + after > deadline)
-                    {
-                        return Err(away);
+                    let too_late = |after| Instant::now() + after > deadline;
+                    if away.retry_after.is_some_and(too_late) {
+                        if confirmed {
+                            return Err(away);
+                        }
+                        // The wait may have been skipped a moment ago: let that arrive first.
+                        let _ = timeout_at(deadline, self.supervisor.send(Barrier)).await;
+                        confirmed = true;
+                        continue;
                     }
                 }
                 Phase::Starting | Phase::Up => {}
             }
+            confirmed = false;
             match timeout_at(deadline, changes.changed()).await {
                 Ok(Ok(())) => {}
                 // The supervisor is gone; its last word was published.
@@ -295,6 +313,12 @@ impl<T: Offer> Clone for Roster<T> {
 impl<T: Offer> Default for Roster<T> {
     fn default() -> Self {
         Self(Arc::new(ArcSwap::from_pointee(BTreeMap::new())))
+    }
+}
+
+impl<T: Offer> fmt::Debug for Roster<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.load().values()).finish()
     }
 }
 

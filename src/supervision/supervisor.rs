@@ -222,7 +222,15 @@ impl<T: Offer> Supervisor<T> {
             ExitReason::Normal if asked => ExitReason::Shutdown,
             other => other,
         };
-        log::info!(child = &*self.spec.name, generation = self.generation, why:% = reason;
+        let level = match &reason {
+            ExitReason::Normal | ExitReason::Shutdown => log::Level::Info,
+            ExitReason::Panicked(_) | ExitReason::FactoryPanicked(_) => log::Level::Error,
+            ExitReason::Failed(_)
+            | ExitReason::Killed
+            | ExitReason::ArbiterDead
+            | ExitReason::StartTimeout => log::Level::Warn,
+        };
+        log::log!(level, child = &*self.spec.name, generation = self.generation, why:% = reason;
             "child is gone");
         self.child = None;
         self.value = None;
@@ -317,4 +325,17 @@ impl<T: Offer> Handler<Control<T>> for Supervisor<T> {
             Control::Stop => self.handle_event(Event::Stop, ctx),
         }
     }
+}
+
+/// Answered when everything sent before it has been heard.
+pub(crate) struct Barrier;
+
+impl Message for Barrier {
+    type Result = ();
+}
+
+impl<T: Offer> Handler<Barrier> for Supervisor<T> {
+    type Result = ();
+
+    fn handle(&mut self, _: Barrier, _: &mut Self::Context) {}
 }

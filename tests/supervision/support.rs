@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use actix::fut::wrap_future;
@@ -17,8 +17,24 @@ use mcpvisor::supervision::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Runs a future on a fresh actix system.
+/// Runs a future on a fresh actix system; one test at a time, since some count bytes or
+/// threads.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // Thousands of panics are made on purpose.
+            if !panic
+                .payload_as_str()
+                .is_some_and(|text| text.starts_with("panic in "))
+            {
+                tell(panic);
+            }
+        }));
+    });
     System::new().block_on(future)
 }
 
@@ -63,7 +79,6 @@ pub(crate) fn settings(tuning: Tuning) -> Settings {
 pub(crate) enum Fault {
     Handler,
     SpawnedFuture,
-    ResponseFuture,
     Stop,
     Terminate,
     Fail,
@@ -214,7 +229,6 @@ impl Handler<Order> for Puppet {
                     panic!("panic in SpawnedFuture")
                 }));
             }
-            Fault::ResponseFuture => {}
             Fault::Stop | Fault::Stopping | Fault::Stopped | Fault::Drop => ctx.stop(),
             Fault::Terminate => ctx.terminate(),
             Fault::Fail => {

@@ -1,0 +1,195 @@
+//! What callers of a child see, and how long they wait.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mcpvisor::supervision::{
+    Arbiters, ChildSpec, ExitReason, Phase, RestartPolicy, Roster, Supervisor, Tuning,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Birth, Census, Fault, Order, order, puppets, quick, run_paused, settings};
+
+fn slow() -> Tuning {
+    Tuning {
+        backoff_initial: Duration::from_secs(4),
+        backoff_max: Duration::from_secs(4),
+        ..quick()
+    }
+}
+
+#[test]
+fn a_caller_waits_for_a_restart_but_not_in_vain() {
+    run_paused(async {
+        let arbiters = Arbiters::current().unwrap();
+        let census = Census::default();
+        let spec = puppets(&arbiters, &census, |generation| match generation {
+            1 => Birth::FactoryPanics,
+            _ => Birth::Healthy,
+        });
+        let start = Instant::now();
+        let child = Supervisor::supervise(ChildSpec {
+            settings: settings(Tuning {
+                jitter: 0.0,
+                ..slow()
+            }),
+            ..spec
+        });
+        // Until the panic is known it might be up any time.
+        sleep(Duration::from_millis(10)).await;
+        let away = child
+            .wait_up(start + Duration::from_secs(3))
+            .await
+            .unwrap_err();
+        assert_eq!(away.phase, Phase::Backoff);
+        assert!(start.elapsed() < Duration::from_secs(1), "waited in vain");
+        let up = child.wait_up(start + Duration::from_secs(5)).await.unwrap();
+        assert_eq!(up.generation, 2);
+        assert_eq!(start.elapsed().as_secs(), 4);
+    });
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    run_paused(async {
+        let arbiters = Arbiters::current().unwrap();
+        let census = Census::default();
+        let child = Supervisor::supervise(puppets(&arbiters, &census, |_| Birth::Silent));
+        let start = Instant::now();
+        let away = child
+            .wait_up(start + Duration::from_secs(3))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (away.phase, start.elapsed().as_secs()),
+            (Phase::Starting, 3)
+        );
+    });
+}
+
+#[test]
+fn an_idle_child_is_woken_by_who_waits_for_it() {
+    run_paused(async {
+        let arbiters = Arbiters::current().unwrap();
+        let census = Census::default();
+        let child = Supervisor::supervise(ChildSpec {
+            policy: RestartPolicy::Transient,
+            lazy: true,
+            ..puppets(&arbiters, &census, |_| Birth::Healthy)
+        });
+        for generation in 1..4 {
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!((child.view().phase, census.alive()), (Phase::Idle, 0));
+            let up = child
+                .wait_up(Instant::now() + Duration::from_secs(1))
+                .await
+                .unwrap();
+            assert_eq!(up.generation, generation);
+            order(&up.value, |answer| Order::Break(Fault::Stop, answer)).await;
+        }
+    });
+}
+
+#[test]
+fn a_roster_names_views_and_stops_its_children() {
+    run_paused(async {
+        let arbiters = Arbiters::current().unwrap();
+        let census = Census::default();
+        let roster = Roster::default();
+        for name in ["b", "a", "c"] {
+            let spec = puppets(&arbiters, &census, |_| Birth::Healthy);
+            let child = Supervisor::supervise(ChildSpec {
+                name: Arc::from(name),
+                ..spec
+            });
+            assert!(roster.insert(child).is_none());
+        }
+        roster
+            .get("c")
+            .unwrap()
+            .wait_up(Instant::now() + Duration::from_secs(1))
+            .await
+            .unwrap();
+        let view = serde_json::to_value(roster.views()).unwrap();
+        assert_eq!(
+            view[0],
+            serde_json::json!({
+                "name": "a", "phase": "up", "phase_ms": 0, "generation": 1, "restarts": 0,
+                "panics": 0, "stuck": 0, "last_exit": null, "last_exit_code": null,
+                "next_attempt_ms": null,
+            })
+        );
+        let child = roster.get("b").unwrap();
+        assert!(roster.remove("b").is_some() && roster.get("b").is_none());
+        roster.stop_all().await;
+        assert_eq!(census.alive(), 1, "a child that was taken out still runs");
+        child.stop();
+        child.stopped().await;
+        assert_eq!(census.alive(), 0);
+        assert!(
+            roster
+                .views()
+                .iter()
+                .all(|view| view.phase == Phase::Stopped)
+        );
+    });
+}
+
+#[test]
+fn panics_escalate_and_failures_do_not() {
+    run_paused(async {
+        let arbiters = Arbiters::current().unwrap();
+        let census = Census::default();
+        let storms = Arc::new(Mutex::new(Vec::new()));
+        let told = storms.clone();
+        let calls = Arc::new(AtomicU64::new(0));
+        let called = calls.clone();
+        let child = Supervisor::supervise(ChildSpec {
+            settings: settings(Tuning {
+                max_restarts: 2,
+                within: Duration::from_secs(3600),
+                ..quick()
+            }),
+            escalate: Some(Arc::new(move |storm| {
+                told.lock()
+                    .unwrap()
+                    .push((storm.name.to_string(), storm.panics, storm.why));
+                called.fetch_add(1, Ordering::SeqCst);
+                panic!("panic in escalate")
+            })),
+            ..puppets(&arbiters, &census, |_| Birth::Healthy)
+        });
+        for fault in [
+            Fault::Fail,
+            Fault::Fail,
+            Fault::Fail,
+            Fault::Fail,
+            Fault::Handler,
+            Fault::Handler,
+        ] {
+            let up = child
+                .wait_up(Instant::now() + Duration::from_secs(60))
+                .await
+                .unwrap();
+            order(&up.value, |answer| Order::Break(fault, answer)).await;
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 0);
+        let up = child
+            .wait_up(Instant::now() + Duration::from_secs(60))
+            .await
+            .unwrap();
+        order(&up.value, |answer| Order::Break(Fault::Handler, answer)).await;
+        // It panics, too, and the supervisor goes on.
+        child
+            .wait_up(Instant::now() + Duration::from_secs(60))
+            .await
+            .unwrap();
+        let storms = storms.lock().unwrap();
+        assert!(
+            matches!(&storms[..], [(name, 3, ExitReason::Panicked(_))] if name == "puppet"),
+            "{storms:?}"
+        );
+    });
+}
