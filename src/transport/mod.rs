@@ -8,7 +8,10 @@ mod messages;
 mod process;
 mod settings;
 mod spawner;
+mod sse;
 mod stdio;
+mod streamable_http;
+mod tls;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,6 +24,8 @@ use crate::protocol::{Envelope, Revision};
 pub use settings::{HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
+pub use streamable_http::HttpConnector;
+pub use tls::{Tls, install_crypto_provider};
 
 /// Where a link reports to; called on the arbiter that the link lives on.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;
