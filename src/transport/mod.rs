@@ -4,6 +4,7 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod memory;
 mod messages;
 mod process;
 mod settings;
@@ -21,6 +22,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::protocol::{Envelope, Revision};
 
+pub use memory::{MemoryConnector, MemoryServer, Sent};
 pub use settings::{HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
