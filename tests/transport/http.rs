@@ -190,8 +190,8 @@ fn large_bodies_pass_and_one_over_the_limit_fails_alone() {
             events.next().await,
             "failed 2: answer is larger than the limit of 16777216 bytes (limits.body)"
         );
-        link.send(Some(3), frame(3, 100)).unwrap();
-        assert_eq!(events.next().await, "result of 3 3 of 66 bytes");
+        link.send(Some(3), frame(3, overhead)).unwrap();
+        assert_eq!(events.next().await, "result of 3 3 \"\"");
 
         // Without an announced length the limit holds too.
         let piece = "x".repeat(1 << 20);

@@ -151,7 +151,11 @@ pub(crate) fn parts(kind: &str, parts: Vec<String>, then: Then) -> HttpResponse 
     let parts = parts.into_iter().map(|part| Ok(web::Bytes::from(part)));
     let end = futures_util::stream::once(async move {
         match then {
-            Then::BreakOff => Err(std::io::Error::other("broken off")),
+            Then::BreakOff => {
+                // Without a pause the parts would not be written.
+                tokio::task::yield_now().await;
+                Err(std::io::Error::other("broken off"))
+            }
             Then::StayOpen => std::future::pending().await,
         }
     });

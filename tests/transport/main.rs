@@ -2,6 +2,8 @@
 
 mod http;
 mod http_peer;
+mod http_raw;
+mod http_stream;
 mod stdio;
 mod stdio_end;
 mod support;

@@ -6,8 +6,10 @@ use awc::ClientResponse;
 use awc::http::header::{CONTENT_LENGTH, HeaderMap};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
+use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
+use crate::protocol::EnvelopeError;
 use crate::transport::LinkError;
 
 /// The next part of a body; `None` at its end.
@@ -22,7 +24,7 @@ pub(super) async fn next_chunk(
     match timeout(idle_max, response.next()).await {
         Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
         Ok(None) => Ok(None),
-        Ok(Some(Err(error))) => Err(format!("the answer broke off: {error}")),
+        Ok(Some(Err(error))) => Err(format!("{BROKE_OFF}: {error}")),
         Err(_) => Err(format!(
             "the answer stood still for {} s",
             idle_max.as_secs()
@@ -70,8 +72,24 @@ pub(super) async fn read(
         });
         all.extend_from_slice(&chunk);
     }
-    Ok(all.map_or(first, BytesMut::freeze))
+    let body = all.map_or(first, BytesMut::freeze);
+    // The HTTP client takes the end of the connection for the end of the body.
+    if announced.is_some_and(|length| body.len() < length) {
+        return Err(LinkError::Lost(BROKE_OFF.to_owned()));
+    }
+    Ok(body)
 }
+
+/// Why `body` holds no message; a chunked body that broke off shows only in its JSON.
+pub(super) fn fault(body: &[u8], error: &EnvelopeError) -> LinkError {
+    let parsed = serde_json::from_slice::<IgnoredAny>(body);
+    match parsed {
+        Err(fault) if fault.is_eof() => LinkError::Lost(BROKE_OFF.to_owned()),
+        _ => LinkError::Protocol(error.to_string()),
+    }
+}
+
+const BROKE_OFF: &str = "the answer broke off";
 
 fn announced_length(headers: &HeaderMap) -> Option<usize> {
     let length = headers.get(CONTENT_LENGTH)?.to_str().ok()?;

@@ -117,8 +117,8 @@ async fn answer(
             Err(LinkError::Protocol(text))
         }
         Ok(body) => {
-            let received = shared.receive(Some(call), body, true);
-            received.map_err(|error| LinkError::Protocol(error.to_string()))
+            let received = shared.receive(Some(call), body.clone(), true);
+            received.map_err(|error| body::fault(&body, &error))
         }
         Err(error) => Err(error),
     };
