@@ -4,11 +4,15 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod memory;
 mod messages;
 mod process;
 mod settings;
 mod spawner;
+mod sse;
 mod stdio;
+mod streamable_http;
+mod tls;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,9 +22,12 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::protocol::{Envelope, Revision};
 
+pub use memory::{MemoryConnector, MemoryServer, Sent};
 pub use settings::{HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
+pub use streamable_http::HttpConnector;
+pub use tls::{Tls, install_crypto_provider};
 
 /// Where a link reports to; called on the arbiter that the link lives on.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;

@@ -1,0 +1,227 @@
+//! A server in memory, for tests of what stands above: the same seam, no I/O.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Connector, EventSink, Link, LinkError, LinkEvent, OpenError, SendError, messages};
+
+/// Opens links to a server that a test plays.
+///
+/// Each opened link hands a [`MemoryServer`] to whoever holds the receiver of
+/// [`MemoryConnector::new`]; that may be on another thread.
+#[derive(Clone, Debug)]
+pub struct MemoryConnector {
+    opened: mpsc::UnboundedSender<MemoryServer>,
+    refusal: Arc<Mutex<Option<String>>>,
+    queue_max: usize,
+    attributes: bool,
+}
+
+/// The server's end of one link.
+#[derive(Debug)]
+pub struct MemoryServer {
+    frames: mpsc::Receiver<Sent>,
+    events: mpsc::UnboundedSender<ServerEvent>,
+}
+
+/// A frame as the server reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The number of the request in it; `None` for notifications and responses.
+    pub call: Option<u64>,
+    pub frame: Bytes,
+}
+
+#[derive(Debug)]
+enum ServerEvent {
+    Frame { call: Option<u64>, frame: Bytes },
+    Fail { call: u64, error: LinkError },
+    SessionGone { call: Option<u64> },
+    Close { reason: String },
+}
+
+impl MemoryConnector {
+    /// `attributes`: whether messages of the server name the call that they belong to.
+    pub fn new(
+        queue_max: usize,
+        attributes: bool,
+    ) -> (Self, mpsc::UnboundedReceiver<MemoryServer>) {
+        let (opened, servers) = mpsc::unbounded_channel();
+        let connector = Self {
+            opened,
+            refusal: Arc::default(),
+            queue_max,
+            attributes,
+        };
+        (connector, servers)
+    }
+
+    /// From now on links fail to open with this reason; `None` lets them open again.
+    pub fn refuse(&self, reason: Option<String>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn connect(&self, sink: EventSink) -> Result<MemoryLink, OpenError> {
+        let refusal = self.refusal.lock();
+        let refusal = refusal.unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(reason) = refusal {
+            return Err(OpenError::Other(reason));
+        }
+        let (frames, received) = mpsc::channel(self.queue_max.max(1));
+        let (events, to_deliver) = mpsc::unbounded_channel();
+        let server = MemoryServer {
+            frames: received,
+            events,
+        };
+        let gone = |_| OpenError::Other("nobody plays the server".to_owned());
+        self.opened.send(server).map_err(gone)?;
+        let deliver = AbortOnDropHandle::new(actix_rt::spawn(deliver(to_deliver, sink)));
+        Ok(MemoryLink {
+            frames,
+            attributes: self.attributes,
+            _deliver: deliver,
+        })
+    }
+}
+
+/// Hands on what the server does, until it closes or is dropped.
+async fn deliver(mut events: mpsc::UnboundedReceiver<ServerEvent>, sink: EventSink) {
+    while let Some(event) = events.recv().await {
+        match event {
+            ServerEvent::Frame { call, frame } => {
+                let received = messages::each(frame, |envelope| {
+                    sink(LinkEvent::Received { call, envelope });
+                });
+                if let Err(error) = received {
+                    log::warn!(error:%; "the test server sent no message");
+                }
+            }
+            ServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
+            ServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
+            ServerEvent::Close { reason } => return sink(LinkEvent::Closed { reason }),
+        }
+    }
+    let reason = "the server was dropped".to_owned();
+    sink(LinkEvent::Closed { reason });
+}
+
+impl Connector for MemoryConnector {
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+        let link = self.connect(sink);
+        async move { link.map(|link| Box::new(link) as Box<dyn Link>) }.boxed_local()
+    }
+
+    fn transport(&self) -> &'static str {
+        "memory"
+    }
+}
+
+struct MemoryLink {
+    frames: mpsc::Sender<Sent>,
+    attributes: bool,
+    _deliver: AbortOnDropHandle<()>,
+}
+
+impl Link for MemoryLink {
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+        let sent = self.frames.try_send(Sent { call, frame });
+        sent.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SendError::Full,
+            mpsc::error::TrySendError::Closed(_) => SendError::Closed,
+        })
+    }
+
+    fn forget(&self, _call: u64) {}
+
+    fn attributes(&self) -> bool {
+        self.attributes
+    }
+
+    fn close(self: Box<Self>, _grace: Duration) -> LocalBoxFuture<'static, ()> {
+        drop(self);
+        std::future::ready(()).boxed_local()
+    }
+}
+
+impl MemoryServer {
+    /// The next frame of the gateway; `None` once the link is closed.
+    pub async fn recv(&mut self) -> Option<Sent> {
+        self.frames.recv().await
+    }
+
+    /// Sends a message, or an array of them, that belongs to no call.
+    pub fn send(&self, frame: impl Into<Bytes>) {
+        self.send_for(None, frame);
+    }
+
+    /// Sends a message on the stream of a call.
+    pub fn send_for(&self, call: Option<u64>, frame: impl Into<Bytes>) {
+        let frame = frame.into();
+        self.event(ServerEvent::Frame { call, frame });
+    }
+
+    /// Lets one call fail in transport.
+    pub fn fail(&self, call: u64, error: LinkError) {
+        self.event(ServerEvent::Fail { call, error });
+    }
+
+    /// Says that the session is unknown.
+    pub fn session_gone(&self, call: Option<u64>) {
+        self.event(ServerEvent::SessionGone { call });
+    }
+
+    /// Ends the link as a crash does. Dropping the server does the same.
+    pub fn close(self, reason: &str) {
+        let reason = reason.to_owned();
+        self.event(ServerEvent::Close { reason });
+    }
+
+    fn event(&self, event: ServerEvent) {
+        // An error means that the link is gone: nobody can notice.
+        let _ = self.events.send(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn both_ends_see_what_the_other_does() {
+        actix_rt::System::new().block_on(async {
+            let (connector, mut servers) = MemoryConnector::new(1, false);
+            let (sender, mut events) = mpsc::unbounded_channel();
+            let sink: EventSink = Rc::new(move |event| {
+                let _ = sender.send(event);
+            });
+            connector.refuse(Some("down".to_owned()));
+            let refused = connector.open(Rc::clone(&sink)).await.err().unwrap();
+            assert_eq!(refused, OpenError::Other("down".to_owned()));
+
+            connector.refuse(None);
+            let link = connector.open(sink).await.unwrap();
+            let mut server = servers.recv().await.unwrap();
+            let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+            link.send(Some(1), frame.clone()).unwrap();
+            assert_eq!(link.send(Some(2), frame.clone()), Err(SendError::Full));
+            let call = Some(1);
+            assert_eq!(server.recv().await, Some(Sent { call, frame }));
+
+            server.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+            let event = events.recv().await.unwrap();
+            assert!(matches!(event, LinkEvent::Received { call: None, .. }));
+            server.close("crashed");
+            let event = events.recv().await.unwrap();
+            assert!(matches!(event, LinkEvent::Closed { reason } if reason == "crashed"));
+            let frame = Bytes::from("{}");
+            assert_eq!(link.send(None, frame), Err(SendError::Closed));
+        });
+    }
+}

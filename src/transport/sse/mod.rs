@@ -1,0 +1,225 @@
+//! Server-sent events out of bytes (WHATWG HTML, "Interpreting an event stream"), with a limit.
+//!
+//! Pure and push-based: chunks go in, events come out, wherever the chunks were cut.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use memchr::{memchr, memchr2};
+
+/// One event of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    Message(Message),
+    /// An event was longer than the limit; its bytes are gone.
+    TooLarge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The `event` field; empty if it is missing or `message`.
+    pub(crate) kind: String,
+    /// The `data` lines, joined by LF. Empty in an event that only carries an id.
+    pub(crate) data: Bytes,
+}
+
+/// Longest `event` or `id` value that is looked at, in bytes; a longer one is ignored.
+const FIELD_MAX: usize = 1024;
+
+/// Room in a line for the name of a field, beside its value.
+const NAME_MAX: usize = 64;
+
+/// Longest delay that a server may ask for.
+const RETRY_MAX: Duration = Duration::from_secs(600);
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    event_max: usize,
+    /// The beginning of a line that has not ended yet.
+    line: Vec<u8>,
+    event: Partial,
+    last_id: Option<String>,
+    retry: Option<Duration>,
+    /// The byte before was a CR: an LF now belongs to it.
+    after_cr: bool,
+    /// A byte order mark may come.
+    at_start: bool,
+}
+
+/// The fields of an event that has not ended yet.
+#[derive(Debug, Default)]
+struct Partial {
+    data: Option<Vec<u8>>,
+    kind: String,
+    id: Option<String>,
+    too_large: bool,
+}
+
+impl Decoder {
+    /// `event_max`: most bytes of data in one event.
+    pub(crate) fn new(event_max: usize) -> Self {
+        Self {
+            event_max,
+            line: Vec::new(),
+            event: Partial::default(),
+            last_id: None,
+            retry: None,
+            after_cr: false,
+            at_start: true,
+        }
+    }
+
+    /// The id of the last complete event that had one; a resumed stream continues after it.
+    pub(crate) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    /// How long the server wants us to wait before we connect again.
+    pub(crate) fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// A new connection of the same stream: what was incomplete is dropped, id and delay stay.
+    pub(crate) fn reconnected(&mut self) {
+        self.line.clear();
+        self.event = Partial::default();
+        self.after_cr = false;
+        self.at_start = true;
+    }
+
+    /// Takes bytes and hands out the events that they complete.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(Event)) {
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_cr)
+                && let Some(rest) = bytes.strip_prefix(b"\n")
+            {
+                bytes = rest;
+                continue;
+            }
+            let Some(end) = memchr2(b'\n', b'\r', bytes) else {
+                self.keep(bytes);
+                return;
+            };
+            let (part, rest) = bytes.split_at(end);
+            self.after_cr = rest.first() == Some(&b'\r');
+            bytes = rest.get(1..).unwrap_or_default();
+            let event = if self.line.is_empty() {
+                self.end_line(part)
+            } else {
+                self.keep(part);
+                let mut line = std::mem::take(&mut self.line);
+                let event = self.end_line(&line);
+                line.clear();
+                self.line = line;
+                event
+            };
+            if let Some(event) = event {
+                take(event);
+            }
+        }
+    }
+
+    /// Keeps the beginning of a line. Of a comment and of a line that is too long only the first
+    /// byte is kept, which tells it from an empty one.
+    fn keep(&mut self, part: &[u8]) {
+        let first = self.line.first().or(part.first()).copied();
+        let is_comment = first == Some(b':');
+        let length = self.line.len() + part.len();
+        let length_max = (self.event_max - self.event.length().min(self.event_max)) + NAME_MAX;
+        if is_comment || self.event.too_large || length > length_max {
+            self.event.too_large |= !is_comment;
+            self.line.clear();
+            self.line.extend(is_comment.then_some(b':').or(first));
+            if self.event.too_large {
+                self.event.data = None;
+                self.line.shrink_to(NAME_MAX);
+            }
+            return;
+        }
+        self.line.extend_from_slice(part);
+    }
+
+    fn end_line(&mut self, line: &[u8]) -> Option<Event> {
+        let mark = std::mem::take(&mut self.at_start).then_some(BYTE_ORDER_MARK);
+        let line = mark
+            .and_then(|mark| line.strip_prefix(mark))
+            .unwrap_or(line);
+        if line.is_empty() {
+            return self.end_event();
+        }
+        let (name, value) = match memchr(b':', line) {
+            Some(colon) => line.split_at(colon),
+            None => (line, &[][..]),
+        };
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        self.field(name, value);
+        None
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        let text = || {
+            let short = Some(value).filter(|value| value.len() <= FIELD_MAX);
+            short.and_then(|value| std::str::from_utf8(value).ok())
+        };
+        match name {
+            b"data" => self.data(value),
+            b"event" => {
+                let kind = text().filter(|kind| *kind != "message");
+                self.event.kind = kind.unwrap_or_default().to_owned();
+            }
+            b"id" => {
+                let id = text().filter(|id| !id.contains('\0'));
+                self.event.id = id.map(str::to_owned).or(self.event.id.take());
+            }
+            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                let delay = text().and_then(|text| text.parse().ok());
+                let delay = delay.map_or(RETRY_MAX, Duration::from_millis);
+                self.retry = Some(delay.min(RETRY_MAX));
+            }
+            _ => {}
+        }
+    }
+
+    fn data(&mut self, value: &[u8]) {
+        let event = &mut self.event;
+        let length = event.data.as_ref().map_or(0, |data| data.len() + 1);
+        if event.too_large || length + value.len() > self.event_max {
+            event.too_large = true;
+            event.data = None;
+            return;
+        }
+        match &mut event.data {
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+            None => event.data = Some(value.to_vec()),
+        }
+    }
+
+    fn end_event(&mut self) -> Option<Event> {
+        let event = std::mem::take(&mut self.event);
+        if let Some(id) = event.id {
+            // An empty id takes the last one back.
+            self.last_id = Some(id).filter(|id| !id.is_empty());
+        }
+        if event.too_large {
+            return Some(Event::TooLarge);
+        }
+        let data = Bytes::from(event.data?);
+        let kind = event.kind;
+        Some(Event::Message(Message { kind, data }))
+    }
+}
+
+impl Partial {
+    fn length(&self) -> usize {
+        self.data.as_ref().map_or(0, Vec::len)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Bodies of answers, read up to a limit.
+
+use std::time::Duration;
+
+use awc::ClientResponse;
+use awc::http::header::{CONTENT_LENGTH, HeaderMap};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use serde::de::IgnoredAny;
+use tokio::time::timeout;
+
+use crate::protocol::EnvelopeError;
+use crate::transport::LinkError;
+
+/// The next part of a body; `None` at its end.
+///
+/// # Errors
+///
+/// Returns a text for [`LinkError::Lost`] when the connection broke or was silent for too long.
+pub(super) async fn next_chunk(
+    response: &mut ClientResponse,
+    idle_max: Duration,
+) -> Result<Option<Bytes>, String> {
+    match timeout(idle_max, response.next()).await {
+        Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
+        Ok(None) => Ok(None),
+        Ok(Some(Err(error))) => Err(format!("{BROKE_OFF}: {error}")),
+        Err(_) => Err(format!(
+            "the answer stood still for {} s",
+            idle_max.as_secs()
+        )),
+    }
+}
+
+/// The whole body. A body that came in one piece is not copied.
+///
+/// # Errors
+///
+/// Returns [`LinkError::TooLarge`] as soon as the limit is passed, [`LinkError::Lost`] when the
+/// body breaks off.
+pub(super) async fn read(
+    response: &mut ClientResponse,
+    length_max: usize,
+    idle_max: Duration,
+) -> Result<Bytes, LinkError> {
+    let too_large = || LinkError::TooLarge {
+        name: "limits.body",
+        limit: length_max,
+    };
+    let announced = announced_length(response.headers());
+    if announced.is_some_and(|length| length > length_max) {
+        return Err(too_large());
+    }
+    let mut first = Bytes::new();
+    let mut all: Option<BytesMut> = None;
+    while let Some(chunk) = next_chunk(response, idle_max)
+        .await
+        .map_err(LinkError::Lost)?
+    {
+        let length = all.as_ref().map_or(first.len(), BytesMut::len);
+        if length + chunk.len() > length_max {
+            return Err(too_large());
+        }
+        if length == 0 {
+            first = chunk;
+            continue;
+        }
+        let all = all.get_or_insert_with(|| {
+            let mut all = BytesMut::with_capacity(announced.unwrap_or(2 * first.len()));
+            all.extend_from_slice(&first);
+            all
+        });
+        all.extend_from_slice(&chunk);
+    }
+    let body = all.map_or(first, BytesMut::freeze);
+    // The HTTP client takes the end of the connection for the end of the body.
+    if announced.is_some_and(|length| body.len() < length) {
+        return Err(LinkError::Lost(BROKE_OFF.to_owned()));
+    }
+    Ok(body)
+}
+
+/// Why `body` holds no message; a chunked body that broke off shows only in its JSON.
+pub(super) fn fault(body: &[u8], error: &EnvelopeError) -> LinkError {
+    let parsed = serde_json::from_slice::<IgnoredAny>(body);
+    match parsed {
+        Err(fault) if fault.is_eof() => LinkError::Lost(BROKE_OFF.to_owned()),
+        _ => LinkError::Protocol(error.to_string()),
+    }
+}
+
+const BROKE_OFF: &str = "the answer broke off";
+
+fn announced_length(headers: &HeaderMap) -> Option<usize> {
+    let length = headers.get(CONTENT_LENGTH)?.to_str().ok()?;
+    length.parse().ok()
+}

@@ -1,0 +1,243 @@
+//! One message, one POST, and what comes back for it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use awc::ClientResponse;
+use awc::error::{ConnectError, SendRequestError};
+use awc::http::StatusCode;
+use awc::http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use memchr::memmem;
+use tokio::time::timeout;
+
+use super::requests::{Requests, SESSION_ID};
+use super::shared::Shared;
+use super::{body, stream};
+use crate::protocol::{Envelope, Method};
+use crate::transport::{LinkError, SendError, messages};
+
+/// How long calls wait for `notifications/initialized` to be taken.
+const INITIALIZED_MAX: Duration = Duration::from_secs(5);
+
+/// How long a notification or an answer may take to be taken.
+const NOTE_MAX: Duration = Duration::from_secs(60);
+
+/// Most bytes that are read of an answer that only says no.
+const REFUSAL_MAX: usize = 64 * 1024;
+
+/// Bytes of a refusal that its error text shows.
+const EXCERPT_MAX: usize = 300;
+
+/// What kind of body an answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Json,
+    Events,
+    Missing,
+    Other,
+}
+
+pub(super) fn kind_of(response: &ClientResponse) -> Kind {
+    let Some(value) = response.headers().get(CONTENT_TYPE) else {
+        return Kind::Missing;
+    };
+    kind_of_type(value.as_bytes())
+}
+
+fn kind_of_type(value: &[u8]) -> Kind {
+    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+    let essence = value.get(..end).unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        Kind::Json
+    } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
+        Kind::Events
+    } else {
+        Kind::Other
+    }
+}
+
+/// Sends a request; its events say what became of it.
+pub(super) fn call(shared: &Rc<Shared>, call: u64, frame: Bytes) {
+    let task = run_call(Rc::clone(shared), call, frame);
+    shared.start_call(call, task);
+}
+
+async fn run_call(shared: Rc<Shared>, call: u64, frame: Bytes) {
+    if let Some(held) = shared.held() {
+        let _ = timeout(INITIALIZED_MAX, held.cancelled()).await;
+    }
+    let requests = shared.requests();
+    let sent = match requests.call.send_body(frame.clone()).await {
+        Err(error) if is_lost(&error) && may_repeat(&frame) => {
+            log::debug!(error:%; "idle connection was closed, request is sent again");
+            requests.call.send_body(frame).await
+        }
+        sent => sent,
+    };
+    match sent {
+        Ok(response) => answer(&shared, &requests, call, response).await,
+        Err(error) => shared.fail(Some(call), link_error(&error)),
+    }
+}
+
+async fn answer(
+    shared: &Rc<Shared>,
+    requests: &Rc<Requests>,
+    call: u64,
+    mut response: ClientResponse,
+) {
+    let status = response.status();
+    if !status.is_success() {
+        return refused(shared, requests, Some(call), response).await;
+    }
+    if !requests.has_session
+        && let Some(id) = response.headers().get(SESSION_ID)
+    {
+        shared.adopt_session(id);
+    }
+    match kind_of(&response) {
+        Kind::Json | Kind::Missing => {}
+        Kind::Events => return Box::pin(stream::answer(shared, call, response)).await,
+        Kind::Other => {
+            let text = "content type is neither application/json nor text/event-stream";
+            return shared.fail(Some(call), LinkError::Protocol(text.to_owned()));
+        }
+    }
+    let settings = &shared.settings;
+    let body = body::read(
+        &mut response,
+        settings.body_max,
+        settings.stream_idle_timeout,
+    )
+    .await;
+    let received = match body {
+        Ok(body) if body.is_empty() => {
+            let text = format!("empty body with HTTP status {}", status.as_u16());
+            Err(LinkError::Protocol(text))
+        }
+        Ok(body) => {
+            let received = shared.receive(Some(call), body.clone(), true);
+            received.map_err(|error| body::fault(&body, &error))
+        }
+        Err(error) => Err(error),
+    };
+    match received {
+        Ok(true) => {}
+        Ok(false) => {
+            let text = "the body answers another request".to_owned();
+            shared.fail(Some(call), LinkError::Protocol(text));
+        }
+        Err(error) => shared.fail(Some(call), error),
+    }
+}
+
+/// An answer whose status is no success. Some servers put the JSON-RPC answer there.
+async fn refused(
+    shared: &Rc<Shared>,
+    requests: &Rc<Requests>,
+    call: Option<u64>,
+    mut response: ClientResponse,
+) {
+    let status = response.status();
+    if status == StatusCode::NOT_FOUND && requests.has_session {
+        return shared.session_gone(call, requests);
+    }
+    let idle_max = shared.settings.stream_idle_timeout;
+    let body = body::read(&mut response, REFUSAL_MAX, idle_max).await;
+    let body = body.unwrap_or_default();
+    if call.is_some() && shared.receive(call, body.clone(), true) == Ok(true) {
+        return;
+    }
+    let status = status.as_u16();
+    let text = messages::excerpt(&body, EXCERPT_MAX);
+    shared.fail(call, LinkError::Status { status, text });
+}
+
+/// Sends a notification or an answer; nothing comes back for it.
+///
+/// # Errors
+///
+/// Returns [`SendError`] when too many are under way, or the link is closing.
+pub(super) fn note(shared: &Rc<Shared>, frame: Bytes) -> Result<(), SendError> {
+    let holds_calls = is_initialized(&frame).then(|| shared.hold_calls());
+    let task = run_note(Rc::clone(shared), frame);
+    shared.start_note(async move {
+        let _release = holds_calls.map(|token| token.drop_guard());
+        if timeout(NOTE_MAX, task).await.is_err() {
+            log::debug!("a message was not taken in time");
+        }
+    })
+}
+
+async fn run_note(shared: Rc<Shared>, frame: Bytes) {
+    let requests = shared.requests();
+    let sent = match requests.note.send_body(frame.clone()).await {
+        // Twice the same notification or answer says the same.
+        Err(error) if is_lost(&error) => requests.note.send_body(frame).await,
+        sent => sent,
+    };
+    match sent {
+        Ok(mut response) if response.status().is_success() => {
+            // Read, so that the connection can be used again; a stream is not waited for.
+            if kind_of(&response) != Kind::Events {
+                let _ = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
+            }
+        }
+        Ok(response) => refused(&shared, &requests, None, response).await,
+        Err(error) => shared.fail(None, link_error(&error)),
+    }
+}
+
+fn is_initialized(frame: &[u8]) -> bool {
+    const LENGTH_MAX: usize = 512;
+    frame.len() <= LENGTH_MAX
+        && memmem::find(frame, Method::Initialized.as_str().as_bytes()).is_some()
+}
+
+/// Ends the session (C-HTTP-16); a server may refuse.
+pub(super) async fn delete(shared: &Rc<Shared>) {
+    let requests = shared.requests();
+    if !requests.has_session {
+        return;
+    }
+    match requests.delete.send().await {
+        Ok(response) => log::debug!(status = response.status().as_u16(); "session ended"),
+        Err(error) => log::debug!(error:%; "session was not ended"),
+    }
+}
+
+/// Whether the connection broke in a way that an idle connection does which its server closed as
+/// we used it. The request may nevertheless have run.
+fn is_lost(error: &SendRequestError) -> bool {
+    matches!(link_error(error), LinkError::Lost(_))
+}
+
+/// Whether a request changes nothing, so that it may run twice.
+fn may_repeat(frame: &Bytes) -> bool {
+    let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
+        return false;
+    };
+    matches!(
+        request.method,
+        Method::Initialize
+            | Method::Ping
+            | Method::ToolsList
+            | Method::PromptsList
+            | Method::ResourcesList
+            | Method::ResourceTemplatesList
+    )
+}
+
+pub(super) fn link_error(error: &SendRequestError) -> LinkError {
+    match error {
+        SendRequestError::Connect(ConnectError::Disconnected) => {
+            LinkError::Lost("the server closed the connection without an answer".to_owned())
+        }
+        SendRequestError::Connect(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Url(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Http(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Send(error) => LinkError::Lost(error.to_string()),
+        error => LinkError::Lost(error.to_string()),
+    }
+}

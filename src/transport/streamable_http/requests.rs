@@ -1,0 +1,201 @@
+//! Requests to one server, prepared once: a call clones a reference and adds its body.
+
+use std::time::Duration;
+
+use awc::http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
+use awc::http::{Method, Uri};
+use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
+use secrecy::ExposeSecret as _;
+
+use crate::protocol::Revision;
+use crate::transport::{HttpSettings, OpenError, Tls};
+
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// Idle connections are not used again after this time. Common servers close theirs after 5 s
+/// (Node, uvicorn); a request that meets the close would be lost.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);
+
+/// A connection is renewed after this time, so that a changed address is noticed.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// The parts of a server's settings that every request is made of. Belongs to one arbiter.
+pub(super) struct Server {
+    uri: Uri,
+    headers: HeaderMap,
+    /// Calls; as many connections as the settings allow.
+    calls: Client,
+    /// Streams, notifications and answers. They have connections of their own, because a call
+    /// may wait for one of them while calls hold all of theirs.
+    streams: Client,
+}
+
+/// What the handshake added.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Session {
+    pub(super) id: Option<HeaderValue>,
+    pub(super) revision: Option<Revision>,
+}
+
+/// The four requests of a session, ready to be sent.
+pub(super) struct Requests {
+    pub(super) call: FrozenClientRequest,
+    pub(super) note: FrozenClientRequest,
+    pub(super) listen: FrozenClientRequest,
+    pub(super) delete: FrozenClientRequest,
+    pub(super) has_session: bool,
+}
+
+impl Server {
+    /// # Errors
+    ///
+    /// Returns [`OpenError::Other`] when the settings hold what HTTP cannot carry.
+    pub(super) fn new(settings: &HttpSettings, tls: &Tls) -> Result<Self, OpenError> {
+        let other = |text: String| OpenError::Other(text);
+        let uri = uri_of(settings).map_err(other)?;
+        let mut headers = headers_of(settings).map_err(other)?;
+        if !headers.contains_key(HOST)
+            && let Some(host) = host_of(&uri)
+        {
+            headers.insert(HOST, host);
+        }
+        let client = |limit: usize| {
+            let connector = Connector::new()
+                .timeout(settings.connect_timeout)
+                .handshake_timeout(settings.connect_timeout)
+                .conn_keep_alive(KEEP_ALIVE)
+                .conn_lifetime(LIFETIME)
+                .limit(limit);
+            let connector = if uri.scheme_str() == Some("https") {
+                connector.rustls_0_23(tls.config())
+            } else {
+                connector
+            };
+            Client::builder()
+                .connector(connector)
+                .disable_redirects()
+                .disable_timeout()
+                .no_default_headers()
+                .finish()
+        };
+        Ok(Self {
+            calls: client(settings.connections_max.max(1)),
+            // Bounded by the notes, resumed calls and the one stream that the link allows.
+            streams: client(0),
+            uri,
+            headers,
+        })
+    }
+
+    /// # Errors
+    ///
+    /// Returns [`OpenError::Other`] when the HTTP client refuses a request.
+    pub(super) fn requests(&self, session: &Session) -> Result<Requests, OpenError> {
+        const JSON: HeaderValue = HeaderValue::from_static("application/json");
+        const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
+        const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+        let post = |client| {
+            let request = self.request(client, Method::POST, session);
+            freeze(
+                request
+                    .insert_header((ACCEPT, BOTH))
+                    .insert_header((CONTENT_TYPE, JSON)),
+            )
+        };
+        let listen = self.request(&self.streams, Method::GET, session);
+        Ok(Requests {
+            call: post(&self.calls)?,
+            note: post(&self.streams)?,
+            listen: freeze(listen.insert_header((ACCEPT, SSE)))?,
+            delete: freeze(self.request(&self.streams, Method::DELETE, session))?,
+            has_session: session.id.is_some(),
+        })
+    }
+
+    fn request(&self, client: &Client, method: Method, session: &Session) -> ClientRequest {
+        // Broken servers and proxies look for `Mcp-Session-Id` as it is written.
+        let mut request = client
+            .request(method, self.uri.clone())
+            .camel_case()
+            .no_decompress();
+        let headers = request.headers_mut();
+        for (name, value) in &self.headers {
+            headers.append(name.clone(), value.clone());
+        }
+        if let Some(id) = &session.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        if let Some(revision) = session.revision.filter(|it| it.has_version_header()) {
+            let value = HeaderValue::from_static(revision.as_str());
+            headers.insert(PROTOCOL_VERSION, value);
+        }
+        request
+    }
+}
+
+fn freeze(request: ClientRequest) -> Result<FrozenClientRequest, OpenError> {
+    let frozen = request.freeze();
+    frozen.map_err(|error| OpenError::Other(format!("request cannot be built: {error}")))
+}
+
+fn uri_of(settings: &HttpSettings) -> Result<Uri, String> {
+    let url = &settings.url;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!(
+            "url scheme `{}` is not http or https",
+            url.scheme()
+        ));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("url holds a user name or password; use `headers` instead".to_owned());
+    }
+    let mut url = url.clone();
+    url.set_fragment(None);
+    Uri::try_from(url.as_str()).map_err(|error| format!("url cannot be used: {error}"))
+}
+
+fn host_of(uri: &Uri) -> Option<HeaderValue> {
+    let host = uri.host()?;
+    let host = match uri.port_u16() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    HeaderValue::try_from(host).ok()
+}
+
+/// The configured headers; their values are marked, so that nothing prints them.
+fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
+    );
+    let mut configured = HeaderMap::new();
+    for (name, value) in &settings.headers {
+        let parsed = HeaderName::try_from(name.as_str());
+        let parsed = parsed.map_err(|_| format!("`{name}` is no header name"))?;
+        let value = HeaderValue::from_str(value.expose_secret());
+        let mut value = value.map_err(|_| {
+            format!("value of header `{name}` holds characters that a header cannot carry")
+        })?;
+        value.set_sensitive(true);
+        configured.append(parsed, value);
+    }
+    if configured.contains_key(USER_AGENT) {
+        headers.remove(USER_AGENT);
+    }
+    for (name, value) in configured {
+        headers.append(name, value);
+    }
+    debug_assert!(
+        headers
+            .get(AUTHORIZATION)
+            .is_none_or(HeaderValue::is_sensitive)
+    );
+    Ok(headers)
+}

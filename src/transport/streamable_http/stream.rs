@@ -1,0 +1,285 @@
+//! Streams of events: the answer to a call, and the one for messages that belong to no call.
+//! Broken ones are resumed after the last event that had an id (C-HTTP-12, C-HTTP-13).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use awc::ClientResponse;
+use awc::http::StatusCode;
+use awc::http::header::HeaderValue;
+use tokio::time::{sleep, timeout};
+
+use super::body::next_chunk;
+use super::post::{Kind, kind_of, link_error};
+use super::requests::{LAST_EVENT_ID, Requests};
+use super::shared::Shared;
+use crate::transport::sse::{Decoder, Event};
+use crate::transport::{LinkError, messages};
+
+/// Attempts in a row to resume the stream of a call that bring nothing new.
+const RESUME_MAX: u32 = 6;
+
+/// First and longest delay between attempts, unless the server asks for another.
+const BACKOFF_FIRST: Duration = Duration::from_millis(250);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// How long the end of an answered stream is waited for, so that its connection can be used
+/// again.
+const TAIL_MAX: Duration = Duration::from_millis(500);
+
+/// Follows the stream that answers `call`, over as many connections as it takes.
+pub(super) async fn answer(shared: &Rc<Shared>, call: u64, response: ClientResponse) {
+    let mut stream = Stream::new(shared, Some(call));
+    let mut next = Some(response);
+    let mut attempts = 0;
+    loop {
+        if let Some(response) = next.take() {
+            let before = stream.progress;
+            match stream.follow(response).await {
+                End::Answered(response) => return drain(shared, call, response).await,
+                End::Failed(error) => return shared.fail(Some(call), error),
+                End::Broken(reason) => stream.reason = reason,
+            }
+            if stream.progress != before {
+                attempts = 0;
+            }
+        }
+        if let Some(fault) = stream.fault.take() {
+            return shared.fail(Some(call), LinkError::Protocol(fault));
+        }
+        let Some(last_id) = stream.last_id().filter(|_| attempts < RESUME_MAX) else {
+            return shared.fail(Some(call), LinkError::Lost(stream.reason));
+        };
+        sleep(stream.delay(attempts)).await;
+        attempts += 1;
+        let requests = shared.requests();
+        match get(shared, &requests, Some(last_id)).await {
+            Got::Stream(response) => next = Some(response),
+            Got::Failed(reason) => stream.reason = reason,
+            Got::NoStream(status) => {
+                let text = format!(
+                    "{}; resuming was refused with HTTP status {status}",
+                    stream.reason
+                );
+                return shared.fail(Some(call), LinkError::Lost(text));
+            }
+            Got::SessionGone => {
+                // This call was taken, and may have run.
+                let text = format!("{}; the server forgot the session", stream.reason);
+                shared.fail(Some(call), LinkError::Lost(text));
+                return shared.session_gone(None, &requests);
+            }
+        }
+    }
+}
+
+/// Reads what follows an answer. The call is over for everybody else.
+async fn drain(shared: &Shared, call: u64, mut response: ClientResponse) {
+    shared.finish(call);
+    let tail = async { while let Ok(Some(_)) = next_chunk(&mut response, TAIL_MAX).await {} };
+    let _ = timeout(TAIL_MAX, tail).await;
+}
+
+/// Opens the stream for messages that belong to no call, and keeps it open (C-HTTP-11).
+pub(super) fn listen(shared: &Rc<Shared>) {
+    shared.start_listening(run_listen(Rc::clone(shared)));
+}
+
+async fn run_listen(shared: Rc<Shared>) {
+    let mut stream = Stream::new(&shared, None);
+    let mut attempts = 0;
+    loop {
+        let requests = shared.requests();
+        match get(&shared, &requests, stream.last_id()).await {
+            Got::Stream(response) => {
+                let before = stream.progress;
+                if let End::Broken(reason) | End::Failed(LinkError::Lost(reason)) =
+                    stream.follow(response).await
+                {
+                    stream.reason = reason;
+                }
+                if stream.progress != before {
+                    attempts = 0;
+                }
+            }
+            Got::Failed(reason) => stream.reason = reason,
+            Got::NoStream(status) => {
+                log::debug!(status; "server offers no stream of its own");
+                return;
+            }
+            Got::SessionGone => return shared.session_gone(None, &requests),
+        }
+        let delay = stream.delay(attempts);
+        log::debug!(reason = stream.reason.as_str(), attempts; "stream is opened again");
+        attempts = attempts.saturating_add(1);
+        sleep(delay).await;
+    }
+}
+
+enum Got {
+    Stream(ClientResponse),
+    /// The server does not offer one, and will not.
+    NoStream(u16),
+    SessionGone,
+    /// Trying again may help.
+    Failed(String),
+}
+
+async fn get(shared: &Shared, requests: &Requests, last_id: Option<HeaderValue>) -> Got {
+    let request = match last_id {
+        Some(id) => requests.listen.extra_header((LAST_EVENT_ID, id)).send(),
+        None => requests.listen.send(),
+    };
+    let idle_max = shared.settings.stream_idle_timeout;
+    let response = match timeout(idle_max, request).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => return Got::Failed(link_error(&error).to_string()),
+        Err(_) => return Got::Failed("no answer to GET".to_owned()),
+    };
+    let status = response.status();
+    let code = status.as_u16();
+    let may_change = matches!(code, 408 | 425 | 429 | 500 | 502..=599);
+    if status.is_success() {
+        match kind_of(&response) {
+            Kind::Events => Got::Stream(response),
+            Kind::Json | Kind::Missing | Kind::Other => Got::NoStream(code),
+        }
+    } else if status == StatusCode::NOT_FOUND && requests.has_session {
+        Got::SessionGone
+    } else if may_change {
+        Got::Failed(format!("HTTP status {code}"))
+    } else {
+        Got::NoStream(code)
+    }
+}
+
+/// One logical stream, over several connections.
+struct Stream<'a> {
+    shared: &'a Shared,
+    call: Option<u64>,
+    decoder: Decoder,
+    /// Events so far.
+    progress: u64,
+    /// An event that was no message; the answer, perhaps.
+    fault: Option<String>,
+    /// Why the last connection ended.
+    reason: String,
+}
+
+enum End {
+    Answered(ClientResponse),
+    /// The connection ended; it may be resumed.
+    Broken(String),
+    Failed(LinkError),
+}
+
+impl<'a> Stream<'a> {
+    fn new(shared: &'a Shared, call: Option<u64>) -> Self {
+        Self {
+            shared,
+            call,
+            decoder: Decoder::new(shared.settings.event_max),
+            progress: 0,
+            fault: None,
+            reason: String::new(),
+        }
+    }
+
+    /// Reads one connection to its end, or to the answer.
+    async fn follow(&mut self, mut response: ClientResponse) -> End {
+        self.decoder.reconnected();
+        loop {
+            let idle_max = self.shared.settings.stream_idle_timeout;
+            match next_chunk(&mut response, idle_max).await {
+                Ok(Some(chunk)) => match self.take(&chunk) {
+                    Ok(true) => return End::Answered(response),
+                    Ok(false) => {}
+                    Err(error) => return End::Failed(error),
+                },
+                Ok(None) => return End::Broken("the stream ended".to_owned()),
+                Err(reason) => return End::Broken(reason),
+            }
+        }
+    }
+
+    /// Hands on the events that a chunk completes; whether the answer was among them.
+    fn take(&mut self, chunk: &[u8]) -> Result<bool, LinkError> {
+        let mut events = Vec::new();
+        let id_before = self.decoder.last_id().map(str::to_owned);
+        self.decoder.feed(chunk, |event| events.push(event));
+        if self.decoder.last_id() != id_before.as_deref() {
+            self.progress += 1;
+        }
+        for event in events {
+            self.progress += 1;
+            match event {
+                Event::Message(message) if message.data.is_empty() || !message.kind.is_empty() => {}
+                Event::Message(message) => {
+                    match self.shared.receive(self.call, message.data.clone(), false) {
+                        Ok(true) => return Ok(true),
+                        Ok(false) => {}
+                        Err(error) => {
+                            let text = messages::excerpt(&message.data, 200);
+                            log::debug!(error:%, text = text.as_str(); "event is no message");
+                            self.fault = Some(error.to_string());
+                        }
+                    }
+                }
+                Event::TooLarge if self.call.is_some() => {
+                    let limit = self.shared.settings.event_max;
+                    let name = "limits.event";
+                    return Err(LinkError::TooLarge { name, limit });
+                }
+                Event::TooLarge => log::warn!("an event over the limit was discarded"),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where a new connection continues; `None` if the server gave no id.
+    fn last_id(&self) -> Option<HeaderValue> {
+        let id = self.decoder.last_id()?;
+        HeaderValue::from_bytes(id.as_bytes()).ok()
+    }
+
+    fn delay(&self, attempts: u32) -> Duration {
+        delay(self.decoder.retry(), attempts)
+    }
+}
+
+/// How long to wait before attempt number `attempts`: what the server asked for, but longer each
+/// time that it brought nothing.
+fn delay(retry: Option<Duration>, attempts: u32) -> Duration {
+    let first = retry.unwrap_or(BACKOFF_FIRST);
+    if attempts == 0 {
+        return first;
+    }
+    let factor = 2_u32.saturating_pow(attempts.min(16));
+    let backoff = BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX);
+    first.max(backoff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_from_what_the_server_asked_for() {
+        let ms = Duration::from_millis;
+        let cases = [
+            (None, 0, ms(250)),
+            (None, 1, ms(500)),
+            (None, 3, ms(2000)),
+            (None, 100, BACKOFF_MAX),
+            (None, u32::MAX, BACKOFF_MAX),
+            (Some(ms(0)), 0, ms(0)),
+            (Some(ms(0)), 1, ms(500)),
+            (Some(ms(1500)), 0, ms(1500)),
+            (Some(ms(1500)), 1, ms(1500)),
+            (Some(ms(60_000)), 9, ms(60_000)),
+        ];
+        for (retry, attempts, expected) in cases {
+            assert_eq!(delay(retry, attempts), expected, "{retry:?} {attempts}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Servers that treat their connections badly: closed when used, no HTTP, order of requests.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use crate::http_peer::{call, open, result, settings};
+use crate::support::{run, until};
+
+/// Serves each connection by a script: an answer, or `None` to read a request and hang up.
+fn serve(scripts: Vec<Vec<Option<String>>>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let of_thread = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for script in scripts {
+            let (mut stream, _) = listener.accept().unwrap();
+            for answer in script {
+                let request = read_request(&mut stream);
+                of_thread.lock().unwrap().push(request);
+                if let Some(answer) = answer {
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        }
+    });
+    (url, seen)
+}
+
+fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("Content-Length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return text;
+            }
+        }
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "the request ends: {text}");
+        request.extend_from_slice(&buffer[..count]);
+    }
+}
+
+fn answer(body: &str) -> Option<String> {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
+    Some(format!("{head} {}\r\n\r\n{body}", body.len()))
+}
+
+#[test]
+fn headers_are_written_as_the_specification_writes_them() {
+    run(async {
+        let (url, seen) = serve(vec![vec![answer(&result(7))]]);
+        let (link, mut events) = open(settings(&url)).await;
+        link.send(Some(7), call(7, "tools/call")).unwrap();
+        assert_eq!(events.next().await, "result of 7 7 {}");
+        let request = seen.lock().unwrap()[0].clone();
+        let mut lines: Vec<_> = request.lines().collect();
+        lines.sort_unstable();
+        let host = url
+            .strip_prefix("http://")
+            .unwrap()
+            .strip_suffix("/mcp")
+            .unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        let mut expected = [
+            "POST /mcp HTTP/1.1",
+            "",
+            "Accept: application/json, text/event-stream",
+            "Authorization: Bearer token",
+            "Content-Length: 46",
+            "Content-Type: application/json",
+            &format!("Host: {host}"),
+            &format!("User-Agent: mcpvisor/{version}"),
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#,
+        ];
+        expected.sort_unstable();
+        let lines: Vec<_> = lines
+            .into_iter()
+            .filter(|line| !line.starts_with("Date:"))
+            .collect();
+        assert_eq!(lines, expected);
+    });
+}
+
+#[test]
+fn a_connection_that_closes_when_used_costs_only_calls_that_may_have_run() {
+    run(async {
+        let lost = "failed 2: connection lost before the answer: the server closed the connection without an answer";
+        let cases = [
+            ("tools/list", "result of 2 2 {}", 3),
+            ("ping", "result of 2 2 {}", 3),
+            ("tools/call", lost, 2),
+            ("resources/read", lost, 2),
+        ];
+        for (method, expected, requests) in cases {
+            let hangs_up = vec![answer(&result(1)), None];
+            let (url, seen) = serve(vec![hangs_up, vec![answer(&result(2))]]);
+            let (link, mut events) = open(settings(&url)).await;
+            link.send(Some(1), call(1, "tools/call")).unwrap();
+            assert_eq!(events.next().await, "result of 1 1 {}");
+            link.send(Some(2), call(2, method)).unwrap();
+            assert_eq!(events.next().await, expected, "{method}");
+            assert_eq!(seen.lock().unwrap().len(), requests, "{method}");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_speaks_no_http_fails_its_call() {
+    run(async {
+        let (url, _) = serve(vec![vec![Some("SSH-2.0-OpenSSH_9.2\r\n\r\n".to_owned())]]);
+        let (link, mut events) = open(settings(&url)).await;
+        link.send(Some(7), call(7, "tools/call")).unwrap();
+        let event = events.next().await;
+        assert!(
+            event.starts_with("failed 7: connection lost before the answer: "),
+            "{event}"
+        );
+    });
+}
+
+#[test]
+fn a_body_shorter_than_announced_is_lost() {
+    run(async {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+        let short = format!("{head}Content-Length: 100\r\n\r\n{}", result(7));
+        let (url, _) = serve(vec![vec![Some(short)]]);
+        let (link, mut events) = open(settings(&url)).await;
+        link.send(Some(7), call(7, "tools/call")).unwrap();
+        let expected = "failed 7: connection lost before the answer: the answer broke off";
+        assert_eq!(events.next().await, expected);
+    });
+}
+
+#[test]
+fn calls_do_not_overtake_the_end_of_the_handshake() {
+    run(async {
+        let accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".to_owned();
+        let (url, seen) = serve(vec![vec![Some(accepted)], vec![answer(&result(2))]]);
+        let (link, mut events) = open(settings(&url)).await;
+        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        link.send(None, Bytes::from(initialized)).unwrap();
+        link.send(Some(2), call(2, "tools/list")).unwrap();
+        assert_eq!(events.next().await, "result of 2 2 {}");
+        until("both", || seen.lock().unwrap().len() == 2).await;
+        let seen = seen.lock().unwrap().clone();
+        assert!(seen[0].contains("notifications/initialized"), "{seen:?}");
+        assert!(seen[1].contains("tools/list"), "{seen:?}");
+    });
+}
