@@ -53,7 +53,7 @@ fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr)
     if listen.ip() == in_file.ip() {
         let message = "`gateway.listen` is an address that others can reach, and there is no \
                        authentication yet";
-        section.refuse("listen", message.to_owned(), help.to_owned());
+        section.refuse(&["listen"], message.to_owned(), help.to_owned());
     } else {
         let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`) asks for can \
                        be reached by others, and there is no authentication yet";
