@@ -145,7 +145,8 @@ mod tests {
     fn the_environment_wins_in_this_order() {
         let file: SocketAddr = "127.0.0.1:4000".parse().unwrap();
         // variables, address, number of warnings
-        let cases: [(&[(&str, &str)], &str, usize); 15] = [
+        type Case = (&'static [(&'static str, &'static str)], &'static str, usize);
+        let cases: [Case; 15] = [
             (&[], "127.0.0.1:4000", 0),
             (&[("PORT", "81")], "127.0.0.1:81", 0),
             (&[("PORT", "65535")], "127.0.0.1:65535", 0),
