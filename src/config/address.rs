@@ -53,7 +53,7 @@ fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr)
     if listen.ip() == in_file.ip() {
         let message = "`gateway.listen` is an address that others can reach, and there is no \
                        authentication yet";
-        section.refuse("listen", message.to_owned(), help.to_owned());
+        section.refuse(&["listen"], message.to_owned(), help.to_owned());
     } else {
         let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`) asks for can \
                        be reached by others, and there is no authentication yet";
@@ -145,7 +145,8 @@ mod tests {
     fn the_environment_wins_in_this_order() {
         let file: SocketAddr = "127.0.0.1:4000".parse().unwrap();
         // variables, address, number of warnings
-        let cases: [(&[(&str, &str)], &str, usize); 15] = [
+        type Case = (&'static [(&'static str, &'static str)], &'static str, usize);
+        let cases: [Case; 15] = [
             (&[], "127.0.0.1:4000", 0),
             (&[("PORT", "81")], "127.0.0.1:81", 0),
             (&[("PORT", "65535")], "127.0.0.1:65535", 0),

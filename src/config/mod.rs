@@ -12,6 +12,7 @@ mod mask;
 mod plan;
 mod problem;
 mod raw;
+mod reader;
 mod sections;
 mod server;
 mod value;
@@ -39,7 +40,8 @@ use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::session::SessionSettings;
 use interpolate::Sources;
-use raw::Reader;
+use raw::Section;
+use reader::Reader;
 
 /// The configuration that is used where there is no file: every default, and the example server.
 pub const SHIPPED: &str = include_str!("../../config.toml");
@@ -166,7 +168,7 @@ impl Config {
 
 /// Reads all sections. What was refused has its default here, and a problem in the reader.
 fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
-    let mut root = reader.root(tree);
+    let mut root = Section::root(reader, tree);
     let limits = sections::limits(root.section("limits", "[limits]"));
     let gateway = sections::gateway(root.section("gateway", "[gateway]"), &limits);
     let supervision = sections::supervision(

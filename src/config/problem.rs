@@ -28,8 +28,8 @@ pub struct Problem {
 impl Problem {
     pub(super) fn new(key: &str, message: String) -> Self {
         Self {
-            key: key.to_owned(),
-            message,
+            key: one_line(key),
+            message: one_line(&message),
             help: None,
             line: None,
             span: None,
@@ -45,6 +45,19 @@ impl Problem {
         self.help = help.into();
         self
     }
+}
+
+/// A key may hold any character; what is shown may not move a terminal's cursor.
+fn one_line(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// Why there is no usable configuration. `Display` is for people: several lines, with the place

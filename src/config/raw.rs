@@ -3,34 +3,16 @@
 //! A [`Section`] is read key by key; what is asked for is thereby known, so a key that nobody
 //! asked for is unknown. All that is wrong is gathered, nothing stops at the first error.
 
-use std::cell::RefCell;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::interpolate::{Failure, Sources, interpolate};
+use super::interpolate::{Failure, interpolate};
 use super::problem::{Problem, nearest};
+use super::reader::{Reader, Unknown};
 use super::value::{parse_duration, parse_size, show_duration, show_size};
-
-/// Keys that other programs or older habits use, and what they are called here.
-const ALIASES: [(&str, &str); 14] = [
-    ("mcpServers", "servers"),
-    ("mcp_servers", "servers"),
-    ("server", "servers"),
-    ("port", "listen"),
-    ("host", "listen"),
-    ("address", "listen"),
-    ("type", "transport"),
-    ("disabled", "enabled"),
-    ("timeout", "request_timeout"),
-    ("http_headers", "headers"),
-    ("environment", "env"),
-    ("workdir", "cwd"),
-    ("enabled_tools", "tools"),
-    ("disabled_tools", "tools"),
-];
 
 /// Where a problem that the environment caused goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,104 +21,6 @@ enum Scope {
     Gateway,
     /// Makes one server unusable; the others run.
     Server,
-}
-
-/// An unknown key, judged when all sections are known.
-struct Unknown {
-    kind: &'static str,
-    key: String,
-    path: String,
-    span: Range<usize>,
-}
-
-/// Gathers what is found while a document is read.
-pub(super) struct Reader<'a> {
-    pub(super) sources: Sources<'a>,
-    problems: RefCell<Vec<Problem>>,
-    unusable: RefCell<Vec<String>>,
-    warnings: RefCell<Vec<String>>,
-    unknown: RefCell<Vec<Unknown>>,
-    known: RefCell<Vec<(&'static str, Vec<&'static str>)>>,
-}
-
-impl<'a> Reader<'a> {
-    pub(super) fn new(sources: Sources<'a>) -> Self {
-        Self {
-            sources,
-            problems: RefCell::default(),
-            unusable: RefCell::default(),
-            warnings: RefCell::default(),
-            unknown: RefCell::default(),
-            known: RefCell::default(),
-        }
-    }
-
-    pub(super) fn root<'r>(&'r self, table: &'r DeTable<'r>) -> Section<'r> {
-        Section {
-            reader: self,
-            path: String::new(),
-            kind: "",
-            scope: Scope::Gateway,
-            table: Some(table),
-            named_at: None,
-            asked: Vec::new(),
-        }
-    }
-
-    pub(super) fn problem(&self, problem: Problem) {
-        self.problems.borrow_mut().push(problem);
-    }
-
-    pub(super) fn warn(&self, warning: String) {
-        self.warnings.borrow_mut().push(warning);
-    }
-
-    /// What made the server that was read last unusable.
-    pub(super) fn take_unusable(&self) -> Vec<String> {
-        self.unusable.take()
-    }
-
-    /// All keys by section, as `("[gateway]", ["listen", …])`.
-    #[cfg(test)]
-    pub(super) fn known(&self) -> Vec<(&'static str, Vec<&'static str>)> {
-        self.known.borrow().clone()
-    }
-
-    /// The problems, unknown keys included, and the warnings.
-    pub(super) fn finish(self) -> (Vec<Problem>, Vec<String>) {
-        let mut problems = self.problems.into_inner();
-        let known = self.known.into_inner();
-        problems.extend(self.unknown.into_inner().into_iter().map(|unknown| {
-            let help = suggest(&unknown, &known);
-            Problem::new(&unknown.path, format!("unknown key `{}`", unknown.path))
-                .at(Some(unknown.span))
-                .help(help)
-        }));
-        (problems, self.warnings.into_inner())
-    }
-}
-
-fn suggest(unknown: &Unknown, known: &[(&'static str, Vec<&'static str>)]) -> Option<String> {
-    let own = known.iter().find(|(kind, _)| *kind == unknown.kind);
-    let own: &[&str] = own.map_or(&[], |(_, keys)| keys);
-    let alias = ALIASES
-        .iter()
-        .find(|(name, _)| *name == unknown.key)
-        .map(|(_, key)| *key);
-    if let Some(key) = alias.filter(|key| own.contains(key)) {
-        return Some(format!("here it is called `{key}`"));
-    }
-    let elsewhere = known
-        .iter()
-        .find(|(_, keys)| keys.contains(&unknown.key.as_str()));
-    if let Some((kind, _)) = elsewhere.filter(|(kind, _)| !kind.is_empty()) {
-        return Some(format!("`{}` is a key of {kind}", unknown.key));
-    }
-    match nearest(&unknown.key, own.iter().copied()) {
-        Some(key) => Some(format!("did you mean `{key}`?")),
-        None if own.is_empty() => None,
-        None => Some(format!("known keys are `{}`", own.join("`, `"))),
-    }
 }
 
 /// A value that is no table and no array.
@@ -199,6 +83,19 @@ pub(super) struct Section<'r> {
 }
 
 impl<'r> Section<'r> {
+    /// The whole document.
+    pub(super) fn root(reader: &'r Reader<'r>, table: &'r DeTable<'r>) -> Self {
+        Self {
+            reader,
+            path: String::new(),
+            kind: "",
+            scope: Scope::Gateway,
+            table: Some(table),
+            named_at: None,
+            asked: Vec::new(),
+        }
+    }
+
     /// The full name of a key of this section.
     pub(super) fn path(&self, key: &str) -> String {
         if self.path.is_empty() {
@@ -269,21 +166,18 @@ impl<'r> Section<'r> {
 
     /// Ends the reading: what was not asked for is unknown.
     pub(super) fn finish(self) {
-        let mut unknown = self.reader.unknown.borrow_mut();
-        for key in self.table.into_iter().flat_map(|table| table.keys()) {
-            if !self.asked.contains(&key.get_ref().as_ref()) {
-                unknown.push(Unknown {
-                    kind: self.kind,
-                    key: key.get_ref().to_string(),
-                    path: self.path(key.get_ref()),
-                    span: key.span(),
-                });
-            }
-        }
-        let mut known = self.reader.known.borrow_mut();
-        if !known.iter().any(|(kind, _)| *kind == self.kind) {
-            known.push((self.kind, self.asked));
-        }
+        let keys = self.table.into_iter().flat_map(|table| table.keys());
+        let unknown = keys.filter(|key| !self.asked.contains(&key.get_ref().as_ref()));
+        let unknown: Vec<Unknown> = unknown
+            .map(|key| Unknown {
+                kind: self.kind,
+                key: key.get_ref().to_string(),
+                path: self.path(key.get_ref()),
+                span: key.span(),
+            })
+            .collect();
+        self.reader
+            .section_read(self.kind, self.asked, unknown.into_iter());
     }
 
     /// Says that a key's value is wrong: in the file, or, where the environment took part in a
@@ -296,7 +190,7 @@ impl<'r> Section<'r> {
         };
         let message = format!("`{path}`{from} must be {}", why.must_be);
         if interpolated && self.scope == Scope::Server {
-            self.reader.unusable.borrow_mut().push(message);
+            self.reader.unusable(message);
         } else {
             self.reader
                 .problem(Problem::new(path, message).at(Some(span)).help(why.help));
@@ -308,12 +202,14 @@ impl<'r> Section<'r> {
         self.refuse_value(&text.path, text.span.clone(), text.interpolated, why.into());
     }
 
-    /// Says that a key does not go with others; points at the key if it was written.
-    pub(super) fn refuse(&self, key: &str, message: String, help: impl Into<Option<String>>) {
-        let entry = self.table.and_then(|table| table.get_key_value(key));
-        let span = entry.map(|(key, value)| key.span().start..value.span().end);
-        let problem = Problem::new(&self.path(key), message).at(span).help(help);
-        self.reader.problem(problem);
+    /// Says that keys do not go together; points at the first of them that was written.
+    pub(super) fn refuse(&self, keys: &[&str], message: String, help: impl Into<Option<String>>) {
+        let table = self.table;
+        let written = keys.iter().find_map(|key| table?.get_key_value(*key));
+        let span = written.map(|(key, value)| key.span().start..value.span().end);
+        let key = keys.first().copied().unwrap_or_default();
+        self.reader
+            .problem(Problem::new(&self.path(key), message).at(span).help(help));
     }
 
     /// Says that the whole section is wrong; points at its name.
@@ -329,10 +225,7 @@ impl<'r> Section<'r> {
         match interpolate(text, self.reader.sources) {
             Ok(value) => Some(value.into_owned()),
             Err(Failure::Missing { what, .. }) if self.scope == Scope::Server => {
-                self.reader
-                    .unusable
-                    .borrow_mut()
-                    .push(format!("`{path}`: {what}"));
+                self.reader.unusable(format!("`{path}`: {what}"));
                 None
             }
             Err(Failure::Missing { what, help }) => {

@@ -66,7 +66,7 @@ pub(super) fn limits(mut section: Section<'_>) -> Limits {
     if limits.bytes_in_flight < limits.body {
         let message = "`limits.bytes_in_flight` must be at least `limits.body`";
         let help = "otherwise the largest request could never be taken".to_owned();
-        section.refuse("bytes_in_flight", message.to_owned(), help);
+        section.refuse(&["bytes_in_flight", "body"], message.to_owned(), help);
     }
     section.finish();
     limits
@@ -126,12 +126,7 @@ pub(super) fn call_times(section: &mut Section<'_>, default: CallTimes) -> CallT
             "`{longer}` must be at least `{}`",
             section.path("request_timeout")
         );
-        let key = if section.has("request_timeout_max") {
-            "request_timeout_max"
-        } else {
-            "request_timeout"
-        };
-        section.refuse(key, message, None);
+        section.refuse(&["request_timeout_max", "request_timeout"], message, None);
     }
     times
 }
@@ -332,12 +327,7 @@ pub(super) fn supervision(
             "`{longest}` must be at least `{}`",
             section.path("backoff_initial")
         );
-        let key = if section.has("backoff_max") {
-            "backoff_max"
-        } else {
-            "backoff_initial"
-        };
-        section.refuse(key, message, None);
+        section.refuse(&["backoff_max", "backoff_initial"], message, None);
     }
     // Each key was checked for itself; what they must be together is checked here.
     let settings = SupervisionSettings::try_new(tuning).unwrap_or_else(|error| {

@@ -150,11 +150,11 @@ fn server_limits(section: &mut Section<'_>, times: CallTimes, limits: &Limits) -
 fn names(mut section: Section<'_>) -> NameSettings {
     let prefix = section.text("prefix");
     if let Some(text) = &prefix {
-        let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         if text.value.len() > ServerName::LENGTH_MAX || !text.value.bytes().all(legal) {
             section.refuse_text(
                 text,
-                "at most 32 characters of A-Z, a-z, 0-9, `-` and `_`; an empty text leaves the \
+                "at most 32 characters of A-Z, a-z, 0-9 and `-`; an empty text leaves the \
                  names unchanged",
             );
         }
@@ -219,7 +219,7 @@ fn transport(
     for key in other.iter().filter(|key| section.has(key)) {
         let message = format!("`{}` does not go with `{own}`", section.path(key));
         section.refuse(
-            key,
+            &[*key],
             message,
             "a server has a `command` or a `url`".to_owned(),
         );
@@ -252,7 +252,7 @@ fn kind(section: &mut Section<'_>) -> Option<Kind> {
             let message = "servers with the legacy SSE transport are not supported yet";
             let help = "most of them offer Streamable HTTP too: set its `url` and leave \
                         `transport` out";
-            section.refuse("transport", message.to_owned(), help.to_owned());
+            section.refuse(&["transport"], message.to_owned(), help.to_owned());
             None
         }
         (Some(Kind::Stdio), false, _) => missing("command"),

@@ -1,1 +1,318 @@
+//! What can only be seen from inside, and the plan of a reload.
 
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+
+use super::*;
+use crate::downstream::{ServerSettings, TransportSettings};
+
+fn config(text: &str, variables: &[(&str, &str)]) -> Config {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let environment: BTreeMap<String, String> = variables.iter().map(owned).collect();
+    match Config::parse(text, "test", Path::new("/"), &environment) {
+        Ok(loaded) => loaded.config,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn every_key_that_is_read_stands_in_the_shipped_file() {
+    let environment = BTreeMap::<String, String>::new();
+    let sources = Sources {
+        environment: &environment,
+        directory: Path::new("/"),
+    };
+    let reader = Reader::new(sources);
+    let tree = DeTable::parse(SHIPPED).unwrap();
+    assemble(&reader, tree.get_ref());
+    let known = reader.known();
+    let kinds: Vec<&str> = known.iter().map(|(kind, _)| *kind).collect();
+    for kind in [
+        "",
+        "[gateway]",
+        "[supervision]",
+        "[sessions]",
+        "[limits]",
+        "[servers.NAME]",
+    ] {
+        assert!(kinds.contains(&kind), "{kind} was not read");
+    }
+    for (kind, keys) in &known {
+        for key in keys {
+            let as_key = SHIPPED.lines().any(|line| {
+                let line = line.trim_start_matches(['#', ' ']);
+                let at_start = line
+                    .strip_prefix(key)
+                    .is_some_and(|rest| rest.starts_with(" ="));
+                let header =
+                    line.starts_with('[') && line.split(['[', ']', '.']).any(|part| part == *key);
+                at_start || header || line.contains(&format!(" {key} = "))
+            });
+            assert!(as_key, "`{key}` of {kind} is not in the shipped file");
+        }
+    }
+}
+
+const BASE: &str = r#"
+[servers.a]
+command = "x"
+args = ["${SECRET:-one}"]
+env = { K = "${SECRET:-one}" }
+[servers.b]
+url = "http://b/"
+headers = { K = "${SECRET:-one}" }
+[servers.c]
+command = "y"
+"#;
+
+/// What a plan does, in one line.
+fn told(plan: &Plan) -> String {
+    let names = |servers: &[std::sync::Arc<ServerSettings>]| -> String {
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        names.join(",")
+    };
+    let stop: Vec<&str> = plan.stop.iter().map(|name| name.as_str()).collect();
+    let parts = [
+        ("start", names(&plan.start)),
+        ("stop", stop.join(",")),
+        ("restart", names(&plan.restart)),
+        ("retune", names(&plan.retune)),
+        ("needs", plan.needs_restart.join(",")),
+        (
+            "front",
+            if plan.front_changed { "yes" } else { "" }.to_owned(),
+        ),
+        (
+            "session",
+            if plan.session_changed { "yes" } else { "" }.to_owned(),
+        ),
+        (
+            "catalog",
+            if plan.catalog_changed { "yes" } else { "" }.to_owned(),
+        ),
+        (
+            "grace",
+            if plan.shutdown_grace_changed {
+                "yes"
+            } else {
+                ""
+            }
+            .to_owned(),
+        ),
+        (
+            "states",
+            if plan.states_changed { "yes" } else { "" }.to_owned(),
+        ),
+    ];
+    let said = parts.iter().filter(|(_, what)| !what.is_empty());
+    said.map(|(name, what)| format!("{name}={what}"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn check(before: &str, after: &str, expected: &str) {
+    let (running, wanted) = (config(before, &[]), config(after, &[]));
+    let plan = Plan::between(&running, &wanted);
+    assert_eq!(told(&plan), expected, "{after}");
+    assert_eq!(plan.is_empty(), expected.is_empty());
+}
+
+#[test]
+fn only_what_changed_is_touched() {
+    let with = |text: &str| format!("{BASE}{text}");
+    let under = |section: &str| format!("{section}\n{BASE}");
+    let instead = |old: &str, new: &str| BASE.replacen(old, new, 1);
+    check(BASE, BASE, "");
+    check(BASE, &with("# a comment"), "");
+    check(BASE, &instead("${SECRET:-one}", "one"), "");
+    check(
+        BASE,
+        &with("[servers.d]\ncommand = \"z\""),
+        "start=d states=yes",
+    );
+    check(
+        &with("[servers.d]\ncommand = \"z\""),
+        BASE,
+        "stop=d states=yes",
+    );
+    check(BASE, &with("enabled = false"), "stop=c states=yes");
+    check(&with("enabled = false"), BASE, "start=c states=yes");
+    check(BASE, &with("args = [\"${NOT_SET}\"]"), "stop=c states=yes");
+    check(&with("args = [\"${NOT_SET}\"]"), BASE, "start=c states=yes");
+    check(
+        &with("args = [\"${NOT_SET}\"]"),
+        &with("args = [\"${NEITHER}\"]"),
+        "states=yes",
+    );
+    check(
+        &with("args = [\"${NOT_SET}\"]"),
+        &with("enabled = false"),
+        "states=yes",
+    );
+
+    check(
+        BASE,
+        &instead("args = [\"${SECRET:-one}\"]", "args = [\"two\"]"),
+        "restart=a",
+    );
+    check(
+        BASE,
+        &instead("env = { K = \"${SECRET:-one}\" }", "env = { K = \"two\" }"),
+        "restart=a",
+    );
+    check(
+        BASE,
+        &instead("headers = { K = \"${SECRET:-one}\" }", ""),
+        "restart=b",
+    );
+    check(BASE, &instead("http://b/", "http://b/2"), "restart=b");
+    check(BASE, &with("cwd = \"/tmp\""), "restart=c");
+    check(BASE, &with("inherit_env = true"), "restart=c");
+    check(BASE, &with("sharing = \"session\""), "restart=c");
+    check(
+        BASE,
+        &instead("command = \"y\"", "url = \"http://y\""),
+        "restart=c",
+    );
+    check(
+        BASE,
+        &instead("command = \"y\"", "command = \"y\"\nargs = [\"\"]"),
+        "restart=c",
+    );
+
+    check(BASE, &with("tools = { deny = [\"x\"] }"), "retune=c");
+    check(BASE, &with("roots = [\"file:///x\"]"), "retune=c");
+    check(BASE, &with("request_timeout = \"5s\""), "retune=c");
+    check(
+        BASE,
+        &with("[servers.c.supervision]\nmax_restarts = 1"),
+        "retune=c",
+    );
+    check(BASE, &under("[supervision]\njitter = 0.1"), "retune=a,b,c");
+    check(BASE, &under("[limits]\nline = \"1MiB\""), "retune=a,c");
+    check(BASE, &under("[limits]\nevent = \"1MiB\""), "retune=b");
+    check(BASE, &under("[limits]\nlist_items = 5"), "retune=a,b,c");
+
+    check(
+        BASE,
+        &under("[limits]\nbody = \"1MiB\""),
+        "retune=b front=yes",
+    );
+    check(
+        BASE,
+        &under("[limits]\ncalls_per_session = 5"),
+        "session=yes",
+    );
+    check(BASE, &under("[sessions]\nmax = 5"), "session=yes");
+    check(BASE, &under("[gateway]\nsse_after = \"2s\""), "front=yes");
+    check(
+        BASE,
+        &under("[gateway]\nallowed_hosts = [\"x\"]"),
+        "front=yes",
+    );
+    check(
+        BASE,
+        &under("[gateway]\nshutdown_grace = \"2s\""),
+        "grace=yes",
+    );
+    check(BASE, &under("[gateway]\npage_items = 7"), "catalog=yes");
+    check(
+        BASE,
+        &under("[gateway]\nlisten = \"127.0.0.1:1\"\ndata_dir = \"x\"\nlog = \"json\""),
+        "needs=gateway.listen,gateway.data_dir,gateway.log",
+    );
+    check(
+        BASE,
+        &under("[gateway]\nendpoint = \"/x\"\nkeep_alive = \"1s\"\nsse_after = \"2s\""),
+        "needs=gateway.endpoint,gateway.keep_alive front=yes",
+    );
+    let moved = "[servers.c]\ncommand = \"y\"\n".to_owned()
+        + &BASE.replace("[servers.c]\ncommand = \"y\"\n", "");
+    check(BASE, &moved, "catalog=yes");
+}
+
+#[test]
+fn a_changed_secret_restarts_its_servers_and_an_equal_one_does_not() {
+    let running = config(BASE, &[("SECRET", "s1")]);
+    let same = Plan::between(&running, &config(BASE, &[("SECRET", "s1"), ("OTHER", "x")]));
+    assert_eq!(told(&same), "");
+    let plan = Plan::between(&running, &config(BASE, &[("SECRET", "s2")]));
+    assert_eq!(told(&plan), "restart=a,b");
+    assert!(!format!("{plan:?}{running:?}").contains("s1"));
+}
+
+#[test]
+fn what_needs_a_restart_stays_as_it_runs_until_then() {
+    let running = config("", &[]);
+    let text = "[gateway]\nlisten = \"127.0.0.1:1\"\nworkers = 77\nsse_after = \"2s\"";
+    let wanted = config(text, &[]);
+    let in_force = wanted.clone().with_fixed_of(&running);
+    assert_eq!(told(&Plan::between(&running, &in_force)), "front=yes");
+    let still = Plan::between(&in_force, &wanted);
+    assert_eq!(told(&still), "needs=gateway.listen,gateway.workers");
+    assert_eq!(in_force.front.sse_after, Duration::from_secs(2));
+}
+
+#[test]
+fn a_value_of_the_environment_is_in_no_text() {
+    // Each is wrong in its place, so each leads to an error or an unusable server.
+    const SECRET: &str = "s3cr3t value\u{1}";
+    let fields = [
+        "command = \"x\"\nargs = [\"${S}\", \"${NOT_SET}\"]",
+        "command = \"x\"\nrequest_timeout = \"${S}\"",
+        "command = \"x\"\nentries_max = \"${S}\"",
+        "command = \"x\"\nsharing = \"${S}\"",
+        "command = \"x\"\nenabled = \"${S}\"",
+        "command = \"x\"\nroots = [\"${S}\"]",
+        "command = \"x\"\ntools = { prefix = \"${S}\" }",
+        "url = \"${S}\"",
+        "url = \"http://x\"\nheaders = { K = \"${S}\" }",
+        "url = \"http://x\"\ntransport = \"${S}\"",
+    ];
+    let environment = BTreeMap::from([("S".to_owned(), SECRET.to_owned())]);
+    let parse = |text: &str| Config::parse(text, "test", Path::new("/"), &environment);
+    for field in fields {
+        let loaded = parse(&format!("[servers.a]\n{field}")).unwrap();
+        let ServerState::Misconfigured(reason) = &loaded.config.servers[0].state else {
+            panic!("{field} is accepted");
+        };
+        assert!(reason.contains("servers.a."), "{reason}");
+        let texts = format!("{reason}{loaded:?}{}", describe(&loaded));
+        assert!(!texts.contains("s3cr3t"), "{texts}");
+    }
+    for key in [
+        "listen",
+        "endpoint",
+        "sse_after",
+        "page_items",
+        "log",
+        "instructions_max",
+    ] {
+        let error = parse(&format!("[gateway]\n{key} = \"${{S}}\"")).unwrap_err();
+        assert_eq!(error.problems()[0].line, Some(2));
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+    }
+}
+
+#[test]
+fn secrets_of_a_ready_server_are_not_shown() {
+    let text = "[servers.a]\nurl = \"https://h/p?key=${S}\"\nheaders = { K = \"${S}\" }\n\
+                [servers.b]\ncommand = \"x\"\nargs = [\"${S}\"]\nenv = { K = \"${S}\" }";
+    let environment = BTreeMap::from([("S".to_owned(), "s3cr3t".to_owned())]);
+    let loaded = Config::parse(text, "test", Path::new("/"), &environment).unwrap();
+    let described = describe(&loaded);
+    assert!(!described.contains("s3cr3t"), "{described}");
+    assert!(
+        described.contains("http: https://h/p?… (1 headers)"),
+        "{described}"
+    );
+    let ServerState::Ready(settings) = &loaded.config.servers[1].state else {
+        panic!("not ready")
+    };
+    let TransportSettings::Stdio(stdio) = &settings.transport else {
+        panic!("not stdio")
+    };
+    let _: &SecretString = &stdio.args[0];
+    assert!(!format!("{settings:?}").contains("s3cr3t"));
+}

@@ -43,7 +43,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
     ];
     match units
         .iter()
-        .find(|(_, size)| millis >= *size && millis % size == 0)
+        .find(|(_, size)| millis >= *size && millis.is_multiple_of(*size))
     {
         Some((unit, size)) => format!("{}{unit}", millis / size),
         None if millis == 0 => "0s".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn show_size(bytes: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units
         .iter()
-        .find(|(_, size)| bytes >= *size && bytes % size == 0)
+        .find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size))
     {
         Some((unit, size)) => format!("{}{unit}", bytes / size),
         None => bytes.to_string(),

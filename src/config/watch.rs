@@ -18,10 +18,13 @@ use tokio::time::{self, MissedTickBehavior};
 
 use super::{FILE_MAX, Fingerprint};
 
+/// Looks at a file that is another one each time, before the next event or poll is waited for.
+const LOOKS_MAX: usize = 50;
+
 /// How patient a watch is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchSettings {
-    /// Events within this time lead to one look at the file: editors write in several steps.
+    /// How long a new content must stand: editors and people write in several steps.
     pub settle: Duration,
     /// Time between two looks without any event.
     pub poll_every: Duration,
@@ -36,7 +39,8 @@ impl Default for WatchSettings {
     }
 }
 
-/// The file has another content than at the last event. It may have been changed again since.
+/// The file has another content than at the last event, and has had it for a while: half of a
+/// write is no change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
@@ -74,11 +78,7 @@ impl Watch {
                 None
             }
         };
-        let look = Look {
-            path: path.to_owned(),
-            seen: known,
-        };
-        let task = tokio::spawn(run(look, settings.poll_every, pokes, report));
+        let task = tokio::spawn(run(path.to_owned(), known, settings.clone(), pokes, report));
         (
             Self {
                 task,
@@ -112,12 +112,13 @@ fn watch_directory(
 }
 
 async fn run(
-    mut look: Look,
-    poll_every: Duration,
+    path: PathBuf,
+    mut seen: Fingerprint,
+    settings: WatchSettings,
     mut pokes: mpsc::Receiver<()>,
     report: mpsc::Sender<Changed>,
 ) {
-    let mut poll = time::interval(poll_every);
+    let mut poll = time::interval(settings.poll_every);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut has_events = true;
     loop {
@@ -125,38 +126,44 @@ async fn run(
             _ = poll.tick() => {}
             poke = pokes.recv(), if has_events => has_events = poke.is_some(),
         }
-        let looked = tokio::task::spawn_blocking(move || {
-            let changed = look.again();
-            (look, changed)
-        });
-        let Ok((back, changed)) = looked.await else {
-            return;
+        let Some(now) = settled(|| look(path.clone()), seen, settings.settle).await else {
+            continue;
         };
-        look = back;
-        if changed && report.try_send(Changed) == Err(mpsc::error::TrySendError::Closed(Changed)) {
+        seen = now;
+        if report.try_send(Changed) == Err(mpsc::error::TrySendError::Closed(Changed)) {
             return;
         }
     }
 }
 
-/// What the file held when it was last looked at.
-struct Look {
-    path: PathBuf,
+/// What the file holds if it is not what was seen, and not being written right now. A file that
+/// cannot be read, as between the two steps of a replacement, is no change.
+async fn settled<L: Future<Output = Option<Fingerprint>>>(
+    mut look: impl FnMut() -> L,
     seen: Fingerprint,
+    settle: Duration,
+) -> Option<Fingerprint> {
+    let mut last = look().await?;
+    for _ in 0..LOOKS_MAX {
+        if last == seen {
+            return None;
+        }
+        time::sleep(settle).await;
+        let now = look().await?;
+        if now == last {
+            return Some(now);
+        }
+        last = now;
+    }
+    None
 }
 
-impl Look {
-    /// Whether the file has another content now. A file that cannot be read, as between the two
-    /// steps of a replacement, is no change.
-    fn again(&mut self) -> bool {
-        let Ok(content) = read(&self.path) else {
-            return false;
-        };
-        let now = Fingerprint::of(&content);
-        let changed = now != self.seen;
-        self.seen = now;
-        changed
-    }
+async fn look(path: PathBuf) -> Option<Fingerprint> {
+    let content = tokio::task::spawn_blocking(move || read(&path))
+        .await
+        .ok()?
+        .ok()?;
+    Some(Fingerprint::of(&content))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -229,28 +236,56 @@ mod tests {
         let path = directory.path().join("config.toml");
         fs::write(&path, "two").unwrap();
         let settings = WatchSettings {
-            settle: Duration::from_secs(3600),
+            settle: Duration::from_millis(5),
             poll_every: Duration::from_millis(10),
         };
-        let (_watch, mut changes) = Watch::start(&path, Fingerprint::of(b"one"), &settings);
+        let (report, mut changes) = mpsc::channel(1);
+        let (_poke, no_events) = mpsc::channel(1);
+        let known = Fingerprint::of(b"one");
+        let task = tokio::spawn(run(path.clone(), known, settings, no_events, report));
         assert_eq!(next(&mut changes).await, Some(Changed));
         fs::write(&path, "three").unwrap();
         assert_eq!(next(&mut changes).await, Some(Changed));
+        drop(changes);
+        fs::write(&path, "four").unwrap();
+        time::timeout(DEADLINE, task)
+            .await
+            .expect("ends without its receiver")
+            .unwrap();
     }
 
-    #[test]
-    fn only_the_content_counts() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("config.toml");
-        let mut look = Look {
-            path: path.clone(),
-            seen: Fingerprint::of(b"one"),
+    #[tokio::test(start_paused = true)]
+    async fn only_a_new_content_that_stands_counts() {
+        // What is seen at each look, and what is told in the end.
+        let cases: [(&[Option<&str>], Option<&str>); 8] = [
+            (&[None], None),
+            (&[Some("old")], None),
+            (&[Some("new"), Some("new")], Some("new")),
+            // Emptied, then written.
+            (&[Some(""), Some("new"), Some("new")], Some("new")),
+            (
+                &[Some("half"), Some("new"), Some("newer"), Some("newer")],
+                Some("newer"),
+            ),
+            (&[Some("new"), None], None),
+            (&[Some(""), Some("old")], None),
+            (&[Some("new"), Some("old"), Some("old")], None),
+        ];
+        for (looks, told) in cases {
+            let mut looks = looks.iter();
+            let look = || {
+                let content = looks.next().expect("no further look is needed");
+                std::future::ready(content.map(|text| Fingerprint::of(text.as_bytes())))
+            };
+            let found = settled(look, Fingerprint::of(b"old"), Duration::from_secs(1)).await;
+            assert_eq!(found, told.map(|text| Fingerprint::of(text.as_bytes())));
+        }
+        let mut number = 0_u32;
+        let restless = || {
+            number += 1;
+            std::future::ready(Some(Fingerprint::of(&number.to_le_bytes())))
         };
-        assert!(!look.again(), "no file is no change");
-        fs::write(&path, "one").unwrap();
-        assert!(!look.again(), "the same content again");
-        fs::write(&path, "two").unwrap();
-        assert!(look.again());
-        assert!(!look.again(), "told once");
+        let found = settled(restless, Fingerprint::of(b"old"), Duration::from_secs(1)).await;
+        assert_eq!(found, None, "a file that never stands");
     }
 }

@@ -1,0 +1,142 @@
+//! What is refused, and how that is told.
+
+use super::refused;
+
+/// text, line, and what the rendered error holds
+#[rustfmt::skip]
+const REFUSED: &[(&str, usize, &[&str])] = &[
+    ("[gateway]\nlisten = 127.0.0.1:1", 2, &["no valid TOML", "listen = 127"]),
+    ("[gateway\n", 1, &["no valid TOML"]),
+    ("a = 1\na = 2\n", 2, &["no valid TOML", "duplicate"]),
+    ("[gateway]\nlisen = 1", 2, &["unknown key `gateway.lisen`", "mean `listen`?"]),
+    ("[gateway]\n\nmax_restarts = 1", 3, &["`max_restarts` is a key of [supervision]"]),
+    ("[gatway]", 1, &["unknown key `gatway`", "mean `gateway`?"]),
+    ("[mcpServers.a]\ncommand = \"x\"", 1, &["here it is called `servers`"]),
+    ("[servers.a]\ncommand = \"x\"\ntype = \"stdio\"", 3, &["here it is called `transport`"]),
+    ("[servers.a]\ncommand = \"x\"\nzzzz = 1", 3, &["`servers.a.zzzz`", "known keys are"]),
+    ("[servers.a]\ncommand = \"x\"\ntools = { alow = [] }", 3, &["`servers.a.tools.alow`"]),
+    ("[servers.a.supervision]\nwithn = \"1s\"\n[servers.a]\ncommand=\"x\"", 2, &["`within`?"]),
+    ("gateway = 5", 1, &["`gateway` must be a table"]),
+    ("[[servers]]\ncommand = \"x\"", 1, &["`servers` must be a table"]),
+    ("servers.a = \"npx\"", 1, &["`servers.a` must be a table"]),
+    ("[gateway]\nsse_after = 5", 2, &["`gateway.sse_after` must be a duration", "as `\"5s\"`"]),
+    ("[gateway]\nsse_after = \"0s\"", 2, &["from `\"10ms\"` to `\"10m\"`"]),
+    ("[gateway]\nsse_after = \"-1s\"", 2, &["must be a duration"]),
+    ("[gateway]\nsse_after = \"1 fortnight\"", 2, &["must be a duration"]),
+    ("[gateway]\nkeep_alive = \"9999d\"", 2, &["to `\"1h\"`"]),
+    ("[limits]\nbody = \"0\"", 2, &["`limits.body` must be a size from `\"1KiB\"` to `\"1GiB\"`"]),
+    ("[limits]\nbody = -1", 2, &["must be a size"]),
+    ("[limits]\nbody = \"16 MegaByte\"", 2, &["must be a size"]),
+    ("[limits]\nbody = 99999999999999999999", 2, &["must be a size"]),
+    ("[limits]\nbody = \"512MiB\"", 2, &["`limits.bytes_in_flight` must be at least"]),
+    ("[sessions]\nmax = 0", 2, &["must be a number from 1 to 10000000"]),
+    ("[sessions]\nmax = 1.5", 2, &["must be a number"]),
+    ("[sessions]\nmax = \"7\"", 2, &["must be a number"]),
+    ("[gateway]\nlog = \"jsno\"", 2, &["one of `\"auto\"`, `\"human\"`", "mean `\"json\"`?"]),
+    ("[gateway]\nlog = true", 2, &["one of"]),
+    ("[gateway]\nendpoint = \"mcp\"", 2, &["`gateway.endpoint` must be a path"]),
+    ("[gateway]\nendpoint = \"/health\"", 2, &["must be a path"]),
+    ("[gateway]\nlisten = \"nowhere\"", 2, &["must be an address with its port"]),
+    ("[gateway]\nlisten = \"0.0.0.0:80\"", 2, &["no authentication", "allow_unauthenticated"]),
+    ("[gateway]\nallowed_origins = [\"x\"]", 2, &["`gateway.allowed_origins[0]`", "an origin"]),
+    ("[gateway]\nallowed_hosts = [\"http://x\"]", 2, &["`gateway.allowed_hosts[0]`"]),
+    ("[gateway]\nallowed_hosts = \"x\"", 2, &["must be an array"]),
+    ("[gateway]\nallow_unauthenticated = \"yes\"", 2, &["must be `true` or `false`"]),
+    ("[gateway]\nrequest_timeout = \"1h\"", 2, &["`gateway.request_timeout_max` must be at least"]),
+    ("[gateway]\ndata_dir = \"${NO_DIR}\"", 2, &["`NO_DIR` is not set", "`${NO_DIR:-default}`"]),
+    ("[gateway]\ndata_dir = \"${\"", 2, &["without its `}`"]),
+    ("[gateway]\ndata_dir = \"${cmd:ls}\"", 2, &["form that is not known"]),
+    ("[supervision]\njitter = 2.0", 2, &["`supervision.jitter` must be a number from 0 to 1"]),
+    ("[supervision]\njitter = nan", 2, &["from 0 to 1"]),
+    ("[supervision]\nbackoff_factor = 0.5", 2, &["from 1 to 100"]),
+    ("[supervision]\nbackoff_max = \"1ms\"", 2, &["at least `supervision.backoff_initial`"]),
+    ("[servers.a]", 1, &["neither `command` nor `url`"]),
+    ("[servers.a]\ntransport = \"http\"", 1, &["`servers.a.url` is missing"]),
+    ("[servers.a]\ntransport = \"stdio\"\nurl = \"http://x\"", 1, &["`servers.a.command` is miss"]),
+    ("[servers.a]\ntransport = \"sse\"\nurl = \"http://x\"", 2, &["SSE", "not supported yet"]),
+    ("[servers.a]\ntransport = \"ws\"\nurl = \"http://x\"", 2, &["one of `\"stdio\"`"]),
+    ("[servers.a]\ncommand = \"x\"\nurl = \"http://x\"", 3, &["does not go with `command`"]),
+    ("[servers.a]\nurl = \"http://x\"\nargs = []", 3, &["`servers.a.args` does not go with `url`"]),
+    ("[servers.a_b]\ncommand = \"x\"", 1, &["a server name is 1 to 32 characters"]),
+    ("[servers.a]\nurl = \"ftp://x\"", 2, &["begins with `http://`"]),
+    ("[servers.a]\nurl = \"x\"", 2, &["must be a URL"]),
+    ("[servers.a]\nurl = \"http://x/#y\"", 2, &["without a fragment"]),
+    ("[servers.a]\nurl = \"http://u:hunter2@x/\"", 2, &["without credentials", "headers = {"]),
+    ("[servers.a]\ncommand = 5", 2, &["`servers.a.command` must be a text in quotes, not integer"]),
+    ("[servers.a]\ncommand = \"\"", 2, &["not empty"]),
+    ("[servers.a]\ncommand = \"x\"\nargs = [\"hunter2\", 5]", 3, &["`servers.a.args[1]`"]),
+    ("[servers.a]\ncommand = \"x\"\nenv = { \"A=B\" = \"hunter2\" }", 3, &["the name of an env"]),
+    ("[servers.a]\nurl = \"http://x\"\nheaders = { \"A B\" = \"hunter2\" }", 3, &["HTTP header"]),
+    ("[servers.a]\nurl = \"http://x\"\nheaders = { A = \"hunter2\\n\" }", 3, &["header value"]),
+    ("[servers.a]\nurl = \"http://x\"\nheaders = { Accept = \"x\" }", 3, &["the gateway sets"]),
+    ("[servers.a]\nurl = \"http://x\"\nheaders = { A = \"1\", a = \"2\" }", 3, &["given once"]),
+    ("[servers.a]\nurl = \"http://x\"\nheaders = { A = \"hunter2 }", 3, &["no valid TOML"]),
+    ("[servers.a]\ncommand = \"x\"\nargs = [\n\"hunter2\n]", 4, &["no valid TOML"]),
+    ("[servers.a]\ncommand = \"x\"\nsharing = \"all\"", 3, &["one of `\"auto\"`"]),
+    ("[servers.a]\ncommand = \"x\"\nroots = [\"/home\"]", 3, &["`servers.a.roots[0]`", "file://"]),
+    ("[servers.a]\ncommand = \"x\"\ntools = { allow = [\"[\"] }", 3, &["a.tools.allow[0]`"]),
+    ("[servers.a]\ncommand = \"x\"\ntools = { prefix = \"a b\" }", 3, &["`servers.a.tools.pre"]),
+    ("[servers.a]\ncommand = \"x\"\nentries_max = 0", 3, &["from 1 to 1000"]),
+    ("[servers.a]\ncommand = \"x\"\nenabled = 1", 3, &["`true` or `false`"]),
+];
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    for (text, line, parts) in REFUSED {
+        let error = refused(text);
+        let shown = error.to_string();
+        assert_eq!(error.problems()[0].line, Some(*line), "{text}\n{shown}");
+        assert!(
+            shown.contains(&format!("config.toml:{line}:")),
+            "{text}\n{shown}"
+        );
+        assert!(shown.contains('^'), "{text}\n{shown}");
+        for part in *parts {
+            assert!(shown.contains(part), "{part}\n{text}\n{shown}");
+        }
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(
+            error
+                .summary()
+                .starts_with(&format!("config.toml:{line}: ")),
+            "{}",
+            error.summary()
+        );
+        assert!(!error.summary().contains('\n'));
+    }
+}
+
+#[test]
+fn several_mistakes_are_told_together_in_the_order_of_the_file() {
+    let error = refused(
+        "[gateway]\nlisen = 1\nsse_after = 5\n[sessions]\nmax = 0\n\
+         [servers.a]\nurl = \"x\"\nbad = 1",
+    );
+    let lines: Vec<_> = error
+        .problems()
+        .iter()
+        .filter_map(|problem| problem.line)
+        .collect();
+    assert_eq!(lines, [2, 3, 5, 7, 8], "{error}");
+    assert!(
+        error.summary().ends_with("(and 4 more)"),
+        "{}",
+        error.summary()
+    );
+}
+
+#[test]
+fn an_error_looks_like_this() {
+    let expected = "\
+error: unknown key `gateway.lisen`
+ --> config.toml:2:1
+  |
+2 | lisen = \"127.0.0.1:1\"
+  | ^^^^^
+  |
+  = help: did you mean `listen`?";
+    assert_eq!(
+        refused("[gateway]\nlisen = \"127.0.0.1:1\"").to_string(),
+        expected
+    );
+}
