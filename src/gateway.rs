@@ -1,1 +1,417 @@
-//! (being built)
+//! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::{Actor, Addr};
+use arc_swap::ArcSwap;
+use tokio::net::TcpSocket;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError, ServerStatus, Status};
+use crate::auth::{AllowAll, Everybody};
+use crate::catalog::ItemKind;
+use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
+use crate::downstream::{
+    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, TransportSettings,
+};
+use crate::front::{Front, FrontServer, Health, HealthSource, ServerHealth};
+use crate::id::CallNumbers;
+use crate::session::{Arrange, Attach, CatalogView, Fanout, Sessions, SessionsSpec};
+use crate::store::MemoryStore;
+use crate::supervision::{Arbiters, Spread, SystemRandom};
+use crate::telemetry::{Counter, Counters};
+use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+
+/// Why the gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("cannot start: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A running gateway.
+pub struct Gateway {
+    state: Arc<State>,
+    front: FrontServer,
+    fanout: Addr<Fanout>,
+    arbiters: Arbiters,
+    spawner: Spawner,
+    config: Config,
+    _control: ControlServer,
+    _data_dir: DataDir,
+}
+
+/// What the status is made of; shared by every thread that is asked for it.
+struct State {
+    started: Instant,
+    downstreams: Downstreams,
+    sessions: Sessions,
+    catalog: CatalogView,
+    counters: Counters,
+    arbiters: Arbiters,
+    /// Name and state of every configured server, in order.
+    servers: ArcSwap<Vec<(String, ServerState)>>,
+    config: ArcSwap<ConfigView>,
+}
+
+impl Gateway {
+    /// Starts everything. Must be called within an actix system, on the thread that ends last.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StartError`]; then nothing runs.
+    pub async fn start(loaded: Loaded) -> Result<Self, StartError> {
+        let config = loaded.config;
+        let data_dir = DataDir::lock(&config.data_dir)?;
+        let listener = listen(config.front.listen)?;
+        let address = listener.local_addr()?;
+        let spawner = Spawner::start()?;
+        let arbiters = NonZeroUsize::new(config.arbiters).unwrap_or(NonZeroUsize::MIN);
+        let arbiters = Arbiters::start(arbiters, Spread)?;
+        let view = config_view(loaded.path, loaded.warnings);
+        let (state, fanout) = build(&config, &arbiters, &spawner, view);
+        let health = health_source(state.clone());
+        let front = Front::new(
+            config.front.clone(),
+            state.sessions.clone(),
+            Arc::new(Everybody),
+            health,
+            state.counters.clone(),
+        );
+        let front = front.serve(listener)?;
+        data_dir.write_run(&address.to_string())?;
+        let for_control = state.clone();
+        let status = Rc::new(move || for_control.status(address));
+        let control = ControlServer::start(&config.data_dir, status)?;
+        log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
+        let gateway = Self {
+            state,
+            front,
+            fanout,
+            arbiters,
+            spawner,
+            config,
+            _control: control,
+            _data_dir: data_dir,
+        };
+        gateway.arrange();
+        gateway.start_servers();
+        Ok(gateway)
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.front.address
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn start_servers(&self) {
+        let start = self
+            .config
+            .servers
+            .iter()
+            .filter_map(|server| match &server.state {
+                ServerState::Ready(settings) => Some((**settings).clone()),
+                ServerState::Misconfigured(reason) => {
+                    log::error!(server = server.name.as_str(), reason; "server is misconfigured");
+                    None
+                }
+                ServerState::Disabled => None,
+            });
+        let change = ServerChange {
+            start: start.collect(),
+            ..ServerChange::default()
+        };
+        self.state.downstreams.apply(change);
+    }
+
+    /// Tells the catalog which servers there are, in which order, under which names.
+    fn arrange(&self) {
+        let servers = self
+            .config
+            .servers
+            .iter()
+            .filter_map(|server| match &server.state {
+                ServerState::Ready(settings) => Some((server.name.clone(), settings.names.clone())),
+                ServerState::Disabled | ServerState::Misconfigured(_) => None,
+            });
+        self.fanout.do_send(Arrange {
+            servers: servers.collect(),
+            catalog: self.config.catalog.clone(),
+            first_list_wait: self.config.session.first_list_wait,
+        });
+    }
+
+    /// Goes over to another configuration: only what changed is touched. A file that could not
+    /// be loaded changes nothing.
+    pub fn reload(&mut self, loaded: Result<Loaded, ConfigError>) {
+        match loaded {
+            Ok(loaded) => self.apply(loaded),
+            Err(error) => {
+                self.state.counters.add(Counter::ConfigRefused);
+                log::error!("configuration is not applied: {}", error.summary());
+                let mut view = ConfigView::clone(&self.state.config.load());
+                view.refused = Some(error.to_string());
+                self.state.config.store(Arc::new(view));
+            }
+        }
+    }
+
+    fn apply(&mut self, loaded: Loaded) {
+        let plan = Plan::between(&self.config, &loaded.config);
+        let mut view = config_view(loaded.path, loaded.warnings);
+        view.needs_restart.clone_from(&plan.needs_restart);
+        self.state.config.store(Arc::new(view));
+        if plan.is_empty() {
+            log::info!("configuration is unchanged");
+            return;
+        }
+        self.state.counters.add(Counter::ConfigReloaded);
+        for key in &plan.needs_restart {
+            log::warn!(key; "this change needs a restart");
+        }
+        let names = |servers: &[Arc<crate::downstream::ServerSettings>]| {
+            servers
+                .iter()
+                .map(|server| server.name.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        log::info!(
+            start = names(&plan.start), restart = names(&plan.restart),
+            retune = names(&plan.retune), stop = plan.stop.len();
+            "configuration is applied"
+        );
+        self.config = loaded.config.with_fixed_of(&self.config);
+        self.state
+            .servers
+            .store(Arc::new(server_states(&self.config)));
+        if plan.front_changed {
+            self.front.configure(self.config.front.clone());
+        }
+        if plan.session_changed {
+            self.state.sessions.configure(self.config.session.clone());
+        }
+        self.arrange();
+        let settings = |server: Arc<crate::downstream::ServerSettings>| (*server).clone();
+        self.state.downstreams.apply(ServerChange {
+            start: plan
+                .start
+                .into_iter()
+                .chain(plan.restart)
+                .map(settings)
+                .collect(),
+            retune: plan.retune.into_iter().map(settings).collect(),
+            stop: plan.stop,
+        });
+    }
+
+    /// Stops in order, within `shutdown_grace`: no new requests, streams end, calls are drained,
+    /// sessions, connections, threads.
+    pub async fn stop(self) {
+        let grace = self.config.shutdown_grace;
+        let deadline = Instant::now() + grace;
+        log::info!(grace:? = grace; "gateway stops");
+        self.front.drain();
+        self.state.sessions.end_streams();
+        self.front.stop(grace / 2).await;
+        self.state.sessions.drain();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if timeout(left, self.state.downstreams.stop_all())
+            .await
+            .is_err()
+        {
+            log::warn!("some servers did not stop in time; they are killed");
+        }
+        self.spawner.stop().await;
+        if let Err(error) = self.arbiters.stop(grace / 10).await {
+            log::warn!(error:%; "not every thread ended");
+        }
+    }
+}
+
+fn build(
+    config: &Config,
+    arbiters: &Arbiters,
+    spawner: &Spawner,
+    view: ConfigView,
+) -> (Arc<State>, Addr<Fanout>) {
+    let counters = Counters::default();
+    let numbers = CallNumbers::default();
+    let (fanout, catalog) = Fanout::new(counters.clone());
+    let fanout = fanout.start();
+    let downstreams = Downstreams::start(PoolParts {
+        arbiters: arbiters.clone(),
+        numbers: numbers.clone(),
+        desired: Arc::new(Desired::default()),
+        listener: fanout.clone().recipient(),
+        make_connector: make_connector(spawner.clone(), Tls::system()),
+        counters: counters.clone(),
+    });
+    let sessions = Sessions::start(SessionsSpec {
+        settings: config.session.clone(),
+        arbiters: arbiters.clone(),
+        downstreams: downstreams.clone(),
+        catalog: catalog.clone(),
+        store: Arc::new(MemoryStore::default()),
+        policy: Arc::new(AllowAll),
+        numbers,
+        random: Arc::new(SystemRandom::new()),
+        mint: Uuid::new_v4,
+        counters: counters.clone(),
+    });
+    fanout.do_send(Attach(sessions.clone()));
+    let state = State {
+        started: Instant::now(),
+        downstreams,
+        sessions,
+        catalog,
+        counters,
+        arbiters: arbiters.clone(),
+        servers: ArcSwap::from_pointee(server_states(config)),
+        config: ArcSwap::from_pointee(view),
+    };
+    (Arc::new(state), fanout)
+}
+
+fn make_connector(spawner: Spawner, tls: Tls) -> MakeConnector {
+    Arc::new(move |server, log| -> Arc<dyn Connector> {
+        match &server.transport {
+            TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
+                stdio.clone(),
+                spawner.clone(),
+                log.clone(),
+            )),
+            TransportSettings::Http(http) => {
+                Arc::new(HttpConnector::new(http.clone(), tls.clone()))
+            }
+        }
+    })
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let open = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)?.into_std()
+    };
+    open().map_err(|source| StartError::Listen { address, source })
+}
+
+fn config_view(path: Option<PathBuf>, warnings: Vec<String>) -> ConfigView {
+    let path = path.map(|path| path.display().to_string());
+    ConfigView {
+        path,
+        warnings,
+        refused: None,
+        needs_restart: Vec::new(),
+    }
+}
+
+fn server_states(config: &Config) -> Vec<(String, ServerState)> {
+    let servers = config.servers.iter();
+    servers
+        .map(|server| (server.name.to_string(), server.state.clone()))
+        .collect()
+}
+
+fn health_source(state: Arc<State>) -> HealthSource {
+    Arc::new(move || {
+        let servers = state.server_statuses();
+        Health {
+            ok: servers
+                .iter()
+                .all(|server| matches!(server.state.as_str(), "up" | "disabled")),
+            ready: state.catalog.is_listed(),
+            uptime_seconds: state.started.elapsed().as_secs(),
+            servers: servers
+                .into_iter()
+                .map(|server| ServerHealth {
+                    name: server.name,
+                    state: server.state,
+                })
+                .collect(),
+        }
+    })
+}
+
+impl State {
+    fn status(&self, listen: SocketAddr) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            listen: listen.to_string(),
+            sessions: self.sessions.len(),
+            arbiters_replaced: self.arbiters.replaced(),
+            config: ConfigView::clone(&self.config.load()),
+            servers: self.server_statuses(),
+            notices: self
+                .catalog
+                .snapshot()
+                .notices()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            counters: self.counters.view(),
+        }
+    }
+
+    fn server_statuses(&self) -> Vec<ServerStatus> {
+        let running = self.downstreams.all();
+        let catalog = self.catalog.snapshot();
+        let servers = self.servers.load();
+        let status = |(name, state): &(String, ServerState)| {
+            let found = running.iter().find(|(running, _)| running.as_str() == name);
+            let connection = found.map(|(_, server)| server.view());
+            let (state, reason) = match (state, &connection) {
+                (ServerState::Disabled, _) => ("disabled".to_owned(), None),
+                (ServerState::Misconfigured(why), _) => {
+                    ("misconfigured".to_owned(), Some(why.clone()))
+                }
+                (ServerState::Ready(_), Some(view)) => (view.shared.phase.to_string(), None),
+                (ServerState::Ready(_), None) => ("starting".to_owned(), None),
+            };
+            let count = |kind: ItemKind| {
+                let owner = found.map(|(owner, _)| owner);
+                (
+                    kind.member(),
+                    owner.map_or(0, |owner| catalog.count(owner, kind)),
+                )
+            };
+            let items = ItemKind::ALL.into_iter().map(count).collect();
+            ServerStatus {
+                name: name.clone(),
+                state,
+                reason,
+                connection,
+                items,
+            }
+        };
+        servers.iter().map(status).collect()
+    }
+}

@@ -331,13 +331,12 @@ pub(super) fn supervision(
     }
     // Each key was checked for itself; what they must be together is checked here.
     let settings = SupervisionSettings::try_new(tuning).unwrap_or_else(|error| {
-        section.refuse(error.key, error.to_string(), None);
+        section.refuse(&[error.key], error.to_string(), None);
         base.clone()
     });
     section.finish();
     settings
 }
-
 
 /// The built-in `[supervision]`.
 pub(super) fn supervision_default() -> SupervisionSettings {

@@ -81,7 +81,10 @@ pub struct Answered {
 
 impl Question {
     pub fn new(request: Request, asker: Recipient<Answered>) -> Self {
-        Self { request, asker: Some(asker) }
+        Self {
+            request,
+            asker: Some(asker),
+        }
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
@@ -90,7 +93,10 @@ impl Question {
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(asker) = self.asker.take() {
-            asker.do_send(Answered { request: self.request.clone(), answer });
+            asker.do_send(Answered {
+                request: self.request.clone(),
+                answer,
+            });
         }
     }
 }
@@ -114,7 +120,11 @@ pub struct Reply {
 
 impl Reply {
     pub fn new(number: u64, server: ServerName, caller: Recipient<Delivery>) -> Self {
-        Self { number, server, caller: Some(caller) }
+        Self {
+            number,
+            server,
+            caller: Some(caller),
+        }
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
@@ -131,13 +141,19 @@ impl Reply {
 
     fn deliver(&self, what: Delivered) {
         if let Some(caller) = &self.caller {
-            caller.do_send(Delivery { number: self.number, what });
+            caller.do_send(Delivery {
+                number: self.number,
+                what,
+            });
         }
     }
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(caller) = self.caller.take() {
-            caller.do_send(Delivery { number: self.number, what: Delivered::Answer(answer) });
+            caller.do_send(Delivery {
+                number: self.number,
+                what: Delivered::Answer(answer),
+            });
         }
     }
 }

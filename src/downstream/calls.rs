@@ -17,8 +17,8 @@ use super::deadlines::Deadlines;
 use super::reverse;
 use crate::id::ServerName;
 use crate::protocol::{
-    Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response,
-    notification, splice,
+    Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
+    splice,
 };
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
 
@@ -56,9 +56,14 @@ pub(crate) enum Unhandled {
     Notification(Notification),
     Request(Request),
     /// A request of the connection's own failed in transport.
-    Failed { number: u64, error: LinkError },
+    Failed {
+        number: u64,
+        error: LinkError,
+    },
     SessionGone,
-    Closed { reason: String },
+    Closed {
+        reason: String,
+    },
 }
 
 pub(crate) struct Calls {
@@ -118,7 +123,13 @@ impl Calls {
 
     /// Sends a client's call, or answers at once why it cannot be sent.
     pub(crate) fn start(&mut self, call: Call, now: Instant) {
-        let Call { number, request, mut edits, deadline, reply } = call;
+        let Call {
+            number,
+            request,
+            mut edits,
+            deadline,
+            reply,
+        } = call;
         let Some(place) = self.admission.enter() else {
             let message = format!(
                 "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",
@@ -134,31 +145,45 @@ impl Calls {
             return reply.answer(Err(self.not_sent(error)));
         }
         self.deadlines.set(number, deadline.from(now));
-        let pending = Pending { frame, deadline, reply, resent: false, _place: place };
+        let pending = Pending {
+            frame,
+            deadline,
+            reply,
+            resent: false,
+            _place: place,
+        };
         self.pending.insert(number, pending);
     }
 
     /// Sorts what came over the link; what belongs to a client's call is delivered.
     pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<Unhandled> {
         match event {
-            LinkEvent::Received { envelope: Envelope::Response(response), .. } => {
-                self.on_response(response)
-            }
-            LinkEvent::Received { call, envelope: Envelope::Notification(notification) } => {
-                self.on_notification(call, notification, now)
-            }
-            LinkEvent::Received { call, envelope: Envelope::Request(request) } => {
-                self.on_request(call, request)
-            }
+            LinkEvent::Received {
+                envelope: Envelope::Response(response),
+                ..
+            } => self.on_response(response),
+            LinkEvent::Received {
+                call,
+                envelope: Envelope::Notification(notification),
+            } => self.on_notification(call, notification, now),
+            LinkEvent::Received {
+                call,
+                envelope: Envelope::Request(request),
+            } => self.on_request(call, request),
             LinkEvent::Failed { call, error } => {
                 let Some(pending) = self.take(call) else {
-                    return Some(Unhandled::Failed { number: call, error });
+                    return Some(Unhandled::Failed {
+                        number: call,
+                        error,
+                    });
                 };
                 let failure = self.link_failure(&error);
                 pending.reply.answer(Err(failure));
                 // A refused connection concerns more than this call: the owner looks after it.
-                matches!(error, LinkError::NotSent(_))
-                    .then_some(Unhandled::Failed { number: call, error })
+                matches!(error, LinkError::NotSent(_)).then_some(Unhandled::Failed {
+                    number: call,
+                    error,
+                })
             }
             LinkEvent::SessionGone { call } => {
                 self.on_session_gone(call);
@@ -211,16 +236,22 @@ impl Calls {
             return Some(Unhandled::Request(request));
         };
         self.deadlines.set(number, pending.deadline.latest);
-        pending.reply.ask(Question::new(request, self.asker.clone()));
+        pending
+            .reply
+            .ask(Question::new(request, self.asker.clone()));
         None
     }
 
     /// Asks the client of the one call that is under way, on a link that cannot tell whose
     /// question it is but serves one client only. Gives the request back when there is none.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some((number, pending)) = self.pending.iter().next() else { return Some(request) };
+        let Some((number, pending)) = self.pending.iter().next() else {
+            return Some(request);
+        };
         self.deadlines.set(*number, pending.deadline.latest);
-        pending.reply.ask(Question::new(request, self.asker.clone()));
+        pending
+            .reply
+            .ask(Question::new(request, self.asker.clone()));
         None
     }
 
@@ -244,14 +275,18 @@ impl Calls {
         if again {
             self.refused.push(number);
         } else if let Some(pending) = self.take(number) {
-            pending.reply.answer(Err(lost(&self.server, "it forgot our session twice")));
+            pending
+                .reply
+                .answer(Err(lost(&self.server, "it forgot our session twice")));
         }
     }
 
     /// A new handshake is done: what the server refused unseen is sent once more.
     pub(crate) fn resend(&mut self) {
         for number in std::mem::take(&mut self.refused) {
-            let Some(pending) = self.pending.get(&number) else { continue };
+            let Some(pending) = self.pending.get(&number) else {
+                continue;
+            };
             if let Err(error) = self.link.send(Some(number), pending.frame.clone())
                 && let Some(pending) = self.take(number)
             {
@@ -262,8 +297,13 @@ impl Calls {
 
     /// The client does not want the answer any more: the server is told, nobody waits.
     pub(crate) fn cancel(&mut self, cancel: &Cancel) {
-        let Some(pending) = self.take(cancel.number) else { return };
-        self.tell_cancelled(cancel.number, cancel.reason.as_deref().unwrap_or("client cancelled"));
+        let Some(pending) = self.take(cancel.number) else {
+            return;
+        };
+        self.tell_cancelled(
+            cancel.number,
+            cancel.reason.as_deref().unwrap_or("client cancelled"),
+        );
         let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
         pending.reply.answer(Err(failure));
     }
@@ -272,7 +312,9 @@ impl Calls {
     /// (S-LIFE-23).
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(number) = self.deadlines.pop_due(now) {
-            let Some(pending) = self.take(number) else { continue };
+            let Some(pending) = self.take(number) else {
+                continue;
+            };
             self.tell_cancelled(number, "timed out");
             let message = format!(
                 "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
@@ -302,7 +344,9 @@ impl Calls {
     fn tell_cancelled(&self, number: u64, reason: &str) {
         let params = serde_json::json!({ "requestId": number, "reason": reason });
         // If it cannot be told, the server has other worries than this call.
-        let _ = self.link.send(None, notification(&Method::Cancelled, Some(&params)));
+        let _ = self
+            .link
+            .send(None, notification(&Method::Cancelled, Some(&params)));
         self.link.forget(number);
     }
 
@@ -312,7 +356,9 @@ impl Calls {
             SendError::Closed => ErrorKind::ServerUnavailable,
         };
         let message = format!("server `{}` did not take the call: {error}", self.server);
-        Failure::new(kind, message).server(self.server.as_str()).retry_after_ms(100)
+        Failure::new(kind, message)
+            .server(self.server.as_str())
+            .retry_after_ms(100)
     }
 
     fn link_failure(&self, error: &LinkError) -> Failure {
@@ -335,5 +381,7 @@ fn progress_of(notification: &Notification) -> Option<u64> {
     #[derive(Deserialize)]
     struct Token(u64);
     let raw = notification.member(notification.params.progress_token.as_ref())?;
-    serde_json::from_slice::<Token>(&raw).ok().map(|token| token.0)
+    serde_json::from_slice::<Token>(&raw)
+        .ok()
+        .map(|token| token.0)
 }

@@ -29,7 +29,10 @@ impl Desired {
     /// A session wants `resources/updated` for a URI of a server (its native URI).
     pub fn watch(&self, server: &ServerName, uri: &str, session: SessionId) -> Change {
         let mut state = self.state();
-        let watchers = state.watchers.entry((server.clone(), uri.to_owned())).or_default();
+        let watchers = state
+            .watchers
+            .entry((server.clone(), uri.to_owned()))
+            .or_default();
         let first = watchers.is_empty();
         watchers.insert(session);
         if first { Change::Tell } else { Change::Nothing }
@@ -38,13 +41,19 @@ impl Desired {
     pub fn unwatch(&self, server: &ServerName, uri: &str, session: SessionId) -> Change {
         let mut state = self.state();
         let key = (server.clone(), uri.to_owned());
-        let Some(watchers) = state.watchers.get_mut(&key) else { return Change::Nothing };
+        let Some(watchers) = state.watchers.get_mut(&key) else {
+            return Change::Nothing;
+        };
         let was_in = watchers.remove(&session);
         if !watchers.is_empty() {
             return Change::Nothing;
         }
         state.watchers.remove(&key);
-        if was_in { Change::Tell } else { Change::Nothing }
+        if was_in {
+            Change::Tell
+        } else {
+            Change::Nothing
+        }
     }
 
     /// Who wants to hear of `uri`: its watchers, and those of a URI above it, since a server may
@@ -120,8 +129,14 @@ mod tests {
         assert_eq!(desired.watch(&server, "x://1", b), Change::Nothing);
         assert_eq!(desired.unwatch(&server, "x://1", a), Change::Nothing);
         assert_eq!(desired.unwatch(&server, "x://1", a), Change::Nothing);
-        assert_eq!(desired.watchers(&server, "x://1"), [("x://1".to_owned(), b)]);
-        assert_eq!(desired.watchers(&server, "x://1/part"), [("x://1".to_owned(), b)]);
+        assert_eq!(
+            desired.watchers(&server, "x://1"),
+            [("x://1".to_owned(), b)]
+        );
+        assert_eq!(
+            desired.watchers(&server, "x://1/part"),
+            [("x://1".to_owned(), b)]
+        );
         assert_eq!(desired.watchers(&server, "x://12"), []);
         assert_eq!(desired.forget(b), [(server.clone(), "x://1".to_owned())]);
         assert!(desired.subscriptions(&server).is_empty());
@@ -131,7 +146,10 @@ mod tests {
     fn the_most_verbose_session_sets_the_level() {
         let desired = Desired::default();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        assert_eq!(desired.set_level(a, LogLevel::Warning), Some(LogLevel::Warning));
+        assert_eq!(
+            desired.set_level(a, LogLevel::Warning),
+            Some(LogLevel::Warning)
+        );
         assert_eq!(desired.set_level(b, LogLevel::Debug), Some(LogLevel::Debug));
         assert_eq!(desired.set_level(a, LogLevel::Info), None);
         desired.forget(b);

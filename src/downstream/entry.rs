@@ -14,6 +14,7 @@ use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, LogLevel, Notification};
 use crate::supervision::Arbiters;
+use crate::telemetry::Counters;
 use crate::transport::Connector;
 
 /// Whose connection it is.
@@ -35,7 +36,10 @@ pub enum EntryOwner {
 
 impl EntryKey {
     pub fn shared() -> Self {
-        Self { credentials: CredentialContext::Shared, owner: EntryOwner::Shared }
+        Self {
+            credentials: CredentialContext::Shared,
+            owner: EntryOwner::Shared,
+        }
     }
 
     pub fn is_shared(&self) -> bool {
@@ -74,6 +78,7 @@ pub(crate) struct EntrySpec {
     pub(crate) in_flight: Arc<AtomicUsize>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
+    pub(crate) counters: Counters,
 }
 
 impl EntrySpec {

@@ -59,12 +59,12 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
         Outcome::Result(result) => result,
         Outcome::Error(error) => return Err(HandshakeError::Refused(error_text(error))),
     };
-    let result: InitializeResult =
-        result.parse().map_err(|error| HandshakeError::Shape(error.to_string()))?;
-    let revision = result
-        .protocol_version
+    let result: InitializeResult = result
         .parse()
-        .map_err(|_| HandshakeError::Revision(result.protocol_version.chars().take(40).collect()))?;
+        .map_err(|error| HandshakeError::Shape(error.to_string()))?;
+    let revision = result.protocol_version.parse().map_err(|_| {
+        HandshakeError::Revision(result.protocol_version.chars().take(40).collect())
+    })?;
     Ok(Negotiated {
         revision,
         capabilities: result.capabilities,
@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn any_revision_with_a_handshake_is_accepted() {
         for revision in Revision::ALL {
-            let answer = format!(r#""result":{{"protocolVersion":"{revision}","capabilities":{{}}}}"#);
+            let answer =
+                format!(r#""result":{{"protocolVersion":"{revision}","capabilities":{{}}}}"#);
             assert_eq!(negotiated(&response(&answer)).unwrap().revision, revision);
         }
     }
@@ -129,14 +130,20 @@ mod tests {
     #[test]
     fn a_bad_answer_says_what_is_wrong() {
         let table = [
-            (r#""error":{"code":-32600,"message":"no"}"#, "server refused `initialize`: no (-32600)"),
+            (
+                r#""error":{"code":-32600,"message":"no"}"#,
+                "server refused `initialize`: no (-32600)",
+            ),
             (
                 r#""result":{"protocolVersion":"1999-01-01","capabilities":{}}"#,
                 "server speaks protocol revision `1999-01-01`, which this gateway does not",
             ),
         ];
         for (answer, message) in table {
-            assert_eq!(negotiated(&response(answer)).unwrap_err().to_string(), message);
+            assert_eq!(
+                negotiated(&response(answer)).unwrap_err().to_string(),
+                message
+            );
         }
         assert!(matches!(
             negotiated(&response(r#""result":{}"#)),

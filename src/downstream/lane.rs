@@ -30,7 +30,10 @@ pub(crate) struct Lane {
 pub(crate) enum FromLane {
     Unhandled(Unhandled),
     /// The server does not know this session any more.
-    SessionGone { arbiter: usize, session: HttpSession },
+    SessionGone {
+        arbiter: usize,
+        session: HttpSession,
+    },
     Died(String),
 }
 
@@ -67,10 +70,21 @@ impl LaneHandle {
         let (spec, watcher) = (spec.clone(), owner.clone());
         let lane = spawn_temporary(
             &site.arbiter,
-            move |_, _| Lane { spec, arbiter, session, owner, calls: None, timer: None },
+            move |_, _| Lane {
+                spec,
+                arbiter,
+                session,
+                owner,
+                calls: None,
+                timer: None,
+            },
             move |why| watcher.do_send(FromLane::Died(why.to_string())),
         );
-        Self { arbiter, address: lane.addr, exit: lane.exit }
+        Self {
+            arbiter,
+            address: lane.addr,
+            exit: lane.exit,
+        }
     }
 
     pub(crate) fn renewed(&self, session: HttpSession) {
@@ -90,7 +104,9 @@ impl Drop for LaneHandle {
 
 impl Lane {
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let Some(at) = self.calls.as_ref().and_then(Calls::next_deadline) else { return };
+        let Some(at) = self.calls.as_ref().and_then(Calls::next_deadline) else {
+            return;
+        };
         if let Some((armed, handle)) = self.timer {
             if armed <= at {
                 return;
@@ -133,7 +149,10 @@ impl Handler<Event> for Lane {
             None => {}
             Some(Unhandled::SessionGone) => {
                 let session = self.session.clone();
-                self.owner.do_send(FromLane::SessionGone { arbiter: self.arbiter, session });
+                self.owner.do_send(FromLane::SessionGone {
+                    arbiter: self.arbiter,
+                    session,
+                });
             }
             // Of a call that was cancelled or timed out.
             Some(Unhandled::Response(_)) => {}

@@ -18,12 +18,19 @@ pub(crate) struct ListFetch {
 pub(crate) enum Page {
     /// Ask for the next one with these parameters.
     Next(ListFetch, Value),
-    Done { items: Vec<RawJson>, cut: bool },
+    Done {
+        items: Vec<RawJson>,
+        cut: bool,
+    },
 }
 
 impl ListFetch {
     pub(crate) fn new(kind: ItemKind) -> Self {
-        Self { kind, items: Vec::new(), pages: 0 }
+        Self {
+            kind,
+            items: Vec::new(),
+            pages: 0,
+        }
     }
 
     /// Takes a page. Cursors are opaque, and an empty one is a cursor (C-CANC-05, C-CANC-06);
@@ -47,7 +54,10 @@ impl ListFetch {
             Some(cursor) if !cut && self.pages < pages_max => {
                 Ok(Page::Next(self, json!({ "cursor": cursor })))
             }
-            cursor => Ok(Page::Done { items: self.items, cut: cut || cursor.is_some() }),
+            cursor => Ok(Page::Done {
+                items: self.items,
+                cut: cut || cursor.is_some(),
+            }),
         }
     }
 }
@@ -64,10 +74,14 @@ mod tests {
     fn pages_are_joined_until_there_is_no_cursor() {
         let fetch = ListFetch::new(ItemKind::Tools);
         let first = page(&json!({"tools": [{"name": "a"}], "nextCursor": ""}));
-        let Ok(Page::Next(fetch, params)) = fetch.on_page(&first, 10, 10) else { panic!() };
+        let Ok(Page::Next(fetch, params)) = fetch.on_page(&first, 10, 10) else {
+            panic!()
+        };
         assert_eq!(params, json!({"cursor": ""}));
         let second = page(&json!({"tools": [{"name": "b"}]}));
-        let Ok(Page::Done { items, cut }) = fetch.on_page(&second, 10, 10) else { panic!() };
+        let Ok(Page::Done { items, cut }) = fetch.on_page(&second, 10, 10) else {
+            panic!()
+        };
         let items: Vec<_> = items.iter().map(RawJson::as_str).collect();
         assert_eq!(items, [r#"{"name":"a"}"#, r#"{"name":"b"}"#]);
         assert!(!cut);

@@ -17,6 +17,7 @@ mod pool;
 mod reverse;
 mod server;
 mod settings;
+mod view;
 
 pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
 pub use desired::{Change, Desired};
@@ -25,3 +26,4 @@ pub use handshake::{HandshakeError, Negotiated};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::{Caller, Server};
 pub use settings::{ServerLimits, ServerSettings, Sharing, TransportSettings};
+pub use view::{OwnConnectionView, ServerView};

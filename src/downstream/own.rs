@@ -50,7 +50,9 @@ impl OwnRequests {
     }
 
     pub(crate) fn has_page(&self) -> bool {
-        self.under_way.values().any(|own| matches!(own, Own::Page(_)))
+        self.under_way
+            .values()
+            .any(|own| matches!(own, Own::Page(_)))
     }
 
     pub(crate) fn clear(&mut self) {

@@ -22,7 +22,7 @@ use super::settings::ServerSettings;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
-use crate::telemetry::{LogRing, LogRingSettings};
+use crate::telemetry::{Counters, LogRing, LogRingSettings};
 use crate::transport::Connector;
 
 /// How often connections are looked at that nobody uses any more.
@@ -41,6 +41,7 @@ pub struct PoolParts {
     pub desired: Arc<Desired>,
     pub listener: Recipient<FromServer>,
     pub make_connector: MakeConnector,
+    pub counters: Counters,
 }
 
 /// All servers, by name. Cheap to clone; usable from any thread.
@@ -56,8 +57,16 @@ impl Downstreams {
     pub fn start(parts: PoolParts) -> Self {
         let servers = Arc::new(ArcSwap::default());
         let desired = parts.desired.clone();
-        let keeper = Keeper { servers: servers.clone(), parts }.start();
-        Self { servers, desired, keeper }
+        let keeper = Keeper {
+            servers: servers.clone(),
+            parts,
+        }
+        .start();
+        Self {
+            servers,
+            desired,
+            keeper,
+        }
     }
 
     pub fn get(&self, name: &ServerName) -> Option<Arc<Server>> {
@@ -100,7 +109,10 @@ impl Downstreams {
 
     /// Tells a server's shared connection; one that is away hears it when it is back.
     pub fn wish(&self, server: &ServerName, wish: Wish) {
-        if let Some(up) = self.get(server).and_then(|server| server.shared.current().ok()) {
+        if let Some(up) = self
+            .get(server)
+            .and_then(|server| server.shared.current().ok())
+        {
             up.value.wish(wish);
         }
     }
@@ -148,14 +160,21 @@ impl Keeper {
     fn start_server(&self, settings: ServerSettings) -> Arc<Server> {
         let name = settings.name.clone();
         let lines_max = settings.limits.log_lines;
-        let log = LogRing::new(LogRingSettings { lines_max, ..Default::default() });
+        let log = LogRing::new(LogRingSettings {
+            lines_max,
+            ..Default::default()
+        });
         let connector = (self.parts.make_connector)(&settings, &log);
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
-        let seed = EntrySeed { settings: &settings, connector: &connector, in_flight: &in_flight };
+        let seed = EntrySeed {
+            settings: &settings,
+            connector: &connector,
+            in_flight: &in_flight,
+        };
         let shared = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
             name,
@@ -195,6 +214,7 @@ impl Keeper {
             in_flight: seed.in_flight.clone(),
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
+            counters: self.parts.counters.clone(),
         });
         let start = Start::new(move |_, birth| Connection::new(spec.clone(), birth));
         let mut child = ChildSpec::new(child, arbiters, start);
@@ -230,7 +250,10 @@ impl Keeper {
 
     fn change(&self, change: ServerChange) {
         let mut servers = Servers::clone(&self.servers.load());
-        let stopped = change.stop.iter().chain(change.start.iter().map(|settings| &settings.name));
+        let stopped = change
+            .stop
+            .iter()
+            .chain(change.start.iter().map(|settings| &settings.name));
         for name in stopped {
             if let Some(server) = servers.remove(name) {
                 stop(&server);
@@ -240,7 +263,9 @@ impl Keeper {
             servers.insert(settings.name.clone(), self.start_server(settings));
         }
         for settings in change.retune {
-            let Some(server) = servers.get(&settings.name) else { continue };
+            let Some(server) = servers.get(&settings.name) else {
+                continue;
+            };
             server.shared.configure(settings.supervision.clone(), None);
             server.settings.store(Arc::new(settings));
         }

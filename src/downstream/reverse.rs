@@ -56,7 +56,9 @@ fn result(request: &Request, result: &Value) -> Bytes {
 
 fn frame(request: &Request, member: &str, value: &Value) -> Bytes {
     let id = request.id.as_str();
-    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#))
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#
+    ))
 }
 
 #[cfg(test)]
@@ -77,8 +79,14 @@ mod tests {
         let roots = ["file:///srv".to_owned()];
         let table = [
             ("ping", r#"{"jsonrpc":"2.0","id":"q1","result":{}}"#),
-            ("roots/list", r#"{"jsonrpc":"2.0","id":"q1","result":{"roots":[{"uri":"file:///srv"}]}}"#),
-            ("elicitation/create", r#"{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}"#),
+            (
+                "roots/list",
+                r#"{"jsonrpc":"2.0","id":"q1","result":{"roots":[{"uri":"file:///srv"}]}}"#,
+            ),
+            (
+                "elicitation/create",
+                r#"{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}"#,
+            ),
             (
                 "sampling/createMessage",
                 r#"{"jsonrpc":"2.0","id":"q1","error":{"code":-32601,"message":"no client is there to answer `sampling/createMessage`"}}"#,

@@ -51,7 +51,7 @@ impl Server {
 
     /// Which connection serves this caller.
     pub fn entry_for(&self, caller: Caller<'_>) -> EntryKey {
-        let attributes = self.connector.attributes_questions();
+        let attributes = self.connector.attributes();
         entry_for(self.settings.load().sharing, attributes, caller)
     }
 
@@ -62,7 +62,9 @@ impl Server {
         }
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         let entry = own.get(key)?;
-        entry.last_used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
+        entry
+            .last_used
+            .store(self.started.elapsed().as_secs(), Ordering::Relaxed);
         Some(entry.child.clone())
     }
 
@@ -77,7 +79,8 @@ impl Server {
             message.push_str(&format!(" (it {why})"));
         }
         message.push_str("; it is reconnected automatically");
-        let failure = Failure::new(ErrorKind::ServerUnavailable, message).server(self.name.as_str());
+        let failure =
+            Failure::new(ErrorKind::ServerUnavailable, message).server(self.name.as_str());
         match away.retry_after {
             Some(after) => {
                 failure.retry_after_ms(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
@@ -89,7 +92,10 @@ impl Server {
     pub(crate) fn insert(&self, key: EntryKey, child: ChildRef<Callers>) {
         let last_used = AtomicU64::new(self.started.elapsed().as_secs());
         let entry = OwnEntry { child, last_used };
-        self.own.write().unwrap_or_else(PoisonError::into_inner).insert(key, entry);
+        self.own
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, entry);
     }
 
     /// Takes out the entries that `leaves` says; they still run.
@@ -98,9 +104,15 @@ impl Server {
         leaves: impl Fn(&EntryKey, &OwnEntry) -> bool,
     ) -> Vec<ChildRef<Callers>> {
         let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
-        let out: Vec<EntryKey> =
-            own.iter().filter(|(key, entry)| leaves(key, entry)).map(|(key, _)| key.clone()).collect();
-        out.iter().filter_map(|key| own.remove(key)).map(|entry| entry.child).collect()
+        let out: Vec<EntryKey> = own
+            .iter()
+            .filter(|(key, entry)| leaves(key, entry))
+            .map(|(key, _)| key.clone())
+            .collect();
+        out.iter()
+            .filter_map(|key| own.remove(key))
+            .map(|entry| entry.child)
+            .collect()
     }
 
     /// Entries that were not used for longer than `entry_idle`.
@@ -111,7 +123,10 @@ impl Server {
     }
 
     pub(crate) fn own_count(&self) -> usize {
-        self.own.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.own
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 }
 
@@ -129,7 +144,10 @@ fn entry_for(sharing: Sharing, attributes: bool, caller: Caller<'_>) -> EntryKey
         (Sharing::Principal, _) if !can_be_asked || attributes => profile(),
         (Sharing::Auto | Sharing::Principal, _) => session(),
     };
-    EntryKey { credentials: CredentialContext::Shared, owner }
+    EntryKey {
+        credentials: CredentialContext::Shared,
+        owner,
+    }
 }
 
 #[cfg(test)]
@@ -143,11 +161,19 @@ mod tests {
     fn who_can_be_asked_shares_only_where_questions_can_be_attributed() {
         let session = SessionId::new(Uuid::from_u128(1));
         let silent = CapabilityProfile::default();
-        let asked =
-            CapabilityProfile::from_declared(json!({"sampling": {}}).as_object().unwrap());
+        let asked = CapabilityProfile::from_declared(json!({"sampling": {}}).as_object().unwrap());
         let principal = Principal::Anonymous;
         let owner = |sharing, attributes, profile: &CapabilityProfile| {
-            entry_for(sharing, attributes, Caller { principal: &principal, session, profile }).owner
+            entry_for(
+                sharing,
+                attributes,
+                Caller {
+                    principal: &principal,
+                    session,
+                    profile,
+                },
+            )
+            .owner
         };
         let of_profile = |profile: &CapabilityProfile| {
             EntryOwner::Profile(Principal::Anonymous, profile.clone())
@@ -165,7 +191,11 @@ mod tests {
             (Sharing::Session, true, &silent, of_session(&silent)),
         ];
         for (sharing, attributes, profile, expected) in table {
-            assert_eq!(owner(sharing, attributes, profile), expected, "{sharing:?} {attributes}");
+            assert_eq!(
+                owner(sharing, attributes, profile),
+                expected,
+                "{sharing:?} {attributes}"
+            );
         }
     }
 }

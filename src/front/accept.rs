@@ -13,7 +13,9 @@ pub(super) fn accepts(accept: Option<&str>, wanted: &str) -> bool {
     ranges.any(|range| {
         range == "*/*"
             || range.eq_ignore_ascii_case(wanted)
-            || range.strip_suffix("/*").is_some_and(|prefix| prefix.eq_ignore_ascii_case(group))
+            || range
+                .strip_suffix("/*")
+                .is_some_and(|prefix| prefix.eq_ignore_ascii_case(group))
     })
 }
 
@@ -34,7 +36,11 @@ mod tests {
             (None, true, true),
             (Some("*/*"), true, true),
             (Some("application/json, text/event-stream"), true, true),
-            (Some("application/json;q=0.9,text/event-stream;q=0"), true, false),
+            (
+                Some("application/json;q=0.9,text/event-stream;q=0"),
+                true,
+                false,
+            ),
             (Some("Application/JSON"), true, false),
             (Some("text/*"), false, true),
             (Some("text/html"), false, false),

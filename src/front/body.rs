@@ -29,7 +29,10 @@ pub(super) struct Held {
 
 impl BytesInFlight {
     pub(super) fn hold(&self) -> Held {
-        Held { all: self.clone(), bytes: 0 }
+        Held {
+            all: self.clone(),
+            bytes: 0,
+        }
     }
 }
 
@@ -110,14 +113,23 @@ async fn collect(
             first = chunk;
         } else {
             if rest.is_empty() {
-                rest.reserve(announced.unwrap_or(0).min(max).max(first.len() + chunk.len()));
+                rest.reserve(
+                    announced
+                        .unwrap_or(0)
+                        .min(max)
+                        .max(first.len() + chunk.len()),
+                );
                 rest.extend_from_slice(&first);
                 first = Bytes::new();
             }
             rest.extend_from_slice(&chunk);
         }
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    Ok(if rest.is_empty() {
+        first
+    } else {
+        rest.freeze()
+    })
 }
 
 async fn drain(payload: &mut web::Payload) {

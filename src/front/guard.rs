@@ -20,8 +20,7 @@ pub(super) fn check(
         None => Ok(()),
         Some(origin) if origin_is_allowed(&settings.allowed_origins, origin) => Ok(()),
         Some(_) => {
-            let message =
-                "web pages of this `Origin` may not call; they are set by `gateway.allowed_origins`";
+            let message = "web pages of this `Origin` may not call; they are set by `gateway.allowed_origins`";
             Err(Failure::new(ErrorKind::Forbidden, message))
         }
     }
@@ -29,12 +28,18 @@ pub(super) fn check(
 
 /// Patterns are origins in which `*` stands for any text without `/`.
 pub(super) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
-    patterns.iter().any(|pattern| matches_pattern(pattern, origin))
+    patterns
+        .iter()
+        .any(|pattern| matches_pattern(pattern, origin))
 }
 
 fn host_is_allowed(settings: &FrontSettings, host: Option<&str>) -> bool {
     let Some(host) = host else { return false };
-    if settings.allowed_hosts.iter().any(|pattern| matches_pattern(pattern, host)) {
+    if settings
+        .allowed_hosts
+        .iter()
+        .any(|pattern| matches_pattern(pattern, host))
+    {
         return true;
     }
     if settings.listen.ip().is_loopback() {
@@ -52,23 +57,34 @@ fn without_port(host: &str) -> &str {
 
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
-    let Some(first) = parts.next() else { return false };
-    let Some(mut rest) = strip_prefix_ignoring_case(text, first) else { return false };
+    let Some(first) = parts.next() else {
+        return false;
+    };
+    let Some(mut rest) = strip_prefix_ignoring_case(text, first) else {
+        return false;
+    };
     let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
     for part in middle {
-        let Some((skipped, after)) = rest.split_once(part) else { return false };
+        let Some((skipped, after)) = rest.split_once(part) else {
+            return false;
+        };
         if skipped.contains('/') {
             return false;
         }
         rest = after;
     }
-    rest.strip_suffix(last).is_some_and(|wild| !wild.contains('/'))
+    rest.strip_suffix(last)
+        .is_some_and(|wild| !wild.contains('/'))
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let head = text.get(..prefix.len())?;
-    head.eq_ignore_ascii_case(prefix).then(|| text.get(prefix.len()..)).flatten()
+    head.eq_ignore_ascii_case(prefix)
+        .then(|| text.get(prefix.len()..))
+        .flatten()
 }
 
 #[cfg(test)]
@@ -77,8 +93,11 @@ mod tests {
 
     #[test]
     fn only_listed_origins_may_call() {
-        let patterns =
-            ["http://localhost:*".to_owned(), "https://*.example.com".to_owned(), "null".to_owned()];
+        let patterns = [
+            "http://localhost:*".to_owned(),
+            "https://*.example.com".to_owned(),
+            "null".to_owned(),
+        ];
         let table = [
             ("http://localhost:3000", true),
             ("HTTP://LOCALHOST:3000", true),
@@ -103,7 +122,12 @@ mod tests {
         for host in ["localhost:12006", "127.0.0.1", "[::1]:80"] {
             assert!(check(&settings, Some(host)), "{host}");
         }
-        for host in [Some("evil.com"), Some("localhost.evil.com:12006"), Some(""), None] {
+        for host in [
+            Some("evil.com"),
+            Some("localhost.evil.com:12006"),
+            Some(""),
+            None,
+        ] {
             assert!(!check(&settings, host), "{host:?}");
         }
         settings.listen = ([10, 0, 0, 1], 80).into();

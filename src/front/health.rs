@@ -40,7 +40,10 @@ pub(super) async fn health(request: HttpRequest, front: web::Data<Front>) -> Htt
         "uptime": health.uptime_seconds,
     });
     // Server names are nobody's business beyond this machine.
-    if request.peer_addr().is_some_and(|peer| peer.ip().is_loopback()) {
+    if request
+        .peer_addr()
+        .is_some_and(|peer| peer.ip().is_loopback())
+    {
         body["servers"] = json!(health.servers);
     }
     title_case(HttpResponse::Ok().json(body))

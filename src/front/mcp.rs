@@ -21,10 +21,9 @@ use super::respond;
 use super::server::Front;
 use super::settings::FrontSettings;
 use crate::id::{Principal, SessionId};
-use crate::protocol::{
-    Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, Revision,
-};
+use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, Revision};
 use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
+use crate::telemetry::Counter;
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -40,7 +39,10 @@ struct Refusal {
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
-        Self { failure, id: "null".to_owned() }
+        Self {
+            failure,
+            id: "null".to_owned(),
+        }
     }
 }
 
@@ -50,17 +52,23 @@ pub(super) async fn endpoint(
     payload: web::Payload,
     front: web::Data<Front>,
 ) -> HttpResponse {
-    let handled = AssertUnwindSafe(handle(&request, payload, &front)).catch_unwind().await;
+    let handled = AssertUnwindSafe(handle(&request, payload, &front))
+        .catch_unwind()
+        .await;
     match handled {
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => {
+            front.counters.add(Counter::RequestsRefused);
             let mut response = respond::refused(&refusal.failure, &refusal.id);
             if refusal.failure.kind == ErrorKind::TooLarge {
-                response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
+                response
+                    .head_mut()
+                    .set_connection_type(actix_web::http::ConnectionType::Close);
             }
             response
         }
         Err(_) => {
+            front.counters.add(Counter::RequestsPanicked);
             log::error!(path = request.path(); "handling a request panicked");
             let message = "a bug of the gateway ended this request; it is in the gateway's log";
             respond::refused(&Failure::new(ErrorKind::Internal, message), "null")
@@ -74,12 +82,20 @@ async fn handle(
     front: &Front,
 ) -> Result<HttpResponse, Refusal> {
     let settings = front.settings.load_full();
-    guard::check(&settings, text(request, &header::HOST), text(request, &header::ORIGIN))?;
+    guard::check(
+        &settings,
+        text(request, &header::HOST),
+        text(request, &header::ORIGIN),
+    )?;
     if front.is_draining() {
         let message = "the gateway is shutting down";
-        return Err(Failure::new(ErrorKind::ShuttingDown, message).retry_after_ms(1000).into());
+        return Err(Failure::new(ErrorKind::ShuttingDown, message)
+            .retry_after_ms(1000)
+            .into());
     }
-    let principal = front.authenticate.authenticate(text(request, &header::AUTHORIZATION))?;
+    let principal = front
+        .authenticate
+        .authenticate(text(request, &header::AUTHORIZATION))?;
     match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, principal).await,
         HttpMethod::GET => get(request, front, &settings).await,
@@ -91,7 +107,8 @@ async fn handle(
             Ok(response)
         }
         ref other => {
-            let message = format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
+            let message =
+                format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
             Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
         }
     }
@@ -127,7 +144,9 @@ async fn post(
         return open(front, initialize, principal).await;
     }
     let id = id_of(&envelope);
-    let session = find(request, front).await.map_err(|failure| Refusal { failure, id })?;
+    let session = find(request, front)
+        .await
+        .map_err(|failure| Refusal { failure, id })?;
     let answer = exchange(front, &session, envelope, takes_events, settings).await?;
     Ok(respond(answer, session.revision, settings))
 }
@@ -138,8 +157,10 @@ async fn open(
     principal: Principal,
 ) -> Result<HttpResponse, Refusal> {
     let opened = front.sessions.open(initialize, principal).await;
-    let (id, revision, answer) = opened
-        .map_err(|failure| Refusal { failure, id: initialize.id.as_str().to_owned() })?;
+    let (id, revision, answer) = opened.map_err(|failure| Refusal {
+        failure,
+        id: initialize.id.as_str().to_owned(),
+    })?;
     Ok(respond::opened(answer, revision, id))
 }
 
@@ -155,7 +176,12 @@ async fn exchange(
     let number = front.sessions.numbers().next();
     let (reply, mut answer) = oneshot::channel();
     let accepts_stream = takes_events;
-    session.address.do_send(FromClient { envelope, number, accepts_stream, reply });
+    session.address.do_send(FromClient {
+        envelope,
+        number,
+        accepts_stream,
+        reply,
+    });
     let answer = if takes_events {
         match timeout(settings.sse_after, &mut answer).await {
             Ok(answer) => answer,
@@ -169,7 +195,10 @@ async fn exchange(
     };
     answer.map_err(|_| {
         let message = "the session ended while it worked on this request";
-        Refusal { failure: Failure::new(ErrorKind::SessionNotFound, message), id }
+        Refusal {
+            failure: Failure::new(ErrorKind::SessionNotFound, message),
+            id,
+        }
     })
 }
 
@@ -192,7 +221,10 @@ async fn batch(
 ) -> Result<HttpResponse, Refusal> {
     let session = find(request, front).await?;
     if !session.revision.has_batches() {
-        let message = format!("revision {} has no batches: send one message per request", session.revision);
+        let message = format!(
+            "revision {} has no batches: send one message per request",
+            session.revision
+        );
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
     }
     let messages: Vec<&RawValue> = serde_json::from_slice(body)
@@ -246,9 +278,15 @@ async fn get(
     let session = find(request, front).await?;
     let (reply, answer) = oneshot::channel();
     let last_event_id = text(request, &LAST_EVENT_ID).map(str::to_owned);
-    session.address.do_send(OpenStream { last_event_id, reply });
+    session.address.do_send(OpenStream {
+        last_event_id,
+        reply,
+    });
     let answer = answer.await.map_err(|_| {
-        Failure::new(ErrorKind::SessionNotFound, "the session ended before its stream was open")
+        Failure::new(
+            ErrorKind::SessionNotFound,
+            "the session ended before its stream was open",
+        )
     })?;
     Ok(respond(answer, session.revision, settings))
 }
@@ -280,7 +318,8 @@ async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Fail
 
 fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
     let Some(text) = text(request, &SESSION_ID) else {
-        let message = "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
+        let message =
+            "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
         return Err(Failure::new(ErrorKind::SessionRequired, message));
     };
     // What was never minted here never existed.

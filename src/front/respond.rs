@@ -15,14 +15,19 @@ use crate::protocol::{Failure, Revision};
 pub(super) fn json(body: Bytes, revision: Revision) -> HttpResponse {
     let mut response = HttpResponse::with_body(StatusCode::OK, BoxBody::new(body));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     with_revision(response, revision)
 }
 
 /// The answer to `initialize`.
 pub(super) fn opened(body: Bytes, revision: Revision, id: SessionId) -> HttpResponse {
     let mut response = json(body, revision);
-    response.headers_mut().insert(SESSION_ID, headers::value(&id.expose()));
+    response
+        .headers_mut()
+        .insert(SESSION_ID, headers::value(&id.expose()));
     response
 }
 
@@ -40,7 +45,10 @@ pub(super) fn events(
     revision: Revision,
 ) -> HttpResponse {
     let response = HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")))
+        .insert_header((
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/event-stream"),
+        ))
         .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-cache")))
         .insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")))
         .streaming(stream);
@@ -55,7 +63,10 @@ pub(super) fn refused(failure: &Failure, id: &str) -> HttpResponse {
     let body = Bytes::from(failure.answer(id));
     let mut response = HttpResponse::with_body(status, BoxBody::new(body));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     if let Some(milliseconds) = failure.retry_after_ms {
         let seconds = milliseconds.div_ceil(1000).max(1);
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -20,6 +20,7 @@ use super::{mcp, respond};
 use crate::auth::Authenticate;
 use crate::protocol::{ErrorKind, Failure};
 use crate::session::Sessions;
+use crate::telemetry::Counters;
 
 /// How long a browser may remember the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: usize = 86_400;
@@ -30,6 +31,7 @@ pub struct Front {
     pub(super) sessions: Sessions,
     pub(super) authenticate: Arc<dyn Authenticate>,
     pub(super) health: HealthSource,
+    pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
     draining: AtomicBool,
 }
@@ -47,12 +49,14 @@ impl Front {
         sessions: Sessions,
         authenticate: Arc<dyn Authenticate>,
         health: HealthSource,
+        counters: Counters,
     ) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
             sessions,
             authenticate,
             health,
+            counters,
             bytes: BytesInFlight::default(),
             draining: AtomicBool::new(false),
         }
@@ -81,7 +85,9 @@ impl Front {
                 .wrap(cors(move |origin| {
                     origin_is_allowed(&origins.settings.load().allowed_origins, origin)
                 }))
-                .service(web::resource(["/health", "/healthz"]).route(web::get().to(health::health)))
+                .service(
+                    web::resource(["/health", "/healthz"]).route(web::get().to(health::health)),
+                )
                 .service(web::resource("/readyz").route(web::get().to(health::ready)))
                 .service(web::resource("/").route(web::route().to(mcp::endpoint)));
             if endpoint != "/" {
@@ -102,7 +108,11 @@ impl Front {
         .run();
         let handle = server.handle();
         actix_rt::spawn(server);
-        Ok(FrontServer { handle, front, address })
+        Ok(FrontServer {
+            handle,
+            front,
+            address,
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Edit, Method, Notification, RawJson, splice};
+use crate::telemetry::{Counter, Counters};
 
 /// Lists that arrive within this time are merged once.
 const MERGE_DEBOUNCE: Duration = Duration::from_millis(10);
@@ -34,6 +35,7 @@ pub struct Fanout {
     /// Owners whose sessions see a catalog of their own.
     audiences: BTreeSet<SessionId>,
     merge_due: bool,
+    counters: Counters,
 }
 
 /// The servers in config order, with their names; those that are missing are gone.
@@ -49,10 +51,10 @@ pub struct Arrange {
 /// The sessions to carry news to; given once they exist.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Attach(pub(crate) Sessions);
+pub struct Attach(pub Sessions);
 
 impl Fanout {
-    pub fn new() -> (Self, CatalogView) {
+    pub fn new(counters: Counters) -> (Self, CatalogView) {
         let empty = catalog::merge(&[], &CatalogSettings::default());
         let snapshot = Arc::new(ArcSwap::from_pointee(empty));
         let (listed, on_listed) = watch::channel(false);
@@ -66,6 +68,7 @@ impl Fanout {
             own_parts: HashMap::new(),
             audiences: BTreeSet::new(),
             merge_due: false,
+            counters,
         };
         (fanout, view)
     }
@@ -77,7 +80,11 @@ impl Fanout {
         part: Arc<ServerPart>,
         ctx: &mut Context<Self>,
     ) {
-        let known = self.arrangement.servers.iter().any(|(name, _)| *name == server);
+        let known = self
+            .arrangement
+            .servers
+            .iter()
+            .any(|(name, _)| *name == server);
         if !known {
             return;
         }
@@ -85,7 +92,10 @@ impl Fanout {
             let before = self.parts.insert(server, part.clone());
             before.is_none_or(|before| *before != *part)
         } else {
-            let same = self.parts.get(&server).is_some_and(|shared| **shared == *part);
+            let same = self
+                .parts
+                .get(&server)
+                .is_some_and(|shared| **shared == *part);
             let before = if same {
                 self.own_parts.remove(&(server, key))
             } else {
@@ -118,8 +128,11 @@ impl Fanout {
         let before = self.snapshot.swap(merged.clone());
         let changes = merged.changes_since(&before);
         self.check_listed();
-        let Some(sessions) = &self.sessions else { return };
+        let Some(sessions) = &self.sessions else {
+            return;
+        };
         if changes.any() {
+            self.counters.add(Counter::CatalogChanged);
             for (_, session) in sessions.addresses() {
                 session.do_send(Notice::ListsChanged(changes));
             }
@@ -129,9 +142,14 @@ impl Fanout {
 
     /// Sessions whose own connections list something else see a catalog of their own.
     fn publish_own_views(&mut self) {
-        let Some(sessions) = self.sessions.clone() else { return };
-        let owners: BTreeSet<SessionId> =
-            self.own_parts.keys().filter_map(|(_, key)| key.session()).collect();
+        let Some(sessions) = self.sessions.clone() else {
+            return;
+        };
+        let owners: BTreeSet<SessionId> = self
+            .own_parts
+            .keys()
+            .filter_map(|(_, key)| key.session())
+            .collect();
         for session in self.audiences.difference(&owners) {
             if let Some(address) = sessions.address(*session) {
                 address.do_send(Notice::View(None));
@@ -161,24 +179,37 @@ impl Fanout {
     }
 
     fn check_listed(&self) {
-        let all = self.arrangement.servers.iter().all(|(name, _)| self.parts.contains_key(name));
+        let all = self
+            .arrangement
+            .servers
+            .iter()
+            .all(|(name, _)| self.parts.contains_key(name));
         if all && !self.merge_due {
             self.listed.send_replace(true);
         }
     }
 
     fn on_resource_updated(&self, server: &ServerName, notification: &Notification) {
-        let Some(sessions) = &self.sessions else { return };
-        let Some(native) = notification.uri() else { return };
+        let Some(sessions) = &self.sessions else {
+            return;
+        };
+        let Some(native) = notification.uri() else {
+            return;
+        };
         let snapshot = self.snapshot.load();
-        let Some(span) = notification.params.uri.clone() else { return };
+        let Some(span) = notification.params.uri.clone() else {
+            return;
+        };
         let public = snapshot.public_uri(server, &native);
         let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
         let frame = splice(notification.frame.as_bytes(), &mut [edit]);
         for (watched, session) in self.desired_watchers(server, &native) {
             if let Some(address) = sessions.address(session) {
                 let uri = snapshot.public_uri(server, &watched).into_owned();
-                address.do_send(Notice::ResourceUpdated { uri, frame: frame.clone() });
+                address.do_send(Notice::ResourceUpdated {
+                    uri,
+                    frame: frame.clone(),
+                });
             }
         }
     }
@@ -207,12 +238,20 @@ impl Fanout {
         }
         if let Ok(params) = notification.params_as::<CompleteParams>() {
             let frame = notification.frame.as_bytes().clone();
-            self.tell(key, &Notice::ElicitationComplete { id: params.elicitation_id, frame });
+            self.tell(
+                key,
+                &Notice::ElicitationComplete {
+                    id: params.elicitation_id,
+                    frame,
+                },
+            );
         }
     }
 
     fn tell(&self, key: &EntryKey, notice: &Notice) {
-        let Some(sessions) = &self.sessions else { return };
+        let Some(sessions) = &self.sessions else {
+            return;
+        };
         match key.session() {
             Some(session) => {
                 if let Some(address) = sessions.address(session) {

@@ -35,5 +35,7 @@ pub(crate) fn initialize_answer(
         result["instructions"] = json!(instructions);
     }
     let id = request.id.as_str();
-    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+    ))
 }

@@ -58,6 +58,11 @@ pub enum End {
     Draining,
 }
 
+/// Every event stream ends now; calls go on.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct EndStreams;
+
 /// What happened outside of the session's calls and concerns it.
 #[derive(Message, Clone)]
 #[rtype(result = "()")]
@@ -69,7 +74,10 @@ pub enum Notice {
     /// A frame for a client that subscribed to this public URI.
     ResourceUpdated { uri: String, frame: Bytes },
     /// A log line of no call, with its level.
-    Log { level: Option<crate::protocol::LogLevel>, frame: Bytes },
+    Log {
+        level: Option<crate::protocol::LogLevel>,
+        frame: Bytes,
+    },
     /// An elicitation by URL is complete.
     ElicitationComplete { id: String, frame: Bytes },
 }

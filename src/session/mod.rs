@@ -18,7 +18,7 @@ mod view;
 mod wheel;
 
 pub use actor::Session;
-pub use fanout::{Arrange, Fanout};
+pub use fanout::{Arrange, Attach, Fanout};
 pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
 pub use record::SessionRecord;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};

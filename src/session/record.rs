@@ -40,13 +40,18 @@ impl SessionRecord {
             client_info: Map<String, Value>,
         }
         let params: InitializeParams = request.params_as().map_err(|error| error.to_string())?;
-        let small = serde_json::to_vec(&params.client_info).is_ok_and(|v| v.len() <= CLIENT_INFO_MAX);
+        let small =
+            serde_json::to_vec(&params.client_info).is_ok_and(|v| v.len() <= CLIENT_INFO_MAX);
         Ok(Self {
             revision: Revision::negotiate(&params.protocol_version),
             principal,
             view: ViewId,
             profile: CapabilityProfile::from_declared(&params.capabilities),
-            client: if small { params.client_info } else { Map::new() },
+            client: if small {
+                params.client_info
+            } else {
+                Map::new()
+            },
             level: None,
             subscriptions: Vec::new(),
         })
@@ -73,7 +78,8 @@ mod tests {
     use crate::protocol::Envelope;
 
     fn record(params: &str) -> Result<SessionRecord, String> {
-        let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
+        let frame =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
         match Envelope::parse(Bytes::from(frame)) {
             Ok(Envelope::Request(request)) => {
                 SessionRecord::from_initialize(&request, Principal::Anonymous)

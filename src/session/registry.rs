@@ -62,7 +62,11 @@ impl Registry {
     /// Puts a session in the place that was reserved for it, or back after it was rebuilt.
     pub(crate) fn insert(&self, id: SessionId, address: Addr<Session>, revision: Revision) {
         let last_seen = AtomicU32::new(self.now());
-        let slot = Slot { address: Some(address), revision, last_seen };
+        let slot = Slot {
+            address: Some(address),
+            revision,
+            last_seen,
+        };
         self.write(id, |shard| {
             shard.insert(id, slot);
         });
@@ -70,8 +74,13 @@ impl Registry {
 
     /// Finds a session and notes that it is in use.
     pub(crate) fn find(&self, id: SessionId) -> Found {
-        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
-        let Some(slot) = shard.get(&id) else { return Found::Unknown };
+        let shard = self
+            .shard(id)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = shard.get(&id) else {
+            return Found::Unknown;
+        };
         slot.last_seen.store(self.now(), Ordering::Relaxed);
         match &slot.address {
             Some(address) if address.connected() => Found::Live(address.clone(), slot.revision),
@@ -81,7 +90,10 @@ impl Registry {
 
     /// The address of a live session, without noting any use.
     pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
-        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+        let shard = self
+            .shard(id)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         shard.get(&id)?.address.clone()
     }
 
@@ -111,7 +123,9 @@ impl Registry {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-            let live = shard.iter().filter_map(|(id, slot)| Some((*id, slot.address.clone()?)));
+            let live = shard
+                .iter()
+                .filter_map(|(id, slot)| Some((*id, slot.address.clone()?)));
             all.extend(live);
         }
         all
@@ -119,8 +133,13 @@ impl Registry {
 
     /// When the session was used last; `None` when it has ended.
     pub(crate) fn last_seen(&self, id: SessionId) -> Option<u32> {
-        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
-        shard.get(&id).map(|slot| slot.last_seen.load(Ordering::Relaxed))
+        let shard = self
+            .shard(id)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        shard
+            .get(&id)
+            .map(|slot| slot.last_seen.load(Ordering::Relaxed))
     }
 
     /// Seconds since the registry was made.
@@ -129,7 +148,12 @@ impl Registry {
     }
 
     fn write(&self, id: SessionId, change: impl FnOnce(&mut HashMap<SessionId, Slot>)) {
-        change(&mut self.shard(id).write().unwrap_or_else(PoisonError::into_inner));
+        change(
+            &mut self
+                .shard(id)
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 
     fn shard(&self, id: SessionId) -> &Shard {

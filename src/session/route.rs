@@ -44,8 +44,15 @@ fn named<'a>(
 ) -> Result<Target, Failure> {
     let name = request.name().ok_or_else(|| missing("name", "a string"))?;
     let owned = find(&name).ok_or_else(|| {
-        let list = if noun == "tool" { "tools/list" } else { "prompts/list" };
-        let message = format!("there is no {noun} `{}`; `{list}` shows what there is", short(&name));
+        let list = if noun == "tool" {
+            "tools/list"
+        } else {
+            "prompts/list"
+        };
+        let message = format!(
+            "there is no {noun} `{}`; `{list}` shows what there is",
+            short(&name)
+        );
         Failure::new(ErrorKind::InvalidParams, message)
     })?;
     let span = request.params.name.clone().unwrap_or_default();
@@ -58,21 +65,39 @@ fn named<'a>(
 
 fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
     let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
-    let owned = catalog.resource(&uri).ok_or_else(|| unknown_resource(&uri))?;
+    let owned = catalog
+        .resource(&uri)
+        .ok_or_else(|| unknown_resource(&uri))?;
     let OwnedUri { server, native } = owned;
     let span = request.params.uri.clone().unwrap_or_default();
-    let edits =
-        if native == uri { Vec::new() } else { vec![(span, RawJson::from_value(&native).as_bytes().clone())] };
-    Ok(Target { server, edits, native_uri: Some(native) })
+    let edits = if native == uri {
+        Vec::new()
+    } else {
+        vec![(span, RawJson::from_value(&native).as_bytes().clone())]
+    };
+    Ok(Target {
+        server,
+        edits,
+        native_uri: Some(native),
+    })
 }
 
 /// `ref` names a prompt or a resource (template); it is small, so it is written anew.
 fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
-    let span = request.params.reference.clone().ok_or_else(|| missing("ref", "an object"))?;
+    let span = request
+        .params
+        .reference
+        .clone()
+        .ok_or_else(|| missing("ref", "an object"))?;
     let raw = request.frame.as_bytes().slice(span.clone());
     let mut reference: Value =
         serde_json::from_slice(&raw).map_err(|_| missing("ref", "an object"))?;
-    let member = |name: &str| reference.get(name).and_then(Value::as_str).map(str::to_owned);
+    let member = |name: &str| {
+        reference
+            .get(name)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
     let (server, key, native) = match member("type").as_deref() {
         Some("ref/prompt") => {
             let name = member("name").ok_or_else(|| missing("ref.name", "a string"))?;
@@ -94,11 +119,18 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> 
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
     reference[key] = native;
-    Ok(Target { server, edits: vec![(span, Bytes::from(reference.to_string()))], native_uri: None })
+    Ok(Target {
+        server,
+        edits: vec![(span, Bytes::from(reference.to_string()))],
+        native_uri: None,
+    })
 }
 
 fn missing(member: &str, must_be: &str) -> Failure {
-    Failure::new(ErrorKind::InvalidParams, format!("`params.{member}` must be {must_be}"))
+    Failure::new(
+        ErrorKind::InvalidParams,
+        format!("`params.{member}` must be {must_be}"),
+    )
 }
 
 fn unknown_resource(uri: &str) -> Failure {

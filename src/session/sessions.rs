@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::actor::Session;
 use super::handshake::initialize_answer;
-use super::message::End;
+use super::message::{End, EndStreams};
 use super::record::{SessionRecord, record_key};
 use super::registry::{Found, Registry};
 use super::settings::SessionSettings;
@@ -23,6 +23,7 @@ use crate::id::{CallNumbers, Principal, ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
+use crate::telemetry::{Counter, Counters};
 
 /// How often idle sessions are looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ pub struct SessionsSpec {
     pub random: Arc<dyn Random>,
     /// Mints session ids; they must not be guessable.
     pub mint: fn() -> Uuid,
+    pub counters: Counters,
 }
 
 /// What every session shares.
@@ -50,6 +52,7 @@ pub(crate) struct SessionParts {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) numbers: CallNumbers,
     pub(crate) registry: Registry,
+    pub(crate) counters: Counters,
     random: Arc<dyn Random>,
 }
 
@@ -93,6 +96,7 @@ impl Sessions {
             numbers: spec.numbers,
             registry: Registry::new(count.get()),
             random: spec.random,
+            counters: spec.counters,
         };
         let sessions = Self(Arc::new(Shared {
             parts: Arc::new(parts),
@@ -142,11 +146,15 @@ impl Sessions {
         principal: Principal,
     ) -> Result<(SessionId, Revision, Bytes), Failure> {
         let record = SessionRecord::from_initialize(request, principal).map_err(|reason| {
-            Failure::new(ErrorKind::InvalidParams, format!("`params` of `initialize`: {reason}"))
+            Failure::new(
+                ErrorKind::InvalidParams,
+                format!("`params` of `initialize`: {reason}"),
+            )
         })?;
         let parts = &self.0.parts;
         let settings = parts.settings.load_full();
         if !parts.registry.reserve(settings.sessions_max) {
+            parts.counters.add(Counter::SessionsRefused);
             let message = format!(
                 "there are {} sessions, the limit (`sessions.max`); try again later",
                 settings.sessions_max
@@ -155,13 +163,24 @@ impl Sessions {
         }
         let id = SessionId::new((self.0.mint)());
         let (key, value) = (record_key(id), record.to_bytes());
-        if let Err(error) = parts.store.put(&key, value, Some(settings.idle_timeout)).await {
+        if let Err(error) = parts
+            .store
+            .put(&key, value, Some(settings.idle_timeout))
+            .await
+        {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");
         }
         let answer = initialize_answer(request, &record, &parts.catalog.snapshot());
         let revision = record.revision;
         self.spawn(id, record);
-        self.schedule(id, parts.registry.now().saturating_add(seconds(settings.idle_timeout)));
+        self.schedule(
+            id,
+            parts
+                .registry
+                .now()
+                .saturating_add(seconds(settings.idle_timeout)),
+        );
+        parts.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
         Ok((id, revision, answer))
     }
@@ -190,17 +209,24 @@ impl Sessions {
                 if let Found::Live(address, revision) = parts.registry.find(id) {
                     return Some(FoundSession { address, revision });
                 }
+                parts.counters.add(Counter::SessionsRebuilt);
                 log::info!(session:% = id; "session is rebuilt from its record");
                 let revision = record.revision;
-                Some(FoundSession { address: self.spawn(id, record), revision })
+                Some(FoundSession {
+                    address: self.spawn(id, record),
+                    revision,
+                })
             }
         }
     }
 
     /// Ends a session for good; from now on it does not exist. False when it never did.
     pub async fn end(&self, id: SessionId) -> bool {
-        let Some(session) = self.find(id).await else { return false };
+        let Some(session) = self.find(id).await else {
+            return false;
+        };
         self.0.parts.registry.remove(id);
+        self.0.parts.counters.add(Counter::SessionsDeleted);
         session.address.do_send(End::Deleted);
         true
     }
@@ -217,6 +243,13 @@ impl Sessions {
 
     pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
         self.0.parts.registry.address(id)
+    }
+
+    /// The gateway stops: event streams end, so that the front can; clients resume them later.
+    pub fn end_streams(&self) {
+        for (_, address) in self.addresses() {
+            address.do_send(EndStreams);
+        }
     }
 
     /// The gateway stops: streams end, calls are taken back; records stay.
@@ -240,13 +273,18 @@ impl Sessions {
                 }
             },
         );
-        self.0.parts.registry.insert(id, child.addr.clone(), revision);
+        self.0
+            .parts
+            .registry
+            .insert(id, child.addr.clone(), revision);
         child.addr
     }
 
     fn schedule(&self, id: SessionId, at_second: u32) {
         let index = self.0.arbiters.index(id.spread()) % self.0.wheels.len();
-        let mut wheel = self.0.wheels[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wheel = self.0.wheels[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         wheel.schedule(id, at_second);
     }
 
@@ -257,9 +295,14 @@ impl Sessions {
         let now = parts.registry.now();
         let idle = seconds(parts.settings.load().idle_timeout);
         for wheel in &self.0.wheels {
-            let due = wheel.lock().unwrap_or_else(PoisonError::into_inner).due(now);
+            let due = wheel
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .due(now);
             for id in due {
-                let Some(last_seen) = parts.registry.last_seen(id) else { continue };
+                let Some(last_seen) = parts.registry.last_seen(id) else {
+                    continue;
+                };
                 let expires = last_seen.saturating_add(idle);
                 if expires > now {
                     self.schedule(id, expires);
@@ -279,7 +322,9 @@ impl Sessions {
 }
 
 fn wheels(count: NonZeroUsize) -> Box<[Mutex<Wheel>]> {
-    (0..count.get()).map(|_| Mutex::new(Wheel::default())).collect()
+    (0..count.get())
+        .map(|_| Mutex::new(Wheel::default()))
+        .collect()
 }
 
 fn seconds(duration: Duration) -> u32 {

@@ -61,7 +61,13 @@ pub(crate) enum Resumed {
 
 impl Streams {
     pub(crate) fn new(limits: StreamLimits, epoch: u32) -> Self {
-        Self { limits, epoch, streams: HashMap::new(), log: VecDeque::new(), bytes: 0 }
+        Self {
+            limits,
+            epoch,
+            streams: HashMap::new(),
+            log: VecDeque::new(),
+            bytes: 0,
+        }
     }
 
     /// Opens a stream, or gives an open one to another reader: the former one ends. With
@@ -88,8 +94,18 @@ impl Streams {
     }
 
     pub(crate) fn is_read(&self, number: u64) -> bool {
-        let reader = self.streams.get(&number).and_then(|stream| stream.reader.as_ref());
+        let reader = self
+            .streams
+            .get(&number)
+            .and_then(|stream| stream.reader.as_ref());
         reader.is_some_and(|reader| !reader.is_closed())
+    }
+
+    /// Ends every connection to a reader; streams can be resumed.
+    pub(crate) fn let_readers_go(&mut self) {
+        for stream in self.streams.values_mut() {
+            stream.reader = None;
+        }
     }
 
     pub(crate) fn any_read(&self) -> bool {
@@ -114,7 +130,9 @@ impl Streams {
     }
 
     pub(crate) fn resume(&mut self, last_event_id: &str) -> Resumed {
-        let Some(id) = EventId::parse(last_event_id) else { return Resumed::Unknown(None) };
+        let Some(id) = EventId::parse(last_event_id) else {
+            return Resumed::Unknown(None);
+        };
         let known = id.epoch == self.epoch;
         let Some(stream) = self.streams.get_mut(&id.stream).filter(|_| known) else {
             return Resumed::Unknown(id.request);
@@ -135,7 +153,9 @@ impl Streams {
 
     fn push(&mut self, number: u64, message: Option<&[u8]>) {
         let epoch = self.epoch;
-        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return;
+        };
         stream.sequence += 1;
         let id = EventId {
             epoch,
@@ -151,13 +171,18 @@ impl Streams {
         }
         stream.logged += 1;
         self.bytes += text.len();
-        self.log.push_back(Event { stream: number, sequence: id.sequence, text });
+        self.log.push_back(Event {
+            stream: number,
+            sequence: id.sequence,
+            text,
+        });
         self.trim(number);
     }
 
     fn trim(&mut self, number: u64) {
-        let too_many =
-            |streams: &HashMap<u64, Stream>, max| streams.get(&number).is_some_and(|s| s.logged > max);
+        let too_many = |streams: &HashMap<u64, Stream>, max| {
+            streams.get(&number).is_some_and(|s| s.logged > max)
+        };
         if too_many(&self.streams, self.limits.events_per_stream)
             && let Some(oldest) = self.log.iter().position(|event| event.stream == number)
         {
@@ -169,7 +194,9 @@ impl Streams {
     }
 
     fn drop_event(&mut self, index: usize) {
-        let Some(event) = self.log.remove(index) else { return };
+        let Some(event) = self.log.remove(index) else {
+            return;
+        };
         self.bytes -= event.text.len();
         if let Some(stream) = self.streams.get_mut(&event.stream) {
             stream.logged -= 1;
@@ -196,17 +223,30 @@ impl EventId {
         let epoch = u32::from_str_radix(parts.next()?, 16).ok()?;
         let stream = parts.next()?.parse().ok()?;
         let sequence = parts.next()?.parse().ok()?;
-        let (request, _) = form_urlencoded::parse(parts.next()?.as_bytes()).next().unwrap_or_default();
+        let (request, _) = form_urlencoded::parse(parts.next()?.as_bytes())
+            .next()
+            .unwrap_or_default();
         let request = RequestId::try_new(Bytes::from(request.into_owned())).ok();
-        Some(Self { epoch, stream, sequence, request })
+        Some(Self {
+            epoch,
+            stream,
+            sequence,
+            request,
+        })
     }
 }
 
 impl std::fmt::Display for EventId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:x}.{}.{}.", self.epoch, self.stream, self.sequence)?;
-        let short = self.request.as_ref().filter(|id| id.as_str().len() <= REQUEST_ID_MAX);
-        for part in short.into_iter().flat_map(|id| form_urlencoded::byte_serialize(id.as_bytes())) {
+        let short = self
+            .request
+            .as_ref()
+            .filter(|id| id.as_str().len() <= REQUEST_ID_MAX);
+        for part in short
+            .into_iter()
+            .flat_map(|id| form_urlencoded::byte_serialize(id.as_bytes()))
+        {
             f.write_str(part)?;
         }
         Ok(())
@@ -229,8 +269,11 @@ fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
 mod tests {
     use super::*;
 
-    const LIMITS: StreamLimits =
-        StreamLimits { events_per_stream: 3, bytes_max: 10_000, queue_max: 2 };
+    const LIMITS: StreamLimits = StreamLimits {
+        events_per_stream: 3,
+        bytes_max: 10_000,
+        queue_max: 2,
+    };
 
     fn read(events: &mut mpsc::Receiver<Bytes>) -> Vec<String> {
         let mut read = Vec::new();
@@ -251,25 +294,38 @@ mod tests {
         streams.send(5, b"{\"n\":\n1}");
         assert_eq!(
             read(&mut events),
-            ["id: 7.5.1.%22a+b%22\ndata: \n\n", "id: 7.5.2.%22a+b%22\ndata: {\"n\": 1}\n\n"]
+            [
+                "id: 7.5.1.%22a+b%22\ndata: \n\n",
+                "id: 7.5.2.%22a+b%22\ndata: {\"n\": 1}\n\n"
+            ]
         );
         drop(events);
         streams.send(5, b"{}");
         streams.send(5, b"[]");
         streams.end(5);
-        let Resumed::Stream(mut events) = streams.resume("7.5.2.%22a+b%22") else { panic!() };
+        let Resumed::Stream(mut events) = streams.resume("7.5.2.%22a+b%22") else {
+            panic!()
+        };
         let resumed = read(&mut events);
         assert!(resumed[0].ends_with("data: {}\n\n") && resumed[1].ends_with("data: []\n\n"));
-        assert!(matches!(events.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+        assert!(matches!(
+            events.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        ));
     }
 
     #[test]
     fn s_sess_08_only_events_of_the_same_stream_are_replayed() {
         let mut streams = Streams::new(LIMITS, 1);
-        drop((streams.open(1, Some(id("1")), true), streams.open(2, Some(id("2")), true)));
+        drop((
+            streams.open(1, Some(id("1")), true),
+            streams.open(2, Some(id("2")), true),
+        ));
         streams.send(1, b"1");
         streams.send(2, b"2");
-        let Resumed::Stream(mut events) = streams.resume("1.2.1.2") else { panic!() };
+        let Resumed::Stream(mut events) = streams.resume("1.2.1.2") else {
+            panic!()
+        };
         assert_eq!(read(&mut events), ["id: 1.2.2.2\ndata: 2\n\n"]);
     }
 
@@ -283,7 +339,9 @@ mod tests {
             ("garbage", None),
             ("", None),
         ] {
-            let Resumed::Unknown(found) = streams.resume(text) else { panic!("{text}") };
+            let Resumed::Unknown(found) = streams.resume(text) else {
+                panic!("{text}")
+            };
             assert_eq!(found, request, "{text}");
         }
     }

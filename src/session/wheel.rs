@@ -16,7 +16,10 @@ impl Wheel {
     /// Takes out everything that is due.
     pub(crate) fn due(&mut self, now_second: u32) -> Vec<SessionId> {
         let later = self.0.split_off(&(now_second + 1));
-        std::mem::replace(&mut self.0, later).into_values().flatten().collect()
+        std::mem::replace(&mut self.0, later)
+            .into_values()
+            .flatten()
+            .collect()
     }
 }
 

@@ -28,7 +28,10 @@ impl MemoryStore {
 
     fn live(&self, key: &str) -> Option<Bytes> {
         let now = Instant::now();
-        self.entries().get(key).filter(|entry| entry.is_live(now)).map(|entry| entry.value.clone())
+        self.entries()
+            .get(key)
+            .filter(|entry| entry.is_live(now))
+            .map(|entry| entry.value.clone())
     }
 
     fn write(&self, key: &str, value: Bytes, ttl: Option<Duration>) {
@@ -72,7 +75,10 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let mut entries = self.entries();
         let now = Instant::now();
-        let current = entries.get(key).filter(|entry| entry.is_live(now)).map(|entry| &entry.value);
+        let current = entries
+            .get(key)
+            .filter(|entry| entry.is_live(now))
+            .map(|entry| &entry.value);
         let outcome = if current == expected.as_ref() {
             let expires = ttl.and_then(|ttl| now.checked_add(ttl));
             entries.insert(key.into(), Entry { value, expires });
@@ -89,7 +95,9 @@ impl Store for MemoryStore {
         let from = entries.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let matching = from.take_while(|(key, _)| key.starts_with(prefix));
         let live = matching.filter(|(_, entry)| entry.is_live(now));
-        let found = live.map(|(key, entry)| (key.to_string(), entry.value.clone())).collect();
+        let found = live
+            .map(|(key, entry)| (key.to_string(), entry.value.clone()))
+            .collect();
         ready(Ok(found)).boxed()
     }
 }
@@ -102,17 +110,31 @@ mod tests {
     async fn entries_expire_and_changes_are_compared() {
         let store = MemoryStore::default();
         let value = |text: &'static str| Bytes::from_static(text.as_bytes());
-        store.put("a/1", value("x"), Some(Duration::from_secs(5))).await.unwrap();
+        store
+            .put("a/1", value("x"), Some(Duration::from_secs(5)))
+            .await
+            .unwrap();
         store.put("a/2", value("y"), None).await.unwrap();
         store.put("b/1", value("z"), None).await.unwrap();
         assert_eq!(store.scan("a/").await.unwrap().len(), 2);
         tokio::time::advance(Duration::from_secs(6)).await;
         assert_eq!(store.get("a/1").await.unwrap(), None);
-        assert_eq!(store.scan("a/").await.unwrap(), [("a/2".to_owned(), value("y"))]);
-        let stale = store.compare_and_set("a/2", Some(value("q")), value("n"), None).await;
+        assert_eq!(
+            store.scan("a/").await.unwrap(),
+            [("a/2".to_owned(), value("y"))]
+        );
+        let stale = store
+            .compare_and_set("a/2", Some(value("q")), value("n"), None)
+            .await;
         assert_eq!(stale, Err(StoreError::Conflict("a/2".to_owned())));
-        store.compare_and_set("a/1", None, value("n"), None).await.unwrap();
+        store
+            .compare_and_set("a/1", None, value("n"), None)
+            .await
+            .unwrap();
         store.delete("a/2").await.unwrap();
-        assert_eq!(store.scan("a/").await.unwrap(), [("a/1".to_owned(), value("n"))]);
+        assert_eq!(
+            store.scan("a/").await.unwrap(),
+            [("a/1".to_owned(), value("n"))]
+        );
     }
 }

@@ -1,5 +1,9 @@
-//! (being built)
+//! What the gateway tells of itself: its log, its counters, and the last words of servers.
 
+mod counters;
+mod logging;
 mod ring;
 
+pub use counters::{Counter, Counters};
+pub use logging::init_logging;
 pub use ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};

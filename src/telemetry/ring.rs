@@ -94,6 +94,13 @@ impl LogRing {
         newer.cloned().collect()
     }
 
+    /// The last lines, at most so many.
+    pub fn tail(&self, lines: usize) -> Vec<LogLine> {
+        let ring = self.lock();
+        let skipped = ring.lines.len().saturating_sub(lines);
+        ring.lines.iter().skip(skipped).cloned().collect()
+    }
+
     pub fn counters(&self) -> LogCounters {
         self.lock().counters
     }

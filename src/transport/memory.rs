@@ -83,7 +83,6 @@ impl MemoryConnector {
         let deliver = AbortOnDropHandle::new(actix_rt::spawn(deliver(to_deliver, sink)));
         Ok(MemoryLink {
             frames,
-            attributes: self.attributes,
             _deliver: deliver,
         })
     }
@@ -116,6 +115,10 @@ impl Connector for MemoryConnector {
         async move { link.map(|link| Box::new(link) as Box<dyn Link>) }.boxed_local()
     }
 
+    fn attributes(&self) -> bool {
+        self.attributes
+    }
+
     fn transport(&self) -> &'static str {
         "memory"
     }
@@ -123,7 +126,6 @@ impl Connector for MemoryConnector {
 
 struct MemoryLink {
     frames: mpsc::Sender<Sent>,
-    attributes: bool,
     _deliver: AbortOnDropHandle<()>,
 }
 
@@ -137,10 +139,6 @@ impl Link for MemoryLink {
     }
 
     fn forget(&self, _call: u64) {}
-
-    fn attributes(&self) -> bool {
-        self.attributes
-    }
 
     fn close(self: Box<Self>, _grace: Duration) -> LocalBoxFuture<'static, ()> {
         drop(self);

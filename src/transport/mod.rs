@@ -105,9 +105,6 @@ pub trait Link {
     /// Nobody waits for this call any more: frees what the transport holds for it.
     fn forget(&self, call: u64);
 
-    /// Whether `Received::call` is set, so that a request of the server can be attributed.
-    fn attributes(&self) -> bool;
-
     /// The handshake is done: later requests carry this revision.
     fn set_revision(&self, _revision: Revision) {}
 
@@ -138,7 +135,7 @@ pub trait Connector: Send + Sync {
     }
 
     /// Whether the transport tells on whose call's stream a request of the server came.
-    fn attributes_questions(&self) -> bool;
+    fn attributes(&self) -> bool;
 
     /// `stdio` or `http`, for views and logs.
     fn transport(&self) -> &'static str;

@@ -40,13 +40,18 @@ impl Connection {
 
     /// Fetches lists anew; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
-        let Some(negotiated) = &self.negotiated else { return };
+        let Some(negotiated) = &self.negotiated else {
+            return;
+        };
         if self.own.has_page() {
             self.stale.extend(kinds);
             return;
         }
-        let offered: Vec<ItemKind> =
-            kinds.iter().copied().filter(|kind| negotiated.has(kind.capability())).collect();
+        let offered: Vec<ItemKind> = kinds
+            .iter()
+            .copied()
+            .filter(|kind| negotiated.has(kind.capability()))
+            .collect();
         for kind in &offered {
             self.fetch_page(ListFetch::new(*kind), &json!({}), ctx);
         }
@@ -84,7 +89,10 @@ impl Connection {
                         "list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
                     );
                 }
-                let ingest = IngestLimits { items: limits.list_items_max, ..Default::default() };
+                let ingest = IngestLimits {
+                    items: limits.list_items_max,
+                    ..Default::default()
+                };
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.fetched(ctx);
             }

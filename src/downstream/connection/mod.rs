@@ -26,6 +26,7 @@ use super::reverse;
 use crate::catalog::{ItemKind, ServerPart};
 use crate::protocol::{Method, Notification, Request, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
+use crate::telemetry::Counter;
 use crate::transport::{Link, LinkError, LinkEvent, OpenError};
 
 pub(crate) struct Connection {
@@ -101,6 +102,7 @@ impl Connection {
             generation = self.birth.generation();
             "server is connected"
         );
+        self.spec.counters.add(Counter::ServersConnected);
         self.part.capabilities = negotiated.capabilities.clone();
         self.part.info = negotiated.server_info.clone();
         self.part.instructions = negotiated.instructions.clone();
@@ -120,7 +122,10 @@ impl Connection {
 
     /// Opens a way in on each other arbiter, where the transport allows it.
     fn open_lanes(&mut self, ctx: &mut Context<Self>) {
-        let Some(session) = self.calls.as_ref().and_then(|calls| calls.link().http_session())
+        let Some(session) = self
+            .calls
+            .as_ref()
+            .and_then(|calls| calls.link().http_session())
         else {
             return;
         };
@@ -137,7 +142,10 @@ impl Connection {
             let lane = self.lanes.iter().find(|lane| lane.arbiter == index);
             lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
         };
-        Callers { by_arbiter: (0..count).map(nearest).collect(), owner: ctx.address().recipient() }
+        Callers {
+            by_arbiter: (0..count).map(nearest).collect(),
+            owner: ctx.address().recipient(),
+        }
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.
@@ -145,7 +153,9 @@ impl Connection {
         if !self.spec.key.is_shared() {
             return;
         }
-        let Some(negotiated) = &self.negotiated else { return };
+        let Some(negotiated) = &self.negotiated else {
+            return;
+        };
         let subscribes = negotiated.has_subscriptions();
         if let Some(level) = self.spec.desired.level() {
             self.wish_level(level, ctx);
@@ -153,15 +163,29 @@ impl Connection {
         if subscribes {
             for uri in self.spec.desired.subscriptions(self.spec.server()) {
                 let own = Own::Wish("resources/subscribe");
-                self.ask_server(&Method::ResourcesSubscribe, &json!({ "uri": uri }), own, ctx);
+                self.ask_server(
+                    &Method::ResourcesSubscribe,
+                    &json!({ "uri": uri }),
+                    own,
+                    ctx,
+                );
             }
         }
     }
 
     fn wish_level(&mut self, level: crate::protocol::LogLevel, ctx: &mut Context<Self>) {
-        if self.negotiated.as_ref().is_some_and(|negotiated| negotiated.has("logging")) {
+        if self
+            .negotiated
+            .as_ref()
+            .is_some_and(|negotiated| negotiated.has("logging"))
+        {
             let own = Own::Wish("logging/setLevel");
-            self.ask_server(&Method::LoggingSetLevel, &json!({ "level": level }), own, ctx);
+            self.ask_server(
+                &Method::LoggingSetLevel,
+                &json!({ "level": level }),
+                own,
+                ctx,
+            );
         }
     }
 
@@ -175,7 +199,9 @@ impl Connection {
                 self.spec.settings().supervision.connect_timeout
             }
         };
-        let sent = calls.link().send(Some(number), request(number, method, params));
+        let sent = calls
+            .link()
+            .send(Some(number), request(number, method, params));
         match sent {
             Ok(()) => {
                 self.own.add(number, own, Instant::now(), within);
@@ -262,7 +288,10 @@ impl Connection {
             return;
         }
         // A dead link reports its own end.
-        let _ = calls.link().send(None, reverse::own_answer(&request, &self.spec.settings().roots));
+        let _ = calls.link().send(
+            None,
+            reverse::own_answer(&request, &self.spec.settings().roots),
+        );
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
@@ -294,6 +323,7 @@ impl Connection {
     fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
         let reason = reason.into();
         self.end_calls(&reason);
+        self.spec.counters.add(Counter::ServersLost);
         self.birth.exit().fail(reason);
         ctx.stop();
     }
@@ -412,7 +442,12 @@ impl Handler<Wish> for Connection {
             Wish::Level(level) => self.wish_level(level, ctx),
             Wish::Unsubscribe(uri) => {
                 let own = Own::Wish("resources/unsubscribe");
-                self.ask_server(&Method::ResourcesUnsubscribe, &json!({ "uri": uri }), own, ctx);
+                self.ask_server(
+                    &Method::ResourcesUnsubscribe,
+                    &json!({ "uri": uri }),
+                    own,
+                    ctx,
+                );
             }
             Wish::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             Wish::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
@@ -425,7 +460,9 @@ impl Handler<Shutdown> for Connection {
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
         self.end_calls("the gateway closed the connection");
-        let Some(calls) = self.calls.take() else { return ctx.stop() };
+        let Some(calls) = self.calls.take() else {
+            return ctx.stop();
+        };
         let grace = self.spec.settings().supervision.shutdown_timeout / 3;
         let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
         ctx.spawn(closing.map(|(), _, ctx| ctx.stop()));

@@ -5,6 +5,7 @@ use actix::{Context, Handler};
 
 use super::super::lane::FromLane;
 use super::Connection;
+use crate::telemetry::Counter;
 
 impl Connection {
     /// Starts a new handshake unless one is under way.
@@ -14,6 +15,7 @@ impl Connection {
         }
         log::info!(server = self.spec.server().as_str(); "server forgot our session: new handshake");
         self.renewing = true;
+        self.spec.counters.add(Counter::ServersRenewed);
         self.own.clear();
         self.send_initialize(ctx);
     }
@@ -22,7 +24,9 @@ impl Connection {
     pub(super) fn renewed(&mut self) {
         self.renewing = false;
         let Some(calls) = &mut self.calls else { return };
-        let Some(session) = calls.link().http_session() else { return };
+        let Some(session) = calls.link().http_session() else {
+            return;
+        };
         calls.resend();
         for lane in &self.lanes {
             lane.renewed(session.clone());
@@ -37,7 +41,10 @@ impl Handler<FromLane> for Connection {
         match message {
             FromLane::Unhandled(unhandled) => self.on_unhandled(unhandled, ctx),
             FromLane::SessionGone { arbiter, session } => {
-                let current = self.calls.as_ref().and_then(|calls| calls.link().http_session());
+                let current = self
+                    .calls
+                    .as_ref()
+                    .and_then(|calls| calls.link().http_session());
                 let lane = self.lanes.iter().find(|lane| lane.arbiter == arbiter);
                 match (current, lane) {
                     // The lane spoke in a session that was replaced meanwhile.

@@ -11,15 +11,14 @@ use super::super::message::ToFront;
 use super::super::route::{self, Target};
 use super::Session;
 use super::requests::{answer_frame, failure_frame};
-use crate::downstream::{
-    Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server,
-};
+use crate::downstream::{Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server};
 use crate::id::ServerName;
 use crate::protocol::{
     Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
     Response, splice,
 };
 use crate::supervision::{Away, ChildRef, Up};
+use crate::telemetry::Counter;
 
 /// A call of the client that is not answered yet.
 pub(super) struct Pending {
@@ -86,6 +85,7 @@ impl Session {
             callers: None,
         };
         self.pending.insert(number, pending);
+        self.parts.counters.add(Counter::CallsStarted);
         self.dispatch(number, request, target, ctx);
     }
 
@@ -96,15 +96,22 @@ impl Session {
             let message = format!(
                 "this session has {calls_max} calls in flight, its limit (`calls_per_session`); try again later"
             );
+            self.parts.counters.add(Counter::CallsShed);
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100));
         }
-        if self.pending.values().any(|pending| pending.id == request.id) {
+        if self
+            .pending
+            .values()
+            .any(|pending| pending.id == request.id)
+        {
             let message = "a request with this id is in flight already";
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         let target = route::target(request, &self.catalog())?;
         let item = request.name().or_else(|| request.uri()).unwrap_or_default();
-        self.parts.policy.may_call(&self.record.principal, &target.server, &item)?;
+        self.parts
+            .policy
+            .may_call(&self.record.principal, &target.server, &item)?;
         Ok(target)
     }
 
@@ -127,7 +134,11 @@ impl Session {
                 Ok(up) => self.send(number, request, target, deadline, up.value, ctx),
                 Err(away) => {
                     let patience = settings.limits.queue_while_restarting;
-                    let patience = if key.is_shared() { patience } else { deadline.idle };
+                    let patience = if key.is_shared() {
+                        patience
+                    } else {
+                        deadline.idle
+                    };
                     if patience.is_zero() {
                         return self.on_answer(number, Err(server.away(&away)));
                     }
@@ -182,24 +193,46 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         // Taken back while it waited for the connection.
-        let Some(pending) = self.pending.get_mut(&number) else { return };
+        let Some(pending) = self.pending.get_mut(&number) else {
+            return;
+        };
         pending.callers = Some(callers.clone());
         let reply = Reply::new(number, target.server, ctx.address().recipient());
-        let call = Call { number, request, edits: target.edits, deadline, reply };
+        let call = Call {
+            number,
+            request,
+            edits: target.edits,
+            deadline,
+            reply,
+        };
         callers.send(self.arbiter, CallMessage::Start(Box::new(call)));
     }
 
     /// The one answer to a call, from the server or from whoever knows that there will be none.
     pub(super) fn on_answer(&mut self, number: u64, answer: Result<Response, Failure>) {
-        let Some(pending) = self.pending.remove(&number) else { return };
+        let Some(pending) = self.pending.remove(&number) else {
+            return;
+        };
         self.drop_questions(number);
         if pending.method == Method::ResourcesSubscribe && !is_success(&answer) {
             self.subscription_failed(&pending.server);
         }
+        self.parts.counters.add(match &answer {
+            Ok(_) => Counter::CallsAnswered,
+            Err(failure) => match failure.kind {
+                ErrorKind::Cancelled => Counter::CallsCancelled,
+                ErrorKind::Overloaded => Counter::CallsShed,
+                _ => Counter::CallsFailed,
+            },
+        });
         let frame = match answer {
             Ok(response) => Some(self.public_answer(&pending, &response)),
             Err(failure) if failure.kind == ErrorKind::Cancelled => None,
-            Err(failure) => Some(failure_frame(&pending.method, pending.id.as_str(), &failure)),
+            Err(failure) => Some(failure_frame(
+                &pending.method,
+                pending.id.as_str(),
+                &failure,
+            )),
         };
         match pending.outlet {
             Outlet::Direct(reply) => {
@@ -238,8 +271,13 @@ impl Session {
     fn subscription_failed(&mut self, server: &ServerName) {
         let catalog = self.catalog();
         let desired = self.parts.downstreams.desired();
-        let Some(public) = self.record.subscriptions.pop() else { return };
-        if let Some(owned) = catalog.resource(&public).filter(|owned| owned.server == *server) {
+        let Some(public) = self.record.subscriptions.pop() else {
+            return;
+        };
+        if let Some(owned) = catalog
+            .resource(&public)
+            .filter(|owned| owned.server == *server)
+        {
             desired.unwatch(server, &owned.native, self.id);
         }
         self.save();
@@ -247,7 +285,9 @@ impl Session {
 
     /// Progress and log lines of a call go out on its own stream.
     pub(super) fn on_call_news(&mut self, number: u64, notification: &Notification) {
-        let Some(pending) = self.pending.get_mut(&number) else { return };
+        let Some(pending) = self.pending.get_mut(&number) else {
+            return;
+        };
         let frame = match notification.method {
             Method::Progress => pending.progress_frame(notification),
             _ => {
@@ -267,9 +307,16 @@ impl Session {
         struct CancelledParams {
             reason: Option<String>,
         }
-        let Some(id) = notification.member(notification.params.request_id.as_ref()) else { return };
-        let found = self.pending.iter().find(|(_, pending)| *pending.id.as_bytes() == id);
-        let Some((number, pending)) = found else { return };
+        let Some(id) = notification.member(notification.params.request_id.as_ref()) else {
+            return;
+        };
+        let found = self
+            .pending
+            .iter()
+            .find(|(_, pending)| *pending.id.as_bytes() == id);
+        let Some((number, pending)) = found else {
+            return;
+        };
         let number = *number;
         let params: Option<CancelledParams> = notification.params_as().ok();
         let reason = params.and_then(|params| params.reason);
@@ -332,7 +379,10 @@ pub(crate) fn log_level(notification: &Notification) -> Option<LogLevel> {
     struct LogParams {
         level: LogLevel,
     }
-    notification.params_as::<LogParams>().ok().map(|params| params.level)
+    notification
+        .params_as::<LogParams>()
+        .ok()
+        .map(|params| params.level)
 }
 
 /// Whether a client that set `threshold` wants a line of this level; one that set none gets all.

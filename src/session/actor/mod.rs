@@ -14,13 +14,14 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler};
 
 use super::SessionParts;
-use super::message::{End, FromClient, Notice, OpenStream, ToFront, Upgrade};
+use super::message::{End, EndStreams, FromClient, Notice, OpenStream, ToFront, Upgrade};
 use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallMessage, Cancel, Delivered, Delivery, Wish};
 use crate::id::SessionId;
 use crate::protocol::{Envelope, Method, Notification};
+use crate::telemetry::Counter;
 use calls::Pending;
 pub(super) use calls::log_level;
 use questions::Asked;
@@ -72,7 +73,9 @@ impl Session {
     }
 
     fn catalog(&self) -> Arc<Snapshot> {
-        self.view.clone().unwrap_or_else(|| self.parts.catalog.snapshot())
+        self.view
+            .clone()
+            .unwrap_or_else(|| self.parts.catalog.snapshot())
     }
 
     fn on_notification(&mut self, notification: &Notification) {
@@ -99,7 +102,11 @@ impl Session {
 
     /// Whether the client is using the session right now.
     fn is_in_use(&self) -> bool {
-        !self.pending.is_empty() || self.streams.as_ref().is_some_and(|streams| streams.any_read())
+        !self.pending.is_empty()
+            || self
+                .streams
+                .as_ref()
+                .is_some_and(|streams| streams.any_read())
     }
 
     fn end(&mut self, why: End, ctx: &mut Context<Self>) {
@@ -127,7 +134,10 @@ impl Session {
     /// Writes the durable part anew; nothing waits for it.
     fn save(&self) {
         let (store, key) = (self.parts.store.clone(), record_key(self.id));
-        let (value, ttl) = (self.record.to_bytes(), self.parts.settings.load().idle_timeout);
+        let (value, ttl) = (
+            self.record.to_bytes(),
+            self.parts.settings.load().idle_timeout,
+        );
         actix_rt::spawn(async move {
             if let Err(error) = store.put(&key, value, Some(ttl)).await {
                 log::warn!(error:%; "record of a session could not be written");
@@ -144,7 +154,12 @@ impl Handler<FromClient> for Session {
     type Result = ();
 
     fn handle(&mut self, message: FromClient, ctx: &mut Self::Context) {
-        let FromClient { envelope, number, accepts_stream, reply } = message;
+        let FromClient {
+            envelope,
+            number,
+            accepts_stream,
+            reply,
+        } = message;
         match envelope {
             Envelope::Request(request) => {
                 self.on_request(request, number, accepts_stream, reply, ctx);
@@ -199,6 +214,16 @@ impl Handler<Notice> for Session {
     }
 }
 
+impl Handler<EndStreams> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: EndStreams, _: &mut Self::Context) {
+        if let Some(streams) = &mut self.streams {
+            streams.let_readers_go();
+        }
+    }
+}
+
 impl Handler<End> for Session {
     type Result = ();
 
@@ -207,6 +232,9 @@ impl Handler<End> for Session {
             // Looked at again after another `idle_timeout`.
             let _ = self.parts.registry.find(self.id);
             return;
+        }
+        if end == End::Idle {
+            self.parts.counters.add(Counter::SessionsExpired);
         }
         self.end(end, ctx);
     }

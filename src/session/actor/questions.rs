@@ -9,6 +9,7 @@ use crate::downstream::Question;
 use crate::protocol::{
     ErrorKind, Failure, Method, Request, RequestId, Response, notification, splice,
 };
+use crate::telemetry::Counter;
 
 /// A question that the client has not answered yet.
 pub(super) struct Asked {
@@ -20,12 +21,7 @@ pub(super) struct Asked {
 impl Session {
     /// Passes a question on: on the stream of the call that it belongs to, otherwise on the
     /// general one. A client that cannot be asked is not asked (S-REQ-01).
-    pub(super) fn on_question(
-        &mut self,
-        call: u64,
-        question: Question,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn on_question(&mut self, call: u64, question: Question, ctx: &mut Context<Self>) {
         let settings = self.parts.settings.load();
         let profile = &self.record.profile;
         let declared = match question.request.method {
@@ -35,10 +31,17 @@ impl Session {
             _ => false,
         };
         if !declared || self.questions.len() >= settings.calls_max {
-            let message = format!("the client cannot be asked for `{}`", question.request.method);
+            let message = format!(
+                "the client cannot be asked for `{}`",
+                question.request.method
+            );
             return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
         }
-        let stream = if self.pending.contains_key(&call) && self.upgrade(call) { call } else { GENERAL };
+        let stream = if self.pending.contains_key(&call) && self.upgrade(call) {
+            call
+        } else {
+            GENERAL
+        };
         if stream == GENERAL && !self.streams().is_read(GENERAL) {
             let message = "the client has no stream open on which it could be asked";
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
@@ -48,11 +51,15 @@ impl Session {
         let frame = splice(question.request.frame.as_bytes(), &mut [edit]);
         self.remember_elicitation(&question.request);
         self.streams().send(stream, &frame);
+        self.parts.counters.add(Counter::QuestionsAsked);
         self.questions.insert(number, Asked { question, call });
         ctx.run_later(settings.answer_timeout, move |session, _| {
             if let Some(asked) = session.questions.remove(&number) {
+                session.parts.counters.add(Counter::QuestionsUnanswered);
                 let message = "the client did not answer in time";
-                asked.question.answer(Err(Failure::new(ErrorKind::Timeout, message)));
+                asked
+                    .question
+                    .answer(Err(Failure::new(ErrorKind::Timeout, message)));
             }
         });
     }
@@ -80,7 +87,8 @@ impl Session {
         for number in dropped {
             self.questions.remove(&number);
             let params = serde_json::json!({ "requestId": number, "reason": "the call is over" });
-            self.streams().send(call, &notification(&Method::Cancelled, Some(&params)));
+            self.streams()
+                .send(call, &notification(&Method::Cancelled, Some(&params)));
         }
     }
 

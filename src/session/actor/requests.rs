@@ -137,8 +137,7 @@ pub(super) fn answer_frame(request: &Request, answer: Result<RawJson, Failure>) 
     match answer {
         Ok(result) => {
             let (head, tail) = (format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}");
-            let mut frame =
-                Vec::with_capacity(head.len() + result.as_bytes().len() + tail.len());
+            let mut frame = Vec::with_capacity(head.len() + result.as_bytes().len() + tail.len());
             frame.extend_from_slice(head.as_bytes());
             frame.extend_from_slice(result.as_bytes());
             frame.extend_from_slice(tail.as_bytes());

@@ -27,7 +27,9 @@ impl Session {
     /// Turns a waiting JSON answer into an event stream. True when the call has a stream now.
     pub(super) fn upgrade(&mut self, number: u64) -> bool {
         let priming = self.record.revision.has_priming_event();
-        let Some(pending) = self.pending.get_mut(&number) else { return false };
+        let Some(pending) = self.pending.get_mut(&number) else {
+            return false;
+        };
         let outlet = std::mem::replace(&mut pending.outlet, Outlet::Nowhere);
         let reply = match outlet {
             Outlet::Direct(reply) if pending.accepts_stream && !reply.is_closed() => reply,
@@ -113,7 +115,9 @@ impl Session {
     }
 
     fn general_is_read(&self) -> bool {
-        self.streams.as_ref().is_some_and(|streams| streams.is_read(GENERAL))
+        self.streams
+            .as_ref()
+            .is_some_and(|streams| streams.is_read(GENERAL))
     }
 
     /// Sends what waited for a general stream, once.
@@ -128,7 +132,8 @@ impl Session {
             (missed.lists.resources, Method::ResourcesListChanged),
         ];
         for (_, method) in lists.iter().filter(|(changed, _)| *changed) {
-            self.streams().send(GENERAL, &notification::<()>(method, None));
+            self.streams()
+                .send(GENERAL, &notification::<()>(method, None));
         }
         for uri in &missed.uris {
             let frame = notification(&Method::ResourcesUpdated, Some(&updated_frame(uri)));

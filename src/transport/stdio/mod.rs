@@ -62,7 +62,7 @@ impl Connector for StdioConnector {
         .boxed_local()
     }
 
-    fn attributes_questions(&self) -> bool {
+    fn attributes(&self) -> bool {
         false
     }
 
@@ -146,10 +146,6 @@ impl Link for StdioLink {
 
     /// Nothing is held per call.
     fn forget(&self, _call: u64) {}
-
-    fn attributes(&self) -> bool {
-        false
-    }
 
     fn close(mut self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.sink.muted.set(true);

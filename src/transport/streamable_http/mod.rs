@@ -69,6 +69,10 @@ impl Connector for HttpConnector {
         Some(Box::new(HttpLink { shared, is_owner }))
     }
 
+    fn attributes(&self) -> bool {
+        true
+    }
+
     fn transport(&self) -> &'static str {
         "http"
     }
@@ -95,12 +99,12 @@ impl Link for HttpLink {
         self.shared.forget(call);
     }
 
-    fn attributes(&self) -> bool {
-        true
-    }
-
     fn set_revision(&self, revision: Revision) {
         self.shared.set_revision(revision);
+    }
+
+    fn set_session(&self, session: HttpSession) {
+        self.shared.set_session(session);
     }
 
     fn http_session(&self) -> Option<HttpSession> {

@@ -95,6 +95,14 @@ impl Shared {
         self.change_session(|session| session.revision = Some(revision));
     }
 
+    /// Later requests are sent in this session instead.
+    pub(super) fn set_session(&self, new: HttpSession) {
+        self.change_session(|session| {
+            session.id = new.id.and_then(|id| id.parse().ok());
+            session.revision = Some(new.revision);
+        });
+    }
+
     /// Takes the id that a server gives with its answer to `initialize` (C-HTTP-14).
     pub(super) fn adopt_session(&self, id: &HeaderValue) {
         if id.len() > SESSION_ID_MAX || id.to_str().is_err() {

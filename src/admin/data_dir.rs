@@ -1,0 +1,126 @@
+//! The directory of the gateway's state: used by one gateway at a time.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A locked data directory. The lock dies with the process.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error(
+        "data directory `{path}` is used by another gateway{owner}: stop it, or set another `gateway.data_dir`"
+    )]
+    InUse { path: PathBuf, owner: String },
+    #[error("data directory `{path}` cannot be used: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// Who uses the directory; in `run.json`.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) pid: u32,
+    pub(super) listen: String,
+}
+
+impl DataDir {
+    /// Makes the directory if need be and locks it.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`DataDirError`] when another gateway uses it, or the system refuses.
+    pub fn lock(path: &Path) -> Result<Self, DataDirError> {
+        let failed = |source| DataDirError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        fs::create_dir_all(path).map_err(failed)?;
+        let lock = private_file(&path.join("lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => {
+                let owner =
+                    read_run(path).map_or_else(String::new, |run| format!(" (pid {})", run.pid));
+                Err(DataDirError::InUse {
+                    path: path.to_owned(),
+                    owner,
+                })
+            }
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    /// Writes who runs here, for those who find the directory locked.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the file cannot be written.
+    pub fn write_run(&self, listen: &str) -> io::Result<()> {
+        let run = Run {
+            pid: std::process::id(),
+            listen: listen.to_owned(),
+        };
+        let mut file = private_file(&self.path.join("run.json"))?;
+        file.set_len(0)?;
+        file.write_all(serde_json::to_string(&run)?.as_bytes())
+    }
+
+    /// Where the control socket of a data directory is.
+    pub fn control_socket(path: &Path) -> PathBuf {
+        path.join("control.sock")
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // A file that stays tells of a process that is gone, which the lock shows.
+        let _ = fs::remove_file(self.path.join("run.json"));
+    }
+}
+
+pub(super) fn read_run(path: &Path) -> Option<Run> {
+    serde_json::from_slice(&fs::read(path.join("run.json")).ok()?).ok()
+}
+
+/// Opens a file that only its owner may read.
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_gateway_is_told_who_the_first_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let first = DataDir::lock(&path).unwrap();
+        first.write_run("127.0.0.1:1").unwrap();
+        let error = DataDir::lock(&path).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("(pid {})", std::process::id())),
+            "{error}"
+        );
+        drop(first);
+        assert!(DataDir::lock(&path).is_ok());
+    }
+}

@@ -1,0 +1,51 @@
+//! The state of the whole gateway at one moment: what `mcpvisor status` shows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::downstream::ServerView;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    pub version: &'static str,
+    pub pid: u32,
+    pub uptime_seconds: u64,
+    pub listen: String,
+    pub sessions: usize,
+    /// Threads that had to be replaced because a child blocked them.
+    pub arbiters_replaced: u64,
+    pub config: ConfigView,
+    /// In config order.
+    pub servers: Vec<ServerStatus>,
+    /// What the merged catalog settled by itself: renamed, shortened, hidden items.
+    pub notices: Vec<String>,
+    pub counters: BTreeMap<&'static str, u64>,
+}
+
+/// The configuration that is in force.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ConfigView {
+    /// `None` is the built-in one.
+    pub path: Option<String>,
+    pub warnings: Vec<String>,
+    /// Why the last change of the file was not applied.
+    pub refused: Option<String>,
+    /// Keys that were changed and need a restart.
+    pub needs_restart: Vec<&'static str>,
+}
+
+/// One configured server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerStatus {
+    pub name: String,
+    /// A phase of supervision, `disabled` or `misconfigured`.
+    pub state: String,
+    /// Why it is misconfigured.
+    pub reason: Option<String>,
+    /// Absent while the server has no connection by intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ServerView>,
+    /// Items that clients see, by kind.
+    pub items: BTreeMap<&'static str, usize>,
+}

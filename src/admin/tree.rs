@@ -1,0 +1,127 @@
+//! The status as a tree, for people. Pure.
+
+use std::fmt::Write as _;
+
+/// Renders the status; one line for each thing that is supervised.
+pub fn tree(status: &serde_json::Value) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_tree(&mut text, status);
+    text
+}
+
+fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result {
+    let word = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    writeln!(
+        text,
+        "mcpvisor {} · pid {} · up {} · http://{}",
+        word(&status["version"]),
+        status["pid"],
+        seconds(&status["uptime_seconds"]),
+        word(&status["listen"]),
+    )?;
+    let config = &status["config"];
+    let path = config["path"].as_str().unwrap_or("built in");
+    writeln!(text, "├─ config {path}")?;
+    for warning in config["warnings"].as_array().into_iter().flatten() {
+        writeln!(text, "│    warning: {}", word(warning))?;
+    }
+    if let Some(refused) = config["refused"].as_str() {
+        writeln!(
+            text,
+            "│    last change was not applied: {}",
+            indented(refused)
+        )?;
+    }
+    for key in config["needs_restart"].as_array().into_iter().flatten() {
+        writeln!(text, "│    `{}` changes with a restart", word(key))?;
+    }
+    writeln!(text, "├─ sessions {}", status["sessions"])?;
+    let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
+    writeln!(text, "└─ servers {}", servers.len())?;
+    for (index, server) in servers.iter().enumerate() {
+        let last = index + 1 == servers.len();
+        write_server(text, server, last)?;
+    }
+    for notice in status["notices"].as_array().into_iter().flatten() {
+        writeln!(text, "note: {}", word(notice))?;
+    }
+    Ok(())
+}
+
+fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> std::fmt::Result {
+    let (branch, below) = if last {
+        ("└─", "  ")
+    } else {
+        ("├─", "│ ")
+    };
+    let name = server["name"].as_str().unwrap_or("?");
+    let state = server["state"].as_str().unwrap_or("?");
+    write!(text, "   {branch} {name} · {state}")?;
+    if let Some(reason) = server["reason"].as_str() {
+        write!(text, " · {reason}")?;
+    }
+    let connection = &server["connection"];
+    if connection.is_object() {
+        write!(
+            text,
+            " · {}",
+            connection["transport"].as_str().unwrap_or("?")
+        )?;
+        write_child(text, &connection["shared"])?;
+        write!(text, " · {} in flight", connection["in_flight"])?;
+    }
+    let items = server["items"].as_object().into_iter().flatten();
+    for (kind, count) in items.filter(|(_, count)| count.as_u64() != Some(0)) {
+        write!(text, " · {count} {kind}")?;
+    }
+    writeln!(text)?;
+    for own in connection["own"].as_array().into_iter().flatten() {
+        let owner = own["owner"].as_str().unwrap_or("?");
+        let phase = own["connection"]["phase"].as_str().unwrap_or("?");
+        write!(text, "   {below}   └─ {owner} · {phase}")?;
+        write_child(text, &own["connection"])?;
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn write_child(text: &mut String, child: &serde_json::Value) -> std::fmt::Result {
+    let millis = child["phase_ms"].as_u64().unwrap_or(0);
+    write!(text, " for {}", duration(millis))?;
+    write!(
+        text,
+        " · generation {} · {} restarts",
+        child["generation"], child["restarts"]
+    )?;
+    if let Some(next) = child["next_attempt_ms"].as_u64() {
+        write!(text, " · next attempt in {}", duration(next))?;
+    }
+    match child["last_exit"].as_str() {
+        Some(exit) => write!(text, " · last exit: {exit}"),
+        None => Ok(()),
+    }
+}
+
+fn seconds(value: &serde_json::Value) -> String {
+    duration(value.as_u64().unwrap_or(0).saturating_mul(1000))
+}
+
+/// The two largest units, as `2h 3m`.
+fn duration(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0 => format!("{millis}ms"),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.replace('\n', "\n│    ")
+}

@@ -1,0 +1,65 @@
+//! What can be seen of a server: the same for the status, logs and tests.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::entry::EntryOwner;
+use super::server::Server;
+use crate::supervision::ChildView;
+use crate::telemetry::{LogCounters, LogLine};
+
+/// One server at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerView {
+    pub name: String,
+    /// `stdio`, `http` or `memory`.
+    pub transport: &'static str,
+    /// Calls in flight, over all connections.
+    pub in_flight: usize,
+    /// The connection that serves lists and every client that cannot be asked.
+    pub shared: ChildView,
+    /// Connections that do not belong to everybody.
+    pub own: Vec<OwnConnectionView>,
+    /// How often a client wanted a connection of its own and none was free.
+    pub own_refused: u64,
+    /// Lines of stderr and stray output, counted.
+    pub log: LogCounters,
+    /// The last of these lines.
+    pub log_tail: Vec<LogLine>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct OwnConnectionView {
+    /// `session` with the beginning of its id, or `profile` for clients with equal capabilities.
+    pub owner: String,
+    pub connection: ChildView,
+}
+
+/// Lines of a server's log in its view.
+const LOG_TAIL: usize = 5;
+
+impl Server {
+    pub fn view(&self) -> ServerView {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let own = own.iter().map(|(key, entry)| OwnConnectionView {
+            owner: match &key.owner {
+                EntryOwner::Shared => "shared".to_owned(),
+                EntryOwner::Profile(..) => "profile".to_owned(),
+                EntryOwner::Session(session, _) => format!("session {session}"),
+            },
+            connection: entry.child.view(),
+        });
+        ServerView {
+            name: self.name.to_string(),
+            transport: self.connector.transport(),
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            shared: self.shared.view(),
+            own: own.collect(),
+            own_refused: self.entries_refused.load(Ordering::Relaxed),
+            log: self.log.counters(),
+            log_tail: self.log.tail(LOG_TAIL),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Everything that is counted, in one place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $counter:ident = $name:literal,)*) => {
+        /// What is counted. Counts only grow, from the start of the process.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $counter,)*
+        }
+
+        impl Counter {
+            const NAMES: &[&str] = &[$($name,)*];
+        }
+    };
+}
+
+counters! {
+    /// HTTP requests that were refused before any session was concerned.
+    RequestsRefused = "requests_refused",
+    /// Requests whose handling panicked.
+    RequestsPanicked = "requests_panicked",
+    SessionsOpened = "sessions_opened",
+    /// Ended by their client.
+    SessionsDeleted = "sessions_deleted",
+    /// Ended because nobody used them.
+    SessionsExpired = "sessions_expired",
+    /// Rebuilt from their record after their actor died.
+    SessionsRebuilt = "sessions_rebuilt",
+    SessionsRefused = "sessions_refused",
+    CallsStarted = "calls_started",
+    CallsAnswered = "calls_answered",
+    /// Answered by the gateway, since the server could not.
+    CallsFailed = "calls_failed",
+    CallsCancelled = "calls_cancelled",
+    /// Refused because a limit was reached.
+    CallsShed = "calls_shed",
+    /// Questions of servers that reached a client.
+    QuestionsAsked = "questions_asked",
+    QuestionsUnanswered = "questions_unanswered",
+    /// Connections to servers that were ready.
+    ServersConnected = "servers_connected",
+    /// Connections to servers that ended, for whatever reason.
+    ServersLost = "servers_lost",
+    /// New handshakes because a server forgot our session.
+    ServersRenewed = "servers_renewed",
+    /// Times that the merged lists changed.
+    CatalogChanged = "catalog_changed",
+    ConfigReloaded = "config_reloaded",
+    ConfigRefused = "config_refused",
+}
+
+/// All counts. Clones are handles to the same ones.
+#[derive(Clone, Debug)]
+pub struct Counters(Arc<[AtomicU64]>);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(Counter::NAMES.iter().map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Counters {
+    pub fn add(&self, counter: Counter) {
+        if let Some(count) = self.0.get(counter as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Every count by name.
+    pub fn view(&self) -> BTreeMap<&'static str, u64> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        Counter::NAMES.iter().copied().zip(counts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_found_under_their_names() {
+        let counters = Counters::default();
+        counters.add(Counter::RequestsRefused);
+        counters.add(Counter::ConfigRefused);
+        counters.add(Counter::ConfigRefused);
+        let view = counters.view();
+        assert_eq!((view["requests_refused"], view["config_refused"]), (1, 2));
+        assert_eq!(view.values().sum::<u64>(), 3);
+    }
+}
