@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 use crate::memory::bytes;
-use crate::support::{Census, Fault, Order, Puppet, order, patience, run, threads};
+use crate::support::{Birth, Census, Fault, Order, Puppet, order, patience, run, threads};
 
 const CHILDREN: usize = 10_000;
 
@@ -26,7 +26,7 @@ fn ten_thousand_children_each_report_their_end_once() {
             let census = census.clone();
             children.push(Some(spawn_temporary(
                 &arbiters.site(key as u64).arbiter,
-                move |_, exit| Puppet::alone(exit, &census),
+                move |_, exit| Puppet::alone(exit, Birth::Healthy, &census),
                 move |reason: ExitReason| exits.send((key, reason.code())).unwrap(),
             )));
         }
@@ -103,7 +103,7 @@ fn a_child_that_is_never_born_reports_its_end_once() {
                 &site.arbiter,
                 move |_, exit| {
                     assert!(!panics, "panic in factory");
-                    Puppet::alone(exit, &Census::default())
+                    Puppet::alone(exit, Birth::Healthy, &Census::default())
                 },
                 move |reason: ExitReason| {
                     reports.fetch_add(1, Ordering::SeqCst);
@@ -134,5 +134,29 @@ fn a_child_that_is_never_born_reports_its_end_once() {
         assert_eq!(exited.recv().await.unwrap(), "its thread is gone");
         assert!(order(&late.addr, Order::Answer).await.is_none());
         assert_eq!(reports.load(Ordering::SeqCst), 3);
+    });
+}
+
+#[test]
+fn a_child_that_is_killed_at_birth_never_starts() {
+    run(async {
+        let arbiters = threads(1);
+        let census = Census::default();
+        let counted = census.clone();
+        let (exits, mut exited) = mpsc::unbounded_channel();
+        let _child = spawn_temporary(
+            &arbiters.at(0).arbiter,
+            move |_, exit| {
+                exit.kill();
+                Puppet::alone(exit, Birth::StartedPanics, &counted)
+            },
+            move |reason: ExitReason| exits.send(reason.code()).unwrap(),
+        );
+        assert_eq!(
+            (exited.recv().await, exited.recv().await),
+            (Some("killed"), None)
+        );
+        assert_eq!(census.alive(), 0);
+        arbiters.stop(Duration::from_secs(30)).await.unwrap();
     });
 }
