@@ -4,14 +4,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mcpvisor::supervision::{ExitReason, spawn_temporary};
-use tokio::sync::mpsc;
+use mcpvisor::supervision::{ExitReason, Temporary, spawn_temporary};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use crate::memory::bytes;
 use crate::support::{Birth, Census, Fault, Order, Puppet, order, patience, run, threads};
 
 const CHILDREN: usize = 10_000;
+
+/// How the children end, by their key modulo eight.
+const ENDS: [&str; 8] = [
+    "panicked",
+    "failed",
+    "normal",
+    "killed",
+    "panicked",
+    "panicked",
+    "normal",
+    "arbiter_dead",
+];
+
+fn end_most(children: &mut [Option<Temporary<Puppet>>]) {
+    for (key, child) in children.iter_mut().enumerate() {
+        let Some(running) = child.as_ref() else {
+            continue;
+        };
+        let breaks = |fault| {
+            running
+                .addr
+                .do_send(Order::Break(fault, oneshot::channel().0))
+        };
+        match key % 8 {
+            0 => breaks(Fault::Handler),
+            1 => breaks(Fault::Fail),
+            2 => breaks(Fault::Terminate),
+            3 => running.exit.kill(),
+            4 => breaks(Fault::Drop),
+            5 => breaks(Fault::SpawnedFuture),
+            6 => *child = None,
+            // It ends with its thread.
+            _ => {}
+        }
+    }
+}
 
 #[test]
 fn ten_thousand_children_each_report_their_end_once() {
@@ -38,26 +74,7 @@ fn ten_thousand_children_each_report_their_end_once() {
         eprintln!("a temporary child takes {each} bytes");
         assert!(each < 1_500, "{each} bytes for each child");
 
-        for (key, child) in children.iter_mut().enumerate() {
-            let Some(running) = child.as_ref() else {
-                continue;
-            };
-            let breaks = |fault| {
-                running
-                    .addr
-                    .do_send(Order::Break(fault, tokio::sync::oneshot::channel().0))
-            };
-            match key % 8 {
-                0 => breaks(Fault::Handler),
-                1 => breaks(Fault::Fail),
-                2 => breaks(Fault::Terminate),
-                3 => running.exit.kill(),
-                4 => breaks(Fault::Drop),
-                5 => breaks(Fault::SpawnedFuture),
-                6 => *child = None,
-                _ => {} // Ends with its thread.
-            }
-        }
+        end_most(&mut children);
         let mut codes = vec![None; CHILDREN];
         let mut left = CHILDREN;
         while left > CHILDREN / 8 {
@@ -73,18 +90,8 @@ fn ten_thousand_children_each_report_their_end_once() {
         while let Some((key, code)) = exited.recv().await {
             assert_eq!(codes[key].replace(code), None, "{key} ended twice");
         }
-        let table = [
-            "panicked",
-            "failed",
-            "normal",
-            "killed",
-            "panicked",
-            "panicked",
-            "normal",
-            "arbiter_dead",
-        ];
         for (key, code) in codes.iter().enumerate() {
-            assert_eq!(*code, Some(table[key % 8]), "{key}");
+            assert_eq!(*code, Some(ENDS[key % 8]), "{key}");
         }
         assert_eq!(census.alive(), 0);
     });
