@@ -10,6 +10,60 @@
 //!   for tens of thousands.
 //! - [`Arbiters`] are the threads on which both live.
 //!
+//! # Example
+//!
+//! ```
+//! use std::{num::NonZeroUsize, sync::mpsc, time::Duration};
+//! use actix::prelude::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
+//! use mcpvisor::supervision::{
+//!     Arbiters, ChildSpec, Exit, Link, Shutdown, Spread, Start, Supervisor, spawn_temporary,
+//! };
+//! use tokio::time::Instant;
+//!
+//! struct Peer(Link<Addr<Peer>>);
+//! impl Actor for Peer {
+//!     type Context = Context<Self>;
+//!     fn started(&mut self, ctx: &mut Self::Context) {
+//!         // After the handshake; a failed one says `self.0.exit().fail(error)`, then stops.
+//!         self.0.ready(ctx.address());
+//!     }
+//! }
+//! impl Handler<Shutdown> for Peer {
+//!     type Result = ();
+//!     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+//!         ctx.stop();
+//!     }
+//! }
+//!
+//! struct Visitor(Exit);
+//! impl Actor for Visitor {
+//!     type Context = Context<Self>;
+//! }
+//!
+//! # actix::System::new().block_on(async {
+//! let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), Spread)?;
+//!
+//! let start = Start::new(|_ctx, link| Peer(link));
+//! let peer = Supervisor::supervise(ChildSpec::new("git", &arbiters, start));
+//! let up = peer.wait_up(Instant::now() + Duration::from_secs(30)).await?;
+//! assert!(up.generation == 1 && up.value.connected());
+//!
+//! let (ended, ends) = mpsc::channel();
+//! let visitor = spawn_temporary(
+//!     &arbiters.site(42).arbiter,
+//!     |_ctx, exit| Visitor(exit),
+//!     move |reason| ended.send((42, reason.code())).unwrap(),
+//! );
+//! drop(visitor.addr); // The last address.
+//! assert_eq!(ends.recv(), Ok((42, "normal")));
+//!
+//! peer.stop();
+//! peer.stopped().await;
+//! arbiters.stop(Duration::from_secs(5)).await?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
 //! # Guarantees
 //!
 //! Each with the tests that prove it, in `tests/supervision/` unless the path starts with

@@ -44,6 +44,11 @@ fn a_death_of_any_kind_is_seen_and_a_fresh_child_comes() {
             "panicked: panic in Everywhere",
         ),
         (Fault::Arbiter, "arbiter_dead", "its thread is gone"),
+        (
+            Fault::ArbiterAndEverywhere,
+            "panicked",
+            "panicked: panic in Stopping",
+        ),
     ];
     run(async {
         let arbiters = threads(1);
@@ -67,7 +72,7 @@ fn a_death_of_any_kind_is_seen_and_a_fresh_child_comes() {
             assert_eq!(census.alive(), 1, "{fault:?}");
             address = fresh;
         }
-        assert_eq!(arbiters.replaced(), 1);
+        assert_eq!(arbiters.replaced(), 2);
         child.stop();
         child.stopped().await;
         assert_eq!(census.alive(), 0);

@@ -10,7 +10,7 @@ use mcpvisor::supervision::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::support::{Birth, Census, Puppet, patience, puppets, quick, run, run_paused};
-use crate::support::{settings, threads};
+use crate::support::{settings, threads, until};
 
 #[test]
 fn a_child_that_leaves_is_awaited_and_callers_fail_at_once() {
@@ -84,10 +84,12 @@ fn a_supervisor_that_goes_takes_its_child_along() {
             drop(tell.send(Supervisor::supervise(spec)));
         });
         let child = told.await.unwrap();
-        child.wait_up(patience()).await.unwrap();
+        // Held, so that it does not stop for want of an address.
+        let up = child.wait_up(patience()).await.unwrap();
         supervisors.stop(Duration::from_secs(30)).await.unwrap();
         child.stopped().await;
         assert_eq!(child.current().unwrap_err().phase, Phase::Stopped);
+        until(|| !up.value.connected()).await;
         children.stop(Duration::from_secs(30)).await.unwrap();
     });
     assert_eq!(census.alive(), 0);
@@ -157,9 +159,7 @@ fn a_blocked_thread_is_left_behind_and_its_late_news_are_ignored() {
         changes.mark_unchanged();
         let running = thread_count();
         drop(unblock);
-        while first.value.connected() || thread_count() == running && running > 0 {
-            sleep(Duration::from_millis(1)).await;
-        }
+        until(|| !first.value.connected() && (running == 0 || thread_count() < running)).await;
         // Its news lie in the mailbox of the supervisor by now, which runs on this thread.
         sleep(Duration::from_millis(1)).await;
         assert!(
@@ -189,9 +189,7 @@ fn a_pool_with_a_blocked_thread_says_so_and_ends_later() {
         let error = arbiters.stop(within).await.unwrap_err();
         assert_eq!(error, StillRunning { blocked: 1, within });
         drop(unblock);
-        while thread_count() > before {
-            sleep(Duration::from_millis(1)).await;
-        }
+        until(|| thread_count() <= before).await;
     });
 }
 
@@ -208,9 +206,7 @@ fn a_stopped_or_dropped_pool_leaves_no_thread() {
             "a stopped pool makes no new threads"
         );
         drop(threads(4));
-        while thread_count() > before {
-            sleep(Duration::from_millis(1)).await;
-        }
+        until(|| thread_count() <= before).await;
     });
 }
 

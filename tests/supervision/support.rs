@@ -51,6 +51,15 @@ pub(crate) fn patience() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
+/// Waits until something holds that nobody tells.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    let deadline = patience();
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never came to hold");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 pub(crate) fn threads(count: usize) -> Arbiters {
     Arbiters::start(NonZeroUsize::new(count).unwrap(), Spread).unwrap()
 }
@@ -91,6 +100,8 @@ pub(crate) enum Fault {
     Everywhere,
     /// Ends the child's thread.
     Arbiter,
+    /// The same, and panics in each hook on the way out.
+    ArbiterAndEverywhere,
 }
 
 /// Faults at birth, decided before the child exists.
@@ -158,13 +169,13 @@ impl Puppet {
     }
 
     /// A child without a supervisor.
-    pub(crate) fn alone(exit: Exit, census: &Census) -> Self {
+    pub(crate) fn alone(exit: Exit, birth: Birth, census: &Census) -> Self {
         census.0.fetch_add(1, Ordering::SeqCst);
         Self {
             generation: 0,
             exit,
             link: None,
-            birth: Birth::Healthy,
+            birth,
             deaf: false,
             fault: None,
             census: census.clone(),
@@ -172,8 +183,10 @@ impl Puppet {
     }
 
     fn breaks(&self, fault: Fault) {
-        let everywhere = self.fault == Some(Fault::Everywhere)
-            && matches!(fault, Fault::Stopping | Fault::Stopped | Fault::Drop);
+        let everywhere = matches!(
+            self.fault,
+            Some(Fault::Everywhere | Fault::ArbiterAndEverywhere)
+        ) && matches!(fault, Fault::Stopping | Fault::Stopped | Fault::Drop);
         assert!(
             self.fault != Some(fault) && !everywhere,
             "panic in {fault:?}"
@@ -236,7 +249,7 @@ impl Handler<Order> for Puppet {
                 ctx.stop();
             }
             Fault::Kill => self.exit.kill(),
-            Fault::Arbiter => {
+            Fault::Arbiter | Fault::ArbiterAndEverywhere => {
                 actix_rt::Arbiter::current().stop();
             }
         }

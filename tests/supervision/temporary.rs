@@ -4,14 +4,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mcpvisor::supervision::{ExitReason, spawn_temporary};
-use tokio::sync::mpsc;
+use mcpvisor::supervision::{ExitReason, Temporary, spawn_temporary};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use crate::memory::bytes;
-use crate::support::{Census, Fault, Order, Puppet, order, patience, run, threads};
+use crate::support::{Birth, Census, Fault, Order, Puppet, order, patience, run, threads};
 
 const CHILDREN: usize = 10_000;
+
+/// How the children end, by their key modulo eight.
+const ENDS: [&str; 8] = [
+    "panicked",
+    "failed",
+    "normal",
+    "killed",
+    "panicked",
+    "panicked",
+    "normal",
+    "arbiter_dead",
+];
+
+fn end_most(children: &mut [Option<Temporary<Puppet>>]) {
+    for (key, child) in children.iter_mut().enumerate() {
+        let Some(running) = child.as_ref() else {
+            continue;
+        };
+        let breaks = |fault| {
+            running
+                .addr
+                .do_send(Order::Break(fault, oneshot::channel().0))
+        };
+        match key % 8 {
+            0 => breaks(Fault::Handler),
+            1 => breaks(Fault::Fail),
+            2 => breaks(Fault::Terminate),
+            3 => running.exit.kill(),
+            4 => breaks(Fault::Drop),
+            5 => breaks(Fault::SpawnedFuture),
+            6 => *child = None,
+            // It ends with its thread.
+            _ => {}
+        }
+    }
+}
 
 #[test]
 fn ten_thousand_children_each_report_their_end_once() {
@@ -26,7 +62,7 @@ fn ten_thousand_children_each_report_their_end_once() {
             let census = census.clone();
             children.push(Some(spawn_temporary(
                 &arbiters.site(key as u64).arbiter,
-                move |_, exit| Puppet::alone(exit, &census),
+                move |_, exit| Puppet::alone(exit, Birth::Healthy, &census),
                 move |reason: ExitReason| exits.send((key, reason.code())).unwrap(),
             )));
         }
@@ -38,26 +74,7 @@ fn ten_thousand_children_each_report_their_end_once() {
         eprintln!("a temporary child takes {each} bytes");
         assert!(each < 1_500, "{each} bytes for each child");
 
-        for (key, child) in children.iter_mut().enumerate() {
-            let Some(running) = child.as_ref() else {
-                continue;
-            };
-            let breaks = |fault| {
-                running
-                    .addr
-                    .do_send(Order::Break(fault, tokio::sync::oneshot::channel().0))
-            };
-            match key % 8 {
-                0 => breaks(Fault::Handler),
-                1 => breaks(Fault::Fail),
-                2 => breaks(Fault::Terminate),
-                3 => running.exit.kill(),
-                4 => breaks(Fault::Drop),
-                5 => breaks(Fault::SpawnedFuture),
-                6 => *child = None,
-                _ => {} // Ends with its thread.
-            }
-        }
+        end_most(&mut children);
         let mut codes = vec![None; CHILDREN];
         let mut left = CHILDREN;
         while left > CHILDREN / 8 {
@@ -73,18 +90,8 @@ fn ten_thousand_children_each_report_their_end_once() {
         while let Some((key, code)) = exited.recv().await {
             assert_eq!(codes[key].replace(code), None, "{key} ended twice");
         }
-        let table = [
-            "panicked",
-            "failed",
-            "normal",
-            "killed",
-            "panicked",
-            "panicked",
-            "normal",
-            "arbiter_dead",
-        ];
         for (key, code) in codes.iter().enumerate() {
-            assert_eq!(*code, Some(table[key % 8]), "{key}");
+            assert_eq!(*code, Some(ENDS[key % 8]), "{key}");
         }
         assert_eq!(census.alive(), 0);
     });
@@ -103,7 +110,7 @@ fn a_child_that_is_never_born_reports_its_end_once() {
                 &site.arbiter,
                 move |_, exit| {
                     assert!(!panics, "panic in factory");
-                    Puppet::alone(exit, &Census::default())
+                    Puppet::alone(exit, Birth::Healthy, &Census::default())
                 },
                 move |reason: ExitReason| {
                     reports.fetch_add(1, Ordering::SeqCst);
@@ -134,5 +141,29 @@ fn a_child_that_is_never_born_reports_its_end_once() {
         assert_eq!(exited.recv().await.unwrap(), "its thread is gone");
         assert!(order(&late.addr, Order::Answer).await.is_none());
         assert_eq!(reports.load(Ordering::SeqCst), 3);
+    });
+}
+
+#[test]
+fn a_child_that_is_killed_at_birth_never_starts() {
+    run(async {
+        let arbiters = threads(1);
+        let census = Census::default();
+        let counted = census.clone();
+        let (exits, mut exited) = mpsc::unbounded_channel();
+        let _child = spawn_temporary(
+            &arbiters.at(0).arbiter,
+            move |_, exit| {
+                exit.kill();
+                Puppet::alone(exit, Birth::StartedPanics, &counted)
+            },
+            move |reason: ExitReason| exits.send(reason.code()).unwrap(),
+        );
+        assert_eq!(
+            (exited.recv().await, exited.recv().await),
+            (Some("killed"), None)
+        );
+        assert_eq!(census.alive(), 0);
+        arbiters.stop(Duration::from_secs(30)).await.unwrap();
     });
 }
