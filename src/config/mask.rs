@@ -33,9 +33,8 @@ pub(super) fn masked(text: &str, tree: &DeTable<'_>) -> String {
 }
 
 /// The same for a file that is no TOML: lines that may belong to a secret key are hidden.
-pub(super) fn masked_lines(text: &str, shown: impl Iterator<Item = Range<usize>>) -> String {
+pub(super) fn masked_lines(text: &str, shown: &Range<usize>) -> String {
     let mut spans = Vec::new();
-    let shown: Vec<Range<usize>> = shown.collect();
     let mut table = "";
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -44,9 +43,7 @@ pub(super) fn masked_lines(text: &str, shown: impl Iterator<Item = Range<usize>>
             table = trimmed;
         }
         let end = start + line.trim_end().len();
-        let is_shown = shown
-            .iter()
-            .any(|span| span.start <= end && span.end >= start);
+        let is_shown = shown.start <= end && shown.end >= start;
         if is_shown && may_be_secret(table, trimmed) {
             let value = line.find('=').map_or(start, |index| start + index + 1);
             spans.push(value.min(end)..end);

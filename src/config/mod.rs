@@ -132,20 +132,10 @@ impl Config {
         directory: &Path,
         env: &dyn Environment,
     ) -> Result<Loaded, ConfigError> {
-        let refused = |problems, tree: &DeTable<'_>| {
-            ConfigError::Invalid(Invalid::new(name, &mask::masked(text, tree), problems))
-        };
         let (tree, errors) = DeTable::parse_recoverable(text);
-        if !errors.is_empty() {
-            let problems = errors.iter().map(|error| {
-                Problem::new("", format!("no valid TOML: {}", error.message())).at(error.span())
-            });
-            let shown = mask::masked_lines(text, errors.iter().filter_map(toml::de::Error::span));
-            return Err(ConfigError::Invalid(Invalid::new(
-                name,
-                &shown,
-                problems.collect(),
-            )));
+        // Only the first: what follows a syntax error is mostly its echo.
+        if let Some(error) = errors.first() {
+            return Err(ConfigError::Invalid(no_toml(text, name, error)));
         }
         let reader = Reader::new(Sources {
             environment: env,
@@ -154,7 +144,8 @@ impl Config {
         let config = assemble(&reader, tree.get_ref());
         let (problems, warnings) = reader.finish();
         if !problems.is_empty() {
-            return Err(refused(problems, tree.get_ref()));
+            let shown = mask::masked(text, tree.get_ref());
+            return Err(ConfigError::Invalid(Invalid::new(name, &shown, problems)));
         }
         let fingerprint = Fingerprint::of(text.as_bytes());
         Ok(Loaded {
@@ -164,6 +155,21 @@ impl Config {
             fingerprint,
         })
     }
+}
+
+fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
+    let span = error.span().unwrap_or_default();
+    let line = text
+        .get(..text.floor_char_boundary(span.start))
+        .and_then(|before| before.rsplit('\n').next());
+    let value = line
+        .and_then(|line| line.split_once('='))
+        .map(|(_, value)| value.trim_start());
+    let is_bare = value.is_some_and(|value| !value.starts_with(['"', '\'', '[', '{']));
+    let help = is_bare.then(|| "a text stands in quotes: `key = \"text\"`".to_owned());
+    let shown = mask::masked_lines(text, &span);
+    let problem = Problem::new("", format!("no valid TOML: {}", error.message()));
+    Invalid::new(name, &shown, vec![problem.at(Some(span)).help(help)])
 }
 
 /// Reads all sections. What was refused has its default here, and a problem in the reader.

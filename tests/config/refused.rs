@@ -5,7 +5,7 @@ use super::refused;
 /// text, line, and what the rendered error holds
 #[rustfmt::skip]
 const REFUSED: &[(&str, usize, &[&str])] = &[
-    ("[gateway]\nlisten = 127.0.0.1:1", 2, &["no valid TOML", "listen = 127"]),
+    ("[gateway]\nlisten = 127.0.0.1:1", 2, &["no valid TOML", "= 127", "stands in quotes"]),
     ("[gateway\n", 1, &["no valid TOML"]),
     ("a = 1\na = 2\n", 2, &["no valid TOML", "duplicate"]),
     ("[gateway]\nlisen = 1", 2, &["unknown key `gateway.lisen`", "mean `listen`?"]),
@@ -49,7 +49,7 @@ const REFUSED: &[(&str, usize, &[&str])] = &[
     ("[supervision]\njitter = 2.0", 2, &["`supervision.jitter` must be a number from 0 to 1"]),
     ("[supervision]\njitter = nan", 2, &["from 0 to 1"]),
     ("[supervision]\nbackoff_factor = 0.5", 2, &["from 1 to 100"]),
-    ("[supervision]\nbackoff_max = \"1ms\"", 2, &["at least `supervision.backoff_initial`"]),
+    ("[supervision]\nbackoff_max = \"1ms\"", 2, &["`supervision.backoff_max` must be at least `"]),
     ("[servers.a]", 1, &["neither `command` nor `url`"]),
     ("[servers.a]\ntransport = \"http\"", 1, &["`servers.a.url` is missing"]),
     ("[servers.a]\ntransport = \"stdio\"\nurl = \"http://x\"", 1, &["`servers.a.command` is miss"]),
