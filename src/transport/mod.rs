@@ -34,6 +34,10 @@ pub type EventSink = Rc<dyn Fn(LinkEvent)>;
 
 /// What a link reports.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "events are passed on at once; a box would cost every message an allocation"
+)]
 pub enum LinkEvent {
     /// A message of the server. `call` is the number of the call on whose own stream it came, if
     /// the transport can tell (Streamable HTTP can, stdio cannot).
