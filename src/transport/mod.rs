@@ -29,14 +29,20 @@ pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};
 
-/// Where a link reports to; called on the arbiter that the link lives on.
+/// Where a link reports to; called on the arbiter that the link lives on, never from within a
+/// call to the link itself, and not at all once the link is closing or dropped.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;
 
 /// What a link reports.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "events are passed on at once; a box would cost every message an allocation"
+)]
 pub enum LinkEvent {
     /// A message of the server. `call` is the number of the call on whose own stream it came, if
-    /// the transport can tell (Streamable HTTP can, stdio cannot).
+    /// the transport can tell (Streamable HTTP can, stdio cannot). On HTTP an error answer whose
+    /// id is null carries the call's id here.
     Received {
         call: Option<u64>,
         envelope: Envelope,
@@ -46,7 +52,8 @@ pub enum LinkEvent {
     /// The server does not know our session any more (HTTP 404, C-HTTP-15). `call` was refused
     /// before it ran.
     SessionGone { call: Option<u64> },
-    /// The link is dead; nothing comes after this.
+    /// The link is dead; nothing comes after this. Calls that were never written were reported as
+    /// [`LinkError::NotSent`] before; all others may have run.
     Closed { reason: String },
 }
 

@@ -21,8 +21,10 @@ const JOBS_MAX: usize = 256;
 /// How long a group that was killed may take to vanish before the keeper looks away.
 const VANISH_MAX: Duration = Duration::from_secs(5);
 
-/// How often the keeper looks whether the rest of a group has left.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long the keeper waits before it looks whether the rest of a group has left; doubled each
+/// time up to the second value.
+const LOOK_FIRST: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(160);
 
 /// Handle of the thread that keeps the children. The thread ends, and all children with it, after
 /// [`Spawner::stop`], or when the last handle and the last child's handle are dropped.
@@ -255,25 +257,26 @@ impl Kept {
             return;
         }
         self.group.terminate();
-        if !self.vanishes(grace).await {
+        if !self.vanishes(grace, true).await {
             self.group.kill();
-            let deadline = Instant::now() + VANISH_MAX;
-            while self.group.is_alive() && Instant::now() < deadline {
-                sleep(LOOK_EVERY).await;
-            }
+            self.vanishes(VANISH_MAX, false).await;
         }
     }
 
-    /// Whether the group is gone within `grace`; an order to kill ends the wait.
-    async fn vanishes(&mut self, grace: Duration) -> bool {
+    /// Whether the group is gone within `grace`. If it `heeds_orders`, one to kill ends the wait.
+    async fn vanishes(&mut self, grace: Duration, heeds_orders: bool) -> bool {
         let deadline = Instant::now() + grace;
+        let mut pause = LOOK_FIRST;
         while Instant::now() < deadline {
-            if timeout(LOOK_EVERY, self.orders.next()).await == Ok(Stage::Kill) {
+            if !heeds_orders {
+                sleep(pause).await;
+            } else if timeout(pause, self.orders.next()).await == Ok(Stage::Kill) {
                 return false;
             }
             if !self.group.is_alive() {
                 return true;
             }
+            pause = (2 * pause).min(LOOK_MAX);
         }
         false
     }

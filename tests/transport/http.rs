@@ -268,6 +268,44 @@ fn c_http_15_an_unknown_session_is_told_apart_from_an_unknown_path() {
 }
 
 #[test]
+fn a_server_that_says_400_for_an_unknown_session_is_understood() {
+    run(async {
+        let error = |code: i64, message: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"{message}"}}}}"#
+            )
+        };
+        let cases = [
+            (
+                error(-32000, "Bad Request: No valid session ID provided"),
+                true,
+            ),
+            (error(-32001, "Session not found"), true),
+            (error(-32000, "browser closed"), false),
+            (error(-32602, "session not found"), false),
+            ("session not found".to_owned(), false),
+        ];
+        for (body, gone) in cases {
+            let answer = body.clone();
+            let peer = Peer::start(move |seen| match seen.rpc().as_str() {
+                "initialize" => {
+                    let mut response = HttpResponse::Ok();
+                    response.insert_header(("mcp-session-id", "s-1"));
+                    response.content_type("application/json").body(result(1))
+                }
+                _ => HttpResponse::BadRequest().body(answer.clone()),
+            });
+            let (link, mut events) = open(settings(&peer.url)).await;
+            link.send(Some(1), call(1, "initialize")).unwrap();
+            assert_eq!(events.next().await, "result of 1 1 {}");
+            link.send(Some(7), call(7, "tools/call")).unwrap();
+            let event = events.next().await;
+            assert_eq!(event == "session gone Some(7)", gone, "{body}: {event}");
+        }
+    });
+}
+
+#[test]
 fn forgetting_a_call_and_closing_hang_up() {
     run(async {
         let open_calls = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));

@@ -1,5 +1,11 @@
 //! Client ends against real peers: child processes, HTTP servers.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
+
 mod http;
 mod http_peer;
 mod http_raw;
@@ -7,3 +13,4 @@ mod http_stream;
 mod stdio;
 mod stdio_end;
 mod support;
+mod tls;

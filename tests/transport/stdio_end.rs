@@ -38,7 +38,7 @@ fn the_reason_of_an_end_is_told_once() {
         ];
         for (script, expected) in cases {
             let mut child = shell(&spawner, script).await;
-            assert_eq!(child.events.to_the_end().await, [expected], "{script}");
+            assert_eq!(child.events.until_the_end().await, [expected], "{script}");
             child.link.close(Duration::ZERO).await;
             assert_eq!(child.events.next().await, "nothing", "{script}");
         }
@@ -52,7 +52,7 @@ fn what_was_written_before_the_end_comes_first() {
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
         let script = format!("echo '{answer}'; printf '%s' '{answer}'; exit 1");
         let mut child = shell(&spawner, &script).await;
-        let events = child.events.to_the_end().await;
+        let events = child.events.until_the_end().await;
         let expected = [
             "result 1 1",
             "result 1 1",
@@ -75,7 +75,7 @@ fn calls_that_never_came_into_the_pipe_are_told_apart() {
             let frame = Bytes::from(frame.clone());
             child.link.send(Some(call), frame).unwrap();
         }
-        let events = child.events.to_the_end().await;
+        let events = child.events.until_the_end().await;
         let not_sent = "not sent: the server ended before it read the request";
         let expected = [
             format!("failed 2: {not_sent}"),
@@ -105,7 +105,7 @@ fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
             let script = format!("{descendant} {}; exit 5", tell("$!"));
             let mut child = shell(&spawner, &script).await;
             let pid = child.events.params_name().await;
-            let events = child.events.to_the_end().await;
+            let events = child.events.until_the_end().await;
             assert_eq!(
                 events,
                 ["closed: process exited with code 5"],
@@ -179,7 +179,7 @@ fn dropping_a_link_or_stopping_the_keeper_kills_the_group() {
         assert!(is_alive(&pids[2]) && is_alive(&pids[3]));
         spawner.stop().await;
         assert!(!is_alive(&pids[2]) && !is_alive(&pids[3]));
-        let events = stopped.events.to_the_end().await;
+        let events = stopped.events.until_the_end().await;
         assert_eq!(events, ["closed: process ended by signal 9"]);
     });
 }

@@ -32,7 +32,7 @@ impl Events {
     }
 
     /// The events up to and with the link's end.
-    pub(crate) async fn to_the_end(&mut self) -> Vec<String> {
+    pub(crate) async fn until_the_end(&mut self) -> Vec<String> {
         let mut events = Vec::new();
         loop {
             let event = self.next().await;

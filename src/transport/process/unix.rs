@@ -75,11 +75,14 @@ impl Group {
                 break;
             }
         }
-        let alive = killpg(leader, None) != Err(Errno::ESRCH);
-        if !alive {
-            self.leader = None;
+        let exists = killpg(leader, None) != Err(Errno::ESRCH);
+        if exists && runs(leader) {
+            return true;
         }
-        alive
+        // One that forked while we looked may have been missed.
+        self.kill();
+        self.leader = None;
+        false
     }
 
     fn signal(&self, signal: Signal) {
@@ -88,6 +91,40 @@ impl Group {
             let _ = killpg(leader, signal);
         }
     }
+}
+
+/// Whether a group holds more than zombies, for which a signal says that they exist: some inits
+/// take seconds to reap what was left to them.
+#[cfg(target_os = "linux")]
+fn runs(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    let group = group.to_string();
+    processes.flatten().any(|process| {
+        let is_process = process
+            .file_name()
+            .as_encoded_bytes()
+            .iter()
+            .all(u8::is_ascii_digit);
+        let stat = is_process.then(|| std::fs::read_to_string(process.path().join("stat")).ok());
+        stat.flatten().is_some_and(|stat| runs_in(&stat, &group))
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn runs(_group: Pid) -> bool {
+    true
+}
+
+/// Whether `/proc/*/stat` shows a process of this group that is no zombie. The name, in
+/// parentheses, may hold anything; after it stand state, parent and group.
+#[cfg(target_os = "linux")]
+fn runs_in(stat: &str, group: &str) -> bool {
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+    let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
+    let state = fields.next();
+    !matches!(state, None | Some("Z" | "X")) && fields.nth(1) == Some(group)
 }
 
 impl Drop for Group {
@@ -125,5 +162,27 @@ impl Pipes {
             ChildStdout::from_std(StdStdout::from(self.stdout))?,
             ChildStderr::from_std(StdStderr::from(self.stderr))?,
         ))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_the_group_runs_unless_it_is_a_zombie() {
+        let cases = [
+            ("7 (sh) S 1 42 42 0 -1", true),
+            ("7 (sh) R 42 42 42", true),
+            ("7 (a) Z 1 42) R 1 42 42", true),
+            ("7 (sh) Z 1 42 42 0 -1", false),
+            ("7 (sh) S 42 7 42", false),
+            ("7 (sh", false),
+            ("", false),
+        ];
+        for (stat, expected) in cases {
+            assert_eq!(runs_in(stat, "42"), expected, "{stat}");
+        }
+        assert!(runs(nix::unistd::getpgrp()));
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Decoder {
     line: Vec<u8>,
     event: Partial,
     last_id: Option<String>,
+    /// Events that were complete, those without data included.
+    count: u64,
     retry: Option<Duration>,
     /// The byte before was a CR: an LF now belongs to it.
     after_cr: bool,
@@ -65,6 +67,7 @@ impl Decoder {
             line: Vec::new(),
             event: Partial::default(),
             last_id: None,
+            count: 0,
             retry: None,
             after_cr: false,
             at_start: true,
@@ -74,6 +77,11 @@ impl Decoder {
     /// The id of the last complete event that had one; a resumed stream continues after it.
     pub(crate) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
+    }
+
+    /// How many events were complete so far, those without data included.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
     }
 
     /// How long the server wants us to wait before we connect again.
@@ -202,6 +210,8 @@ impl Decoder {
 
     fn end_event(&mut self) -> Option<Event> {
         let event = std::mem::take(&mut self.event);
+        let is_event = event.id.is_some() || event.data.is_some() || event.too_large;
+        self.count += u64::from(is_event);
         if let Some(id) = event.id {
             // An empty id takes the last one back.
             self.last_id = Some(id).filter(|id| !id.is_empty());

@@ -115,10 +115,8 @@ mod tests {
         ];
         let environment = names.iter().map(|(name, _)| ((*name).into(), "x".into()));
         let kept: Vec<_> = needed(environment).map(|(name, _)| name).collect();
-        let expected: Vec<OsString> = names
-            .iter()
-            .filter_map(|(name, kept)| kept.then(|| (*name).into()))
-            .collect();
+        let expected = names.iter().filter(|(_, is_kept)| *is_kept);
+        let expected: Vec<OsString> = expected.map(|(name, _)| (*name).into()).collect();
         assert_eq!(kept, expected);
     }
 }

@@ -100,7 +100,7 @@ impl StdioConnector {
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
         };
-        let reader = reader.run(stdout, stderr, writer);
+        let reader = watch(reader.run(stdout, stderr, writer), Rc::clone(&sink));
         Ok(StdioLink {
             frames: Some(frames),
             stop_writing,
@@ -108,6 +108,15 @@ impl StdioConnector {
             group: Some(child.group),
             _reader: AbortOnDropHandle::new(actix_rt::spawn(reader)),
         })
+    }
+}
+
+/// Runs the reader, and says `Closed` in its place if it panics.
+async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<Sink>) {
+    let reader = AbortOnDropHandle::new(actix_rt::spawn(reader));
+    if let Err(error) = reader.await {
+        let reason = format!("reading failed: {error}");
+        sink.send(LinkEvent::Closed { reason });
     }
 }
 

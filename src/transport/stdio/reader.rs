@@ -27,6 +27,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How long a child that closed a pipe may live on, so that the reason can name its exit.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
 
+/// Bytes of one read from which on a child counts as flooding.
+const FLOOD: usize = 32 * 1024;
+
 /// Bytes of a stray line that are kept.
 const STRAY_MAX: usize = 1024;
 
@@ -100,12 +103,16 @@ impl Reader {
                 }
                 () = limit => break,
                 read = stdout.read_buf(lines.space()) => {
-                    if !matches!(read, Ok(1..)) {
+                    let Ok(count @ 1..) = read else {
                         break;
-                    }
+                    };
                     quiet = quiet.map(|_| Instant::now() + QUIET);
                     while let Some(line) = lines.next_line() {
                         self.take(line);
+                    }
+                    if count >= FLOOD {
+                        // Lets the receiver work through its mailbox, which has no limit.
+                        tokio::task::yield_now().await;
                     }
                 }
             }

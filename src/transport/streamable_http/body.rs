@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use awc::ClientResponse;
-use awc::http::header::{CONTENT_LENGTH, HeaderMap};
+use awc::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use serde::de::IgnoredAny;
@@ -81,7 +81,10 @@ pub(super) async fn read(
 }
 
 /// Why `body` holds no message; a chunked body that broke off shows only in its JSON.
-pub(super) fn fault(body: &[u8], error: &EnvelopeError) -> LinkError {
+pub(super) fn fault(headers: &HeaderMap, body: &[u8], error: &EnvelopeError) -> LinkError {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return LinkError::Protocol("the body is compressed, which was not asked for".to_owned());
+    }
     let parsed = serde_json::from_slice::<IgnoredAny>(body);
     match parsed {
         Err(fault) if fault.is_eof() => LinkError::Lost(BROKE_OFF.to_owned()),

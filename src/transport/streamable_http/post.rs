@@ -9,12 +9,13 @@ use awc::http::StatusCode;
 use awc::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use memchr::memmem;
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::requests::{Requests, SESSION_ID};
 use super::shared::Shared;
 use super::{body, stream};
-use crate::protocol::{Envelope, Method};
+use crate::protocol::{Envelope, Method, Outcome, code};
 use crate::transport::{LinkError, SendError, messages};
 
 /// How long calls wait for `notifications/initialized` to be taken.
@@ -89,7 +90,7 @@ async fn answer(
 ) {
     let status = response.status();
     if !status.is_success() {
-        return refused(shared, requests, Some(call), response).await;
+        return Box::pin(refused(shared, requests, Some(call), response)).await;
     }
     if !requests.has_session
         && let Some(id) = response.headers().get(SESSION_ID)
@@ -118,7 +119,7 @@ async fn answer(
         }
         Ok(body) => {
             let received = shared.receive(Some(call), body.clone(), true);
-            received.map_err(|error| body::fault(&body, &error))
+            received.map_err(|error| body::fault(response.headers(), &body, &error))
         }
         Err(error) => Err(error),
     };
@@ -146,12 +147,43 @@ async fn refused(
     let idle_max = shared.settings.stream_idle_timeout;
     let body = body::read(&mut response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
+    if status == StatusCode::BAD_REQUEST && requests.has_session && names_session(&body) {
+        return shared.session_gone(call, requests);
+    }
     if call.is_some() && shared.receive(call, body.clone(), true) == Ok(true) {
         return;
     }
     let status = status.as_u16();
     let text = messages::excerpt(&body, EXCERPT_MAX);
     shared.fail(call, LinkError::Status { status, text });
+}
+
+/// Whether a refusal is about the session. Servers after the examples of the TypeScript SDK say
+/// 400 where the specification says 404.
+fn names_session(body: &Bytes) -> bool {
+    #[derive(Deserialize)]
+    struct Refusal {
+        code: i64,
+        message: String,
+    }
+    const CODES: [i64; 3] = [-32000, -32001, code::INVALID_REQUEST];
+    const WORDS: [&str; 4] = [
+        "session id",
+        "session not found",
+        "valid session",
+        "unknown session",
+    ];
+
+    let Ok(Envelope::Response(response)) = Envelope::parse(body.clone()) else {
+        return false;
+    };
+    let Outcome::Error(error) = response.outcome else {
+        return false;
+    };
+    error.parse::<Refusal>().is_ok_and(|refusal| {
+        let message = refusal.message.to_lowercase();
+        CODES.contains(&refusal.code) && WORDS.iter().any(|words| message.contains(words))
+    })
 }
 
 /// Sends a notification or an answer; nothing comes back for it.

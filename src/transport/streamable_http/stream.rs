@@ -23,6 +23,9 @@ const RESUME_MAX: u32 = 6;
 const BACKOFF_FIRST: Duration = Duration::from_millis(250);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
+/// Bytes of a faulty event that are logged.
+const FAULT_MAX: usize = 200;
+
 /// How long the end of an answered stream is waited for, so that its connection can be used
 /// again.
 const TAIL_MAX: Duration = Duration::from_millis(500);
@@ -34,13 +37,13 @@ pub(super) async fn answer(shared: &Rc<Shared>, call: u64, response: ClientRespo
     let mut attempts = 0;
     loop {
         if let Some(response) = next.take() {
-            let before = stream.progress;
+            let before = stream.decoder.count();
             match stream.follow(response).await {
                 End::Answered(response) => return drain(shared, call, response).await,
                 End::Failed(error) => return shared.fail(Some(call), error),
                 End::Broken(reason) => stream.reason = reason,
             }
-            if stream.progress != before {
+            if stream.decoder.count() != before {
                 attempts = 0;
             }
         }
@@ -92,13 +95,13 @@ async fn run_listen(shared: Rc<Shared>) {
         let requests = shared.requests();
         match get(&shared, &requests, stream.last_id()).await {
             Got::Stream(response) => {
-                let before = stream.progress;
+                let before = stream.decoder.count();
                 if let End::Broken(reason) | End::Failed(LinkError::Lost(reason)) =
                     stream.follow(response).await
                 {
                     stream.reason = reason;
                 }
-                if stream.progress != before {
+                if stream.decoder.count() != before {
                     attempts = 0;
                 }
             }
@@ -158,8 +161,6 @@ struct Stream<'a> {
     shared: &'a Shared,
     call: Option<u64>,
     decoder: Decoder,
-    /// Events so far.
-    progress: u64,
     /// An event that was no message; the answer, perhaps.
     fault: Option<String>,
     /// Why the last connection ended.
@@ -179,7 +180,6 @@ impl<'a> Stream<'a> {
             shared,
             call,
             decoder: Decoder::new(shared.settings.event_max),
-            progress: 0,
             fault: None,
             reason: String::new(),
         }
@@ -204,36 +204,20 @@ impl<'a> Stream<'a> {
 
     /// Hands on the events that a chunk completes; whether the answer was among them.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, LinkError> {
-        let mut events = Vec::new();
-        let id_before = self.decoder.last_id().map(str::to_owned);
-        self.decoder.feed(chunk, |event| events.push(event));
-        if self.decoder.last_id() != id_before.as_deref() {
-            self.progress += 1;
-        }
-        for event in events {
-            self.progress += 1;
-            match event {
-                Event::Message(message) if message.data.is_empty() || !message.kind.is_empty() => {}
-                Event::Message(message) => {
-                    match self.shared.receive(self.call, message.data.clone(), false) {
-                        Ok(true) => return Ok(true),
-                        Ok(false) => {}
-                        Err(error) => {
-                            let text = messages::excerpt(&message.data, 200);
-                            log::debug!(error:%, text = text.as_str(); "event is no message");
-                            self.fault = Some(error.to_string());
-                        }
-                    }
-                }
-                Event::TooLarge if self.call.is_some() => {
-                    let limit = self.shared.settings.event_max;
-                    let name = "limits.event";
-                    return Err(LinkError::TooLarge { name, limit });
-                }
-                Event::TooLarge => log::warn!("an event over the limit was discarded"),
+        let Self {
+            shared,
+            call,
+            decoder,
+            fault,
+            ..
+        } = self;
+        let mut outcome = Ok(false);
+        decoder.feed(chunk, |event| {
+            if matches!(outcome, Ok(false)) {
+                outcome = take_event(shared, *call, event, fault);
             }
-        }
-        Ok(false)
+        });
+        outcome
     }
 
     /// Where a new connection continues; `None` if the server gave no id.
@@ -244,6 +228,36 @@ impl<'a> Stream<'a> {
 
     fn delay(&self, attempts: u32) -> Duration {
         delay(self.decoder.retry(), attempts)
+    }
+}
+
+/// Hands on one event; whether it was the answer. What is no message goes into `fault`.
+fn take_event(
+    shared: &Shared,
+    call: Option<u64>,
+    event: Event,
+    fault: &mut Option<String>,
+) -> Result<bool, LinkError> {
+    match event {
+        // Events of another kind are no messages of the protocol.
+        Event::Message(message) if message.data.is_empty() || !message.kind.is_empty() => Ok(false),
+        Event::Message(message) => {
+            let received = shared.receive(call, message.data.clone(), false);
+            received.or_else(|error| {
+                let text = messages::excerpt(&message.data, FAULT_MAX);
+                log::debug!(error:%, text = text.as_str(); "event is no message");
+                *fault = Some(error.to_string());
+                Ok(false)
+            })
+        }
+        Event::TooLarge if call.is_some() => Err(LinkError::TooLarge {
+            name: "limits.event",
+            limit: shared.settings.event_max,
+        }),
+        Event::TooLarge => {
+            log::warn!(limit = shared.settings.event_max; "an event over the limit was discarded");
+            Ok(false)
+        }
     }
 }
 
