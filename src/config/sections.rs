@@ -321,17 +321,10 @@ pub(super) fn supervision(
         connect_timeout: section.duration("connect_timeout", base.connect_timeout, any.clone()),
         shutdown_timeout: section.duration("shutdown_timeout", base.shutdown_timeout, any),
     };
-    if tuning.backoff_max < tuning.backoff_initial {
-        let longest = section.path("backoff_max");
-        let message = format!(
-            "`{longest}` must be at least `{}`",
-            section.path("backoff_initial")
-        );
-        section.refuse(&["backoff_max", "backoff_initial"], message, None);
-    }
     // Each key was checked for itself; what they must be together is checked here.
     let settings = SupervisionSettings::try_new(tuning).unwrap_or_else(|error| {
-        section.refuse(&[error.key], error.to_string(), None);
+        let message = format!("`{}` must be {}", section.path(error.key), error.must_be);
+        section.refuse(&[error.key, "backoff_initial"], message, None);
         base.clone()
     });
     section.finish();

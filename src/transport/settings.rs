@@ -1,6 +1,7 @@
 //! How a downstream server is reached, with the limits of its transport.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub struct StdioSettings {
 }
 
 /// A server behind a URL, over Streamable HTTP.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HttpSettings {
     pub url: Url,
     /// Sent with every request.
@@ -42,4 +43,15 @@ pub struct HttpSettings {
     pub stream_idle_timeout: Duration,
     /// Connections of one arbiter to this server.
     pub connections_max: usize,
+}
+
+/// By hand, because the query of a URL may hold a secret.
+impl fmt::Debug for HttpSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        f.debug_struct("HttpSettings")
+            .field("url", &url.as_str())
+            .finish_non_exhaustive()
+    }
 }
