@@ -21,7 +21,7 @@ const LINE_MAX: u64 = 64 * 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asked for each request.
-pub type StatusSource = Rc<dyn Fn() -> Status>;
+pub(crate) type StatusSource = Rc<dyn Fn() -> Status>;
 
 /// The gateway's end of the socket; it is removed when this is dropped.
 pub struct ControlServer {

@@ -48,7 +48,6 @@ fn c_http_14_the_session_goes_with_every_later_request_and_is_ended() {
         link.listen();
         link.send(Some(2), call(2, "tools/list")).unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
-        assert!(link.attributes());
         let session = link.http_session().unwrap();
         assert_eq!(session.id.as_deref(), Some("s-1"));
 
