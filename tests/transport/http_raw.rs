@@ -114,6 +114,34 @@ fn a_connection_that_closes_when_used_costs_only_calls_that_may_have_run() {
 }
 
 #[test]
+fn an_idle_connection_that_was_closed_costs_no_call() {
+    run(async {
+        let (url, seen) = serve(vec![vec![answer(&result(1))], vec![answer(&result(2))]]);
+        let (link, mut events) = open(settings(&url)).await;
+        link.send(Some(1), call(1, "tools/call")).unwrap();
+        assert_eq!(events.next().await, "result of 1 1 {}");
+        // The second connection can be made once the first was closed.
+        let address = url
+            .strip_prefix("http://")
+            .unwrap()
+            .strip_suffix("/mcp")
+            .unwrap();
+        until("it is closed", || is_closed(address, 1)).await;
+        link.send(Some(2), call(2, "tools/call")).unwrap();
+        assert_eq!(events.next().await, "result of 2 2 {}");
+        assert_eq!(seen.lock().unwrap().len(), 2);
+    });
+}
+
+/// Whether a connection of ours to this server was closed by it (`CLOSE_WAIT`).
+fn is_closed(address: &str, expected: usize) -> bool {
+    let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
+    let remote = format!("0100007F:{port:04X} 08");
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    table.matches(&remote).count() == expected
+}
+
+#[test]
 fn a_peer_that_speaks_no_http_fails_its_call() {
     run(async {
         let (url, _) = serve(vec![vec![Some("SSH-2.0-OpenSSH_9.2\r\n\r\n".to_owned())]]);
