@@ -22,7 +22,8 @@ fn serve(scripts: Vec<Vec<Option<String>>>) -> (String, Arc<Mutex<Vec<String>>>)
                 let request = read_request(&mut stream);
                 of_thread.lock().unwrap().push(request);
                 if let Some(answer) = answer {
-                    stream.write_all(answer.as_bytes()).unwrap();
+                    // The gateway hangs up on some answers before their end.
+                    let _ = stream.write_all(answer.as_bytes());
                 }
             }
         }
@@ -142,16 +143,46 @@ fn is_closed(address: &str, expected: usize) -> bool {
 }
 
 #[test]
-fn a_peer_that_speaks_no_http_fails_its_call() {
+fn whatever_a_hostile_peer_answers_its_call_fails_once() {
     run(async {
-        let (url, _) = serve(vec![vec![Some("SSH-2.0-OpenSSH_9.2\r\n\r\n".to_owned())]]);
-        let (link, mut events) = open(settings(&url)).await;
-        link.send(Some(7), call(7, "tools/call")).unwrap();
-        let event = events.next().await;
-        assert!(
-            event.starts_with("failed 7: connection lost before the answer: "),
-            "{event}"
-        );
+        let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+        let events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+        let long = "x".repeat(1 << 20);
+        let cases = [
+            "SSH-2.0-OpenSSH_9.2\r\n\r\n".to_owned(),
+            "\0\0\0\0".to_owned(),
+            "HTTP/1.1".to_owned(),
+            "HTTP/1.1 200 OK\r\n".to_owned(),
+            "HTTP/1.1 999 Odd\r\n\r\n".to_owned(),
+            "HTTP/1.1 99 Odd\r\n\r\n".to_owned(),
+            "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n".to_owned(),
+            "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+            format!("HTTP/1.1 200 OK\r\nX: {long}\r\n\r\n"),
+            format!("HTTP/1.1 500 Oh\r\nContent-Length: 99\r\n\r\n{long}"),
+            format!("{json}Content-Length: -1\r\n\r\n"),
+            format!("{json}Content-Length: 99999999999999999999\r\n\r\n"),
+            format!("{json}Content-Length: 18446744073709551615\r\n\r\n"),
+            format!("{json}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"),
+            format!("{json}Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\nab"),
+            format!("{json}Transfer-Encoding: chunked\r\n\r\nZZ\r\n"),
+            format!("{json}Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx"),
+            format!("{json}Content-Length: 4\r\n\r\n[[[["),
+            format!("{json}\r\n{}", "[".repeat(100_000)),
+            format!("{events}\r\ndata: {{\n\n"),
+            format!("{events}\r\n\0\u{feff}\r\r\n:\ndata\n\n"),
+            format!("{events}Transfer-Encoding: chunked\r\n\r\n-5\r\n"),
+        ];
+        for case in cases {
+            let (url, _) = serve(vec![vec![Some(case.clone())]]);
+            let (link, mut events) = open(settings(&url)).await;
+            link.send(Some(7), call(7, "tools/call")).unwrap();
+            let event = events.next().await;
+            let case: String = case.chars().take(200).collect();
+            assert!(event.starts_with("failed 7: "), "{case:?} {event}");
+            drop(link);
+            assert_eq!(events.next().await, "nothing", "{case:?}");
+        }
     });
 }
 
