@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -202,16 +203,35 @@ fn a_body_shorter_than_announced_is_lost() {
 #[test]
 fn calls_do_not_overtake_the_end_of_the_handshake() {
     run(async {
-        let accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".to_owned();
-        let (url, seen) = serve(vec![vec![Some(accepted)], vec![answer(&result(2))]]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            assert!(read_request(&mut first).contains("notifications/initialized"));
+            // Only waits: nothing more comes on this connection.
+            first
+                .set_read_timeout(Some(Duration::from_millis(100)))
+                .unwrap();
+            assert!(first.read(&mut [0]).is_err());
+            listener.set_nonblocking(true).unwrap();
+            assert!(
+                listener.accept().is_err(),
+                "the call came before the answer"
+            );
+            listener.set_nonblocking(false).unwrap();
+            let accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n";
+            first.write_all(accepted).unwrap();
+            let (mut second, _) = listener.accept().unwrap();
+            assert!(read_request(&mut second).contains("tools/list"));
+            second
+                .write_all(answer(&result(2)).unwrap().as_bytes())
+                .unwrap();
+        });
         let (link, mut events) = open(settings(&url)).await;
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         link.send(None, Bytes::from(initialized)).unwrap();
         link.send(Some(2), call(2, "tools/list")).unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
-        until("both", || seen.lock().unwrap().len() == 2).await;
-        let seen = seen.lock().unwrap().clone();
-        assert!(seen[0].contains("notifications/initialized"), "{seen:?}");
-        assert!(seen[1].contains("tools/list"), "{seen:?}");
+        server.join().unwrap();
     });
 }

@@ -182,6 +182,24 @@ fn close_lets_a_polite_child_finish_its_work() {
 }
 
 #[test]
+fn close_lets_a_child_that_ignores_its_input_clean_up() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "trap 'echo done >done; exit 0' TERM; {}; while :; do sleep 1000; done",
+            tell("$$")
+        );
+        let mut settings = settings("sh", &["-c", &script]);
+        settings.cwd = Some(folder.path().to_owned());
+        let mut child = open(&spawner, settings).await;
+        child.events.params_name().await;
+        child.link.close(Duration::from_millis(500)).await;
+        assert!(folder.path().join("done").exists());
+    });
+}
+
+#[test]
 fn dropping_a_link_or_stopping_the_keeper_kills_the_group() {
     run(async {
         let spawner = Spawner::start().unwrap();
