@@ -52,8 +52,8 @@ pub enum LinkEvent {
     /// The server does not know our session any more (HTTP 404, C-HTTP-15). `call` was refused
     /// before it ran.
     SessionGone { call: Option<u64> },
-    /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that were never written were reported as
-    /// [`LinkError::NotSent`] before; all others may have run.
+    /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
+    /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
     Closed { reason: String },
 }
 
