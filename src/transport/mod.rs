@@ -52,8 +52,8 @@ pub enum LinkEvent {
     /// The server does not know our session any more (HTTP 404, C-HTTP-15). `call` was refused
     /// before it ran.
     SessionGone { call: Option<u64> },
-    /// The link is dead; nothing comes after this. Calls that were never written were reported as
-    /// [`LinkError::NotSent`] before; all others may have run.
+    /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
+    /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
     Closed { reason: String },
 }
 
@@ -109,7 +109,8 @@ pub trait Link {
     /// Returns [`SendError`] when the frame was not taken and will not be sent.
     fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError>;
 
-    /// Nobody waits for this call any more: frees what the transport holds for it.
+    /// Nobody waits for this call any more: frees what the transport holds for it. A transport
+    /// sets no deadline for an answer; whoever gives up says so here.
     fn forget(&self, call: u64);
 
     /// The handshake is done: later requests carry this revision.

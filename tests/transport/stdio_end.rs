@@ -76,13 +76,33 @@ fn calls_that_never_came_into_the_pipe_are_told_apart() {
             child.link.send(Some(call), frame).unwrap();
         }
         let events = child.events.until_the_end().await;
-        let not_sent = "not sent: the server ended before it read the request";
+        let not_sent = "not sent: the server ended or stopped reading before";
         let expected = [
             format!("failed 2: {not_sent}"),
             format!("failed 3: {not_sent}"),
             "closed: process exited with code 1".to_owned(),
         ];
         assert_eq!(events, expected);
+    });
+}
+
+#[test]
+fn a_child_that_closed_its_input_is_of_no_use() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let script = format!("exec <&-; {}; exec sleep 1000", tell("$$"));
+        let mut child = shell(&spawner, &script).await;
+        let pid = child.events.params_name().await;
+        let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        child.link.send(Some(1), frame).unwrap();
+        let expected = [
+            "failed 1: not sent: the server ended or stopped reading before",
+            "closed: server closed its standard input",
+        ];
+        assert_eq!(child.events.until_the_end().await, expected);
+        assert!(is_alive(&pid), "it is ended with its link, not before");
+        drop(child.link);
+        until("it is gone", || !is_alive(&pid)).await;
     });
 }
 
@@ -157,6 +177,24 @@ fn close_lets_a_polite_child_finish_its_work() {
         child.link.close(GRACE).await;
         let received = std::fs::read_to_string(folder.path().join("received")).unwrap();
         assert_eq!(received, format!("{frame}\n"));
+        assert!(folder.path().join("done").exists());
+    });
+}
+
+#[test]
+fn close_lets_a_child_that_ignores_its_input_clean_up() {
+    run(async {
+        let spawner = Spawner::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "trap 'echo done >done; exit 0' TERM; {}; while :; do sleep 1000; done",
+            tell("$$")
+        );
+        let mut settings = settings("sh", &["-c", &script]);
+        settings.cwd = Some(folder.path().to_owned());
+        let mut child = open(&spawner, settings).await;
+        child.events.params_name().await;
+        child.link.close(Duration::from_millis(500)).await;
         assert!(folder.path().join("done").exists());
     });
 }

@@ -29,6 +29,9 @@ const FIELD_MAX: usize = 1024;
 /// Room in a line for the name of a field, beside its value.
 const NAME_MAX: usize = 64;
 
+/// A buffer that a long line made larger is given back.
+const LINE_KEPT: usize = 64 * 1024;
+
 /// Longest delay that a server may ask for.
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
@@ -120,6 +123,7 @@ impl Decoder {
                 let mut line = std::mem::take(&mut self.line);
                 let event = self.end_line(&line);
                 line.clear();
+                line.shrink_to(LINE_KEPT);
                 self.line = line;
                 event
             };

@@ -30,6 +30,9 @@ pub(crate) struct LineSplitter {
 /// Room for one read: what a pipe holds.
 const READ_SIZE: usize = 64 * 1024;
 
+/// A buffer that a long line made larger is given back.
+const BUFFER_KEPT: usize = 4 * READ_SIZE;
+
 /// Lines up to this size are copied out, so that the read buffer is used again and a kept line
 /// does not keep 64 KiB alive.
 const COPY_MAX: usize = 16 * 1024;
@@ -46,6 +49,9 @@ impl LineSplitter {
 
     /// Where the next read goes; has room for [`READ_SIZE`] bytes.
     pub(crate) fn space(&mut self) -> &mut BytesMut {
+        if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_KEPT {
+            self.buffer = BytesMut::new();
+        }
         self.buffer.reserve(READ_SIZE);
         &mut self.buffer
     }
@@ -151,12 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_bounded_while_a_line_is_discarded() {
-        let mut splitter = LineSplitter::new(1000);
+    fn memory_stays_bounded_while_a_line_is_discarded_and_after_a_long_one() {
+        let mut splitter = LineSplitter::new(1 << 20);
+        let mut largest = 0;
         for _ in 0..100 {
             splitter.space().extend_from_slice(&[b'x'; READ_SIZE]);
             assert_eq!(splitter.next_line(), None);
-            assert!(splitter.buffer.capacity() <= 4 * READ_SIZE);
+            largest = splitter.buffer.capacity().max(largest);
+        }
+        assert!(largest <= 4 << 20, "{largest} bytes");
+        for length in [0, 1 << 20] {
+            let lines = split(&mut splitter, &[&vec![b'x'; length], b"\n"]);
+            assert_eq!(lines.len(), 1);
+            drop(lines);
+            assert!(splitter.space().capacity() <= BUFFER_KEPT, "{length}");
         }
     }
 

@@ -64,10 +64,10 @@ impl Reader {
             let _ = writer.await;
         }
         let end = match end {
-            End::Exit(exit) => End::Exit(exit),
-            closed => match timeout(EXIT_WAIT, &mut self.exit).await {
+            End::Exit(_) | End::InputClosed => end,
+            End::OutputClosed => match timeout(EXIT_WAIT, &mut self.exit).await {
                 Ok(exit) => End::Exit(exit.unwrap_or(Exit::Unknown)),
-                Err(_) => closed,
+                Err(_) => end,
             },
         };
         // A descendant may hold the pipe open; what came until then is enough.

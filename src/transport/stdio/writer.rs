@@ -126,7 +126,7 @@ impl Writer {
     }
 
     fn not_sent(&self, call: u64) {
-        let error = LinkError::NotSent("the server ended before it read the request".to_owned());
+        let error = LinkError::NotSent("the server ended or stopped reading before".to_owned());
         self.sink.send(LinkEvent::Failed { call, error });
     }
 }

@@ -199,3 +199,74 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
     );
     Ok(headers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(url: &str, headers: &[(&str, &str)]) -> Result<Server, OpenError> {
+        let headers = headers.iter();
+        let settings = HttpSettings {
+            url: url.parse().unwrap(),
+            headers: headers
+                .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+                .collect(),
+            connect_timeout: Duration::from_secs(1),
+            body_max: 1,
+            event_max: 1,
+            stream_idle_timeout: Duration::from_secs(1),
+            connections_max: 1,
+        };
+        Server::new(&settings, &Tls::system())
+    }
+
+    #[test]
+    fn settings_that_http_cannot_carry_are_refused_without_showing_secrets() {
+        let good = "http://localhost/mcp";
+        let cases = [
+            (good, "a b", "x", "`a b` is no header name"),
+            (good, "X-Key", "se\ncret", "value of header `X-Key`"),
+            (
+                "http://user:secret@localhost/",
+                "a",
+                "x",
+                "use `headers` instead",
+            ),
+            ("ftp://localhost/", "a", "x", "url scheme `ftp`"),
+        ];
+        for (url, name, value, expected) in cases {
+            let error = server(url, &[(name, value)]).err().unwrap().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn configured_headers_go_out_once_and_are_never_printed() {
+        let headers = [
+            ("authorization", "Bearer secret"),
+            ("User-Agent", "secret agent"),
+            ("Accept", "secret/type"),
+            ("Host", "secret.example"),
+        ];
+        let server = server("http://localhost:8080/mcp?key=1#part", &headers)
+            .ok()
+            .unwrap();
+        let session = Session {
+            id: HeaderValue::from_str("s-1").ok(),
+            revision: Some(Revision::V2025_03_26),
+        };
+        let requests = server.requests(&session).ok().unwrap();
+        let sent = requests.call.headers();
+        assert_eq!(sent.len(), 6);
+        assert_eq!(
+            sent.get(ACCEPT).unwrap(),
+            "application/json, text/event-stream"
+        );
+        assert_eq!(sent.get(USER_AGENT).unwrap(), "secret agent");
+        assert_eq!(sent.get(HOST).unwrap(), "secret.example");
+        assert_eq!(sent.get(PROTOCOL_VERSION), None);
+        assert_eq!(requests.call.get_uri(), "http://localhost:8080/mcp?key=1");
+        assert!(!format!("{sent:?}").contains("secret"), "{sent:?}");
+    }
+}

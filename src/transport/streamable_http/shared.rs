@@ -22,7 +22,7 @@ use crate::transport::{
 const SESSION_ID_MAX: usize = 4096;
 
 /// Notifications and answers under way at once; more are refused.
-const NOTES_MAX: usize = 1024;
+const NOTES_MAX: usize = 256;
 
 pub(super) struct Shared {
     pub(super) settings: Arc<HttpSettings>,
