@@ -1,5 +1,6 @@
 //! A call on its way to a server, and the way back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
@@ -115,11 +116,11 @@ impl Drop for Question {
 pub struct Reply {
     number: u64,
     server: ServerName,
-    caller: Option<Recipient<Delivery>>,
+    caller: Option<Arc<Recipient<Delivery>>>,
 }
 
 impl Reply {
-    pub fn new(number: u64, server: ServerName, caller: Recipient<Delivery>) -> Self {
+    pub fn new(number: u64, server: ServerName, caller: Arc<Recipient<Delivery>>) -> Self {
         Self {
             number,
             server,

@@ -95,23 +95,30 @@ impl EntrySpec {
     }
 }
 
-/// What a ready connection offers: the nearest way in for each arbiter.
+/// What a ready connection offers: the nearest way in for each arbiter. Cheap to clone.
 #[derive(Clone)]
-pub struct Callers {
-    pub(crate) by_arbiter: Arc<[Recipient<CallMessage>]>,
-    pub(crate) owner: Recipient<Wish>,
+pub struct Callers(Arc<WaysIn>);
+
+struct WaysIn {
+    by_arbiter: Vec<Recipient<CallMessage>>,
+    owner: Recipient<Wish>,
 }
 
 impl Callers {
+    pub(crate) fn new(by_arbiter: Vec<Recipient<CallMessage>>, owner: Recipient<Wish>) -> Self {
+        Self(Arc::new(WaysIn { by_arbiter, owner }))
+    }
+
     /// Sends to the way in that is nearest to the arbiter of this index.
     pub fn send(&self, arbiter: usize, message: CallMessage) {
-        if let Some(recipient) = self.by_arbiter.get(arbiter).or(self.by_arbiter.first()) {
+        let ways = &self.0.by_arbiter;
+        if let Some(recipient) = ways.get(arbiter).or(ways.first()) {
             recipient.do_send(message);
         }
     }
 
     pub fn wish(&self, wish: Wish) {
-        self.owner.do_send(wish);
+        self.0.owner.do_send(wish);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
+use actix_web::body::BoxBody;
 use actix_web::http::header::{self, HeaderName};
 use actix_web::http::{Method as HttpMethod, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -17,11 +18,14 @@ use super::body;
 use super::events::EventBody;
 use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use super::list_body::ListBody;
 use super::respond;
 use super::server::Front;
 use super::settings::FrontSettings;
 use crate::id::{Principal, SessionId};
-use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, Revision};
+use crate::protocol::{
+    Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId, Revision,
+};
 use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
 use crate::telemetry::Counter;
 
@@ -31,18 +35,22 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// Messages in one batch (2025-03-26).
 const BATCH_MAX: usize = 64;
 
-/// A refusal with the raw id of the request that it answers.
+/// A refusal with the id of the request that it answers, if there was one to read.
 struct Refusal {
     failure: Failure,
-    id: String,
+    id: Option<RequestId>,
+}
+
+impl Refusal {
+    /// The id as raw JSON.
+    fn id(&self) -> &str {
+        self.id.as_ref().map_or("null", RequestId::as_str)
+    }
 }
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
-        Self {
-            failure,
-            id: "null".to_owned(),
-        }
+        Self { failure, id: None }
     }
 }
 
@@ -59,7 +67,7 @@ pub(super) async fn endpoint(
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => {
             front.counters.add(Counter::RequestsRefused);
-            let mut response = respond::refused(&refusal.failure, &refusal.id);
+            let mut response = respond::refused(&refusal.failure, refusal.id());
             if refusal.failure.kind == ErrorKind::TooLarge {
                 response
                     .head_mut()
@@ -159,7 +167,7 @@ async fn open(
     let opened = front.sessions.open(initialize, principal).await;
     let (id, revision, answer) = opened.map_err(|failure| Refusal {
         failure,
-        id: initialize.id.as_str().to_owned(),
+        id: Some(initialize.id.clone()),
     })?;
     Ok(respond::opened(answer, revision, id))
 }
@@ -204,7 +212,8 @@ async fn exchange(
 
 fn respond(answer: ToFront, revision: Revision, settings: &FrontSettings) -> HttpResponse {
     match answer {
-        ToFront::Json(body) => respond::json(body, revision),
+        ToFront::Json(body) => respond::json(BoxBody::new(body), revision),
+        ToFront::List(list) => respond::json(BoxBody::new(ListBody::new(list)), revision),
         ToFront::Accepted => respond::accepted(revision),
         ToFront::Stream(events) => {
             respond::events(EventBody::new(events, settings.sse_comment_every), revision)
@@ -245,8 +254,9 @@ async fn batch(
             }
             Ok(envelope) => match exchange(front, &session, envelope, false, &settings).await {
                 Ok(ToFront::Json(answer)) => Some(answer),
+                Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
                 Ok(ToFront::Accepted | ToFront::Stream(_)) => None,
-                Err(refusal) => Some(Bytes::from(refusal.failure.answer(&refusal.id))),
+                Err(refusal) => Some(Bytes::from(refusal.failure.answer(refusal.id()))),
             },
             Err(error) => Some(Bytes::from(refuse_envelope(&error).failure.answer("null"))),
         }
@@ -263,7 +273,10 @@ async fn batch(
         joined.extend_from_slice(answer);
     }
     joined.push(b']');
-    Ok(respond::json(Bytes::from(joined), session.revision))
+    Ok(respond::json(
+        BoxBody::new(Bytes::from(joined)),
+        session.revision,
+    ))
 }
 
 async fn get(
@@ -342,10 +355,10 @@ fn refuse_envelope(error: &EnvelopeError) -> Refusal {
     Failure::new(kind, error.to_string()).into()
 }
 
-fn id_of(envelope: &Envelope) -> String {
+fn id_of(envelope: &Envelope) -> Option<RequestId> {
     match envelope {
-        Envelope::Request(request) => request.id.as_str().to_owned(),
-        Envelope::Notification(_) | Envelope::Response(_) => "null".to_owned(),
+        Envelope::Request(request) => Some(request.id.clone()),
+        Envelope::Notification(_) | Envelope::Response(_) => None,
     }
 }
 

@@ -7,6 +7,7 @@ mod events;
 mod guard;
 mod headers;
 mod health;
+mod list_body;
 mod mcp;
 mod respond;
 mod server;

@@ -12,8 +12,8 @@ use crate::id::SessionId;
 use crate::protocol::{Failure, Revision};
 
 /// A JSON-RPC message, status 200.
-pub(super) fn json(body: Bytes, revision: Revision) -> HttpResponse {
-    let mut response = HttpResponse::with_body(StatusCode::OK, BoxBody::new(body));
+pub(super) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
+    let mut response = HttpResponse::with_body(StatusCode::OK, body);
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
@@ -24,7 +24,7 @@ pub(super) fn json(body: Bytes, revision: Revision) -> HttpResponse {
 
 /// The answer to `initialize`.
 pub(super) fn opened(body: Bytes, revision: Revision, id: SessionId) -> HttpResponse {
-    let mut response = json(body, revision);
+    let mut response = json(BoxBody::new(body), revision);
     response
         .headers_mut()
         .insert(SESSION_ID, headers::value(&id.expose()));

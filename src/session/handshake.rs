@@ -1,41 +1,102 @@
-//! What the gateway says of itself in `initialize`. Pure.
+//! What the gateway says of itself in `initialize`.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::record::SessionRecord;
 use crate::catalog::Snapshot;
-use crate::protocol::{Request, Revision};
+use crate::protocol::{RawJson, Request, Revision};
 
-/// The answer to `initialize`. The gateway offers every capability; what the owner of an item
-/// lacks is answered per request (design: "Capabilities").
-pub(crate) fn initialize_answer(
-    request: &Request,
-    record: &SessionRecord,
-    catalog: &Snapshot,
-) -> Bytes {
+/// The results of `initialize`, one for each revision, made anew when the catalog changes.
+#[derive(Default)]
+pub(crate) struct Greetings(ArcSwapOption<Greeting>);
+
+struct Greeting {
+    catalog: Arc<Snapshot>,
+    results: [RawJson; Revision::ALL.len()],
+}
+
+impl Greetings {
+    /// The answer to `initialize`.
+    pub(crate) fn answer(
+        &self,
+        request: &Request,
+        revision: Revision,
+        catalog: Arc<Snapshot>,
+    ) -> Bytes {
+        let current = self.0.load_full();
+        let current = current.filter(|greeting| Arc::ptr_eq(&greeting.catalog, &catalog));
+        let greeting = current.unwrap_or_else(|| {
+            let results = Revision::ALL.map(|revision| result(revision, &catalog));
+            let greeting = Arc::new(Greeting { catalog, results });
+            self.0.store(Some(greeting.clone()));
+            greeting
+        });
+        let index = Revision::ALL
+            .iter()
+            .position(|known| *known == revision)
+            .unwrap_or(0);
+        let (id, result) = (request.id.as_str(), greeting.results[index].as_str());
+        Bytes::from(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+        ))
+    }
+}
+
+/// The gateway offers every capability; what the owner of an item lacks is answered per request
+/// (design: "Capabilities").
+fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "prompts": { "listChanged": true },
         "resources": { "listChanged": true, "subscribe": true },
         "logging": {},
     });
-    if record.revision >= Revision::V2025_03_26 {
+    if revision >= Revision::V2025_03_26 {
         capabilities["completions"] = json!({});
     }
     let mut result = json!({
-        "protocolVersion": record.revision,
+        "protocolVersion": revision,
         "capabilities": capabilities,
         "serverInfo": { "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") },
     });
-    if record.revision >= Revision::V2025_06_18 {
+    if revision >= Revision::V2025_06_18 {
         result["serverInfo"]["title"] = json!("mcpvisor");
     }
     if let Some(instructions) = catalog.instructions() {
         result["instructions"] = json!(instructions);
     }
-    let id = request.id.as_str();
-    Bytes::from(format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
-    ))
+    RawJson::from_value(&result)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::catalog::{CatalogSettings, merge};
+    use crate::protocol::Envelope;
+
+    #[test]
+    fn each_revision_gets_only_what_it_knows() {
+        let frame = r#"{"jsonrpc":"2.0","id":"a","method":"initialize"}"#;
+        let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
+            panic!()
+        };
+        let catalog = Arc::new(merge(&[], &CatalogSettings::default()));
+        let greetings = Greetings::default();
+        for revision in Revision::ALL {
+            let answer = greetings.answer(&request, revision, catalog.clone());
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["id"], "a");
+            let result = &answer["result"];
+            assert_eq!(result["protocolVersion"], revision.as_str());
+            let completions = !result["capabilities"]["completions"].is_null();
+            assert_eq!(completions, revision >= Revision::V2025_03_26);
+            let title = !result["serverInfo"]["title"].is_null();
+            assert_eq!(title, revision >= Revision::V2025_06_18);
+        }
+    }
 }

@@ -25,6 +25,8 @@ pub struct FromClient {
 pub enum ToFront {
     /// A JSON-RPC answer, status 200.
     Json(Bytes),
+    /// The same in parts, of which the middle is shared with other answers.
+    List([Bytes; 3]),
     /// Nothing to say: status 202.
     Accepted,
     /// Ready-made SSE events; the stream ends when the channel does.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::actor::Session;
-use super::handshake::initialize_answer;
+use super::handshake::Greetings;
 use super::message::{End, EndStreams};
 use super::record::{SessionRecord, record_key};
 use super::registry::{Found, Registry};
@@ -73,6 +73,7 @@ struct Shared {
     arbiters: Arbiters,
     /// One for each arbiter, so that opening sessions on different ones does not contend.
     wheels: Box<[Mutex<Wheel>]>,
+    greetings: Greetings,
     mint: fn() -> Uuid,
 }
 
@@ -102,6 +103,7 @@ impl Sessions {
             parts: Arc::new(parts),
             arbiters: spec.arbiters,
             wheels: wheels(count),
+            greetings: Greetings::default(),
             mint: spec.mint,
         }));
         let weak = Arc::downgrade(&sessions.0);
@@ -170,8 +172,11 @@ impl Sessions {
         {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");
         }
-        let answer = initialize_answer(request, &record, &parts.catalog.snapshot());
         let revision = record.revision;
+        let answer = self
+            .0
+            .greetings
+            .answer(request, revision, parts.catalog.snapshot());
         self.spawn(id, record);
         self.schedule(
             id,

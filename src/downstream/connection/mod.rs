@@ -142,10 +142,8 @@ impl Connection {
             let lane = self.lanes.iter().find(|lane| lane.arbiter == index);
             lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
         };
-        Callers {
-            by_arbiter: (0..count).map(nearest).collect(),
-            owner: ctx.address().recipient(),
-        }
+        let ways = (0..count).map(nearest).collect();
+        Callers::new(ways, ctx.address().recipient())
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.

@@ -1,5 +1,7 @@
 //! Calls of the client: sent on, answered, reported on, taken back.
 
+use std::sync::Arc;
+
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use tokio::time::Instant;
 use super::super::message::ToFront;
 use super::super::route::{self, Target};
 use super::Session;
-use super::requests::{answer_frame, failure_frame};
+use super::requests::failure_frame;
 use crate::downstream::{Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server};
 use crate::id::ServerName;
 use crate::protocol::{
@@ -65,12 +67,13 @@ impl Session {
         let target = match self.admit(&request) {
             Ok(target) => target,
             Err(failure) => {
-                let _ = reply.send(ToFront::Json(answer_frame(&request, Err(failure))));
+                let frame = failure_frame(&request.method, request.id.as_str(), &failure);
+                let _ = reply.send(ToFront::Json(frame));
                 return;
             }
         };
         if let Some(answer) = self.subscribe(&request, &target) {
-            let _ = reply.send(ToFront::Json(answer_frame(&request, answer)));
+            let _ = reply.send(answer);
             return;
         }
         let token = request.params.progress_token.clone();
@@ -148,6 +151,7 @@ impl Session {
                 }
             },
             None => {
+                self.has_own_connection = true;
                 let downstreams = self.parts.downstreams.clone();
                 let until = deadline.from(now);
                 let name = target.server.clone();
@@ -197,7 +201,10 @@ impl Session {
             return;
         };
         pending.callers = Some(callers.clone());
-        let reply = Reply::new(number, target.server, ctx.address().recipient());
+        let answers_to = self
+            .answers_to
+            .get_or_insert_with(|| Arc::new(ctx.address().recipient()));
+        let reply = Reply::new(number, target.server, answers_to.clone());
         let call = Call {
             number,
             request,

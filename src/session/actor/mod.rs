@@ -11,7 +11,7 @@ mod streams;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use actix::{Actor, ActorContext, Context, Handler};
+use actix::{Actor, ActorContext, Context, Handler, Recipient};
 
 use super::SessionParts;
 use super::message::{End, EndStreams, FromClient, Notice, OpenStream, ToFront, Upgrade};
@@ -30,6 +30,10 @@ pub struct Session {
     id: SessionId,
     parts: Arc<SessionParts>,
     record: SessionRecord,
+    /// Where its calls are answered to; made with the first one.
+    answers_to: Option<Arc<Recipient<Delivery>>>,
+    /// Whether a connection of its own was opened for it.
+    has_own_connection: bool,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     pending: HashMap<u64, Pending>,
@@ -62,6 +66,8 @@ impl Session {
             id,
             parts,
             record,
+            answers_to: None,
+            has_own_connection: false,
             arbiter,
             pending: HashMap::new(),
             questions: HashMap::new(),
@@ -120,7 +126,7 @@ impl Session {
         self.streams = None;
         if why != End::Draining {
             self.parts.registry.remove(self.id);
-            self.parts.downstreams.forget(self.id);
+            self.withdraw();
             let (store, key) = (self.parts.store.clone(), record_key(self.id));
             actix_rt::spawn(async move {
                 if let Err(error) = store.delete(&key).await {
@@ -129,6 +135,14 @@ impl Session {
             });
         }
         ctx.stop();
+    }
+
+    /// Takes back what the session asked of servers, if it asked for anything.
+    fn withdraw(&self) {
+        let wishes = self.record.level.is_some() || !self.record.subscriptions.is_empty();
+        if wishes || self.has_own_connection {
+            self.parts.downstreams.forget(self.id);
+        }
     }
 
     /// Writes the durable part anew; nothing waits for it.

@@ -67,8 +67,16 @@ impl Session {
                 None => return self.call(request, number, accepts_stream, reply, ctx),
             },
         };
+        let answer = match answer {
+            Ok(result) => ToFront::List(result_parts(&request, &result)),
+            Err(failure) => ToFront::Json(failure_frame(
+                &request.method,
+                request.id.as_str(),
+                &failure,
+            )),
+        };
         // A client that left before its answer does not need it.
-        let _ = reply.send(ToFront::Json(answer_frame(&request, answer)));
+        let _ = reply.send(answer);
     }
 
     fn list(&self, kind: ItemKind, request: &Request) -> Result<RawJson, Failure> {
@@ -109,7 +117,7 @@ impl Session {
         &mut self,
         request: &Request,
         target: &route::Target,
-    ) -> Option<Result<RawJson, Failure>> {
+    ) -> Option<ToFront> {
         let (native, public) = (target.native_uri.as_deref()?, request.uri()?);
         let desired = self.parts.downstreams.desired();
         let change = match request.method {
@@ -127,24 +135,22 @@ impl Session {
             _ => return None,
         };
         self.save();
-        (change == Change::Nothing).then(|| Ok(RawJson::from_value(&json!({}))))
+        let done = RawJson::from_value(&json!({}));
+        (change == Change::Nothing).then(|| ToFront::List(result_parts(request, &done)))
     }
 }
 
-/// The answer of the gateway itself to a request.
-pub(super) fn answer_frame(request: &Request, answer: Result<RawJson, Failure>) -> Bytes {
-    let id = request.id.as_str();
-    match answer {
-        Ok(result) => {
-            let (head, tail) = (format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}");
-            let mut frame = Vec::with_capacity(head.len() + result.as_bytes().len() + tail.len());
-            frame.extend_from_slice(head.as_bytes());
-            frame.extend_from_slice(result.as_bytes());
-            frame.extend_from_slice(tail.as_bytes());
-            Bytes::from(frame)
-        }
-        Err(failure) => failure_frame(&request.method, id, &failure),
-    }
+/// The gateway's own answer to a request; the result in the middle is not copied.
+fn result_parts(request: &Request, result: &RawJson) -> [Bytes; 3] {
+    let head = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":"#,
+        request.id.as_str()
+    );
+    [
+        Bytes::from(head),
+        result.as_bytes().clone(),
+        Bytes::from_static(b"}"),
+    ]
 }
 
 /// A server that fails a tool call is something that the model should read; what the client did
