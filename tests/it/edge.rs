@@ -38,7 +38,11 @@ async fn other_methods_are_refused_with_a_json_rpc_error() {
 #[tokio::test]
 async fn an_unknown_path_is_a_json_404() {
     let gateway = Gateway::start("").await;
-    for path in ["/nothing", "/mcp/more", "/.well-known/oauth-protected-resource"] {
+    for path in [
+        "/nothing",
+        "/mcp/more",
+        "/.well-known/oauth-protected-resource",
+    ] {
         refusal(gateway.get(path).send().await, 404, "not_found").await;
     }
 }
@@ -46,7 +50,10 @@ async fn an_unknown_path_is_a_json_404() {
 #[tokio::test]
 async fn the_root_serves_the_same() {
     let gateway = Gateway::start("").await;
-    let answer = Http::post(gateway.address, INITIALIZE).path("/").send().await;
+    let answer = Http::post(gateway.address, INITIALIZE)
+        .path("/")
+        .send()
+        .await;
     assert_eq!(answer.status, 200);
     let id = answer.header("mcp-session-id").unwrap().to_owned();
     let ping = request(1, "ping", json!({})).to_string();
@@ -80,14 +87,25 @@ async fn a_web_page_may_call_if_its_origin_may() {
             )
             .send()
             .await;
-        assert!(matches!(preflight.status, 200 | 204), "{path}: {preflight:?}");
-        assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
+        assert!(
+            matches!(preflight.status, 200 | 204),
+            "{path}: {preflight:?}"
+        );
+        assert_eq!(
+            preflight.header("access-control-allow-origin"),
+            Some(origin)
+        );
         let methods = preflight.header("access-control-allow-methods").unwrap();
         for method in ["GET", "POST", "DELETE", "OPTIONS"] {
             assert!(methods.contains(method), "{path}: {methods}");
         }
         let headers = preflight.header("access-control-allow-headers").unwrap();
-        for header in ["content-type", "mcp-session-id", "last-event-id", "authorization"] {
+        for header in [
+            "content-type",
+            "mcp-session-id",
+            "last-event-id",
+            "authorization",
+        ] {
             assert!(headers.to_lowercase().contains(header), "{path}: {headers}");
         }
     }
@@ -102,7 +120,10 @@ async fn answers_and_errors_show_a_web_page_its_headers() {
         (of(Http::post(gateway.address, INITIALIZE)), 200),
         (of(Http::post(gateway.address, INITIALIZE).path("/")), 200),
         (of(Http::post(gateway.address, "nonsense")), 400),
-        (of(Http::post(gateway.address, "{}").header("Content-Type", "text/plain")), 415),
+        (
+            of(Http::post(gateway.address, "{}").header("Content-Type", "text/plain")),
+            415,
+        ),
         (of(gateway.get("/health")), 200),
         (of(gateway.get("/nothing")), 404),
         (of(Http::new(gateway.address, "PUT", "/mcp")), 405),
@@ -110,9 +131,16 @@ async fn answers_and_errors_show_a_web_page_its_headers() {
     for (http, status) in answers {
         let answer = http.send().await;
         assert_eq!(answer.status, status, "{answer:?}");
-        assert_eq!(answer.header("access-control-allow-origin"), Some(origin), "{answer:?}");
+        assert_eq!(
+            answer.header("access-control-allow-origin"),
+            Some(origin),
+            "{answer:?}"
+        );
         let exposed = answer.header("access-control-expose-headers").unwrap();
-        assert!(exposed.to_lowercase().contains("mcp-session-id"), "{exposed}");
+        assert!(
+            exposed.to_lowercase().contains("mcp-session-id"),
+            "{exposed}"
+        );
     }
 }
 
@@ -120,7 +148,11 @@ async fn answers_and_errors_show_a_web_page_its_headers() {
 async fn a_strange_origin_or_host_is_forbidden() {
     let gateway = Gateway::start("").await;
     let initialize = || Http::post(gateway.address, INITIALIZE);
-    for origin in ["http://evil.example", "http://localhost.evil.example:80", "null"] {
+    for origin in [
+        "http://evil.example",
+        "http://localhost.evil.example:80",
+        "null",
+    ] {
         let answer = initialize().header("Origin", origin).send().await;
         assert_eq!(answer.header("access-control-allow-origin"), None);
         let body = refusal(answer, 403, "forbidden").await;
@@ -130,9 +162,24 @@ async fn a_strange_origin_or_host_is_forbidden() {
         let answer = initialize().header("Host", host).send().await;
         refusal(answer, 403, "forbidden").await;
         // Nothing can be learned from health, so load balancers may ask by any name.
-        assert_eq!(gateway.get("/health").header("Host", host).send().await.status, 200);
+        assert_eq!(
+            gateway
+                .get("/health")
+                .header("Host", host)
+                .send()
+                .await
+                .status,
+            200
+        );
     }
-    assert_eq!(initialize().header("Host", "localhost:1").send().await.status, 200);
+    assert_eq!(
+        initialize()
+            .header("Host", "localhost:1")
+            .send()
+            .await
+            .status,
+        200
+    );
     assert_eq!(gateway.status().await["sessions"], 1);
     let preflight = Http::new(gateway.address, "OPTIONS", "/mcp")
         .header("Origin", "http://evil.example")
@@ -151,16 +198,32 @@ async fn media_types_are_negotiated() {
         let answer = ping().header("Content-Type", content).send().await;
         refusal(answer, 415, "unsupported_media_type").await;
     }
-    refusal(ping().without("Content-Type").send().await, 415, "unsupported_media_type").await;
+    refusal(
+        ping().without("Content-Type").send().await,
+        415,
+        "unsupported_media_type",
+    )
+    .await;
     let json = ping().header("Content-Type", "Application/JSON; charset=utf-8");
     assert_eq!(json.send().await.status, 200);
 
-    refusal(ping().header("Accept", "text/html").send().await, 406, "not_acceptable").await;
+    refusal(
+        ping().header("Accept", "text/html").send().await,
+        406,
+        "not_acceptable",
+    )
+    .await;
     for accept in ["*/*", "application/json", "application/*"] {
-        assert_eq!(ping().header("Accept", accept).send().await.status, 200, "{accept}");
+        assert_eq!(
+            ping().header("Accept", accept).send().await.status,
+            200,
+            "{accept}"
+        );
     }
     assert_eq!(ping().without("Accept").send().await.status, 200);
-    let get = client.with_session(gateway.get("/mcp")).header("Accept", "application/json");
+    let get = client
+        .with_session(gateway.get("/mcp"))
+        .header("Accept", "application/json");
     refusal(get.send().await, 406, "not_acceptable").await;
 }
 
@@ -179,9 +242,18 @@ async fn a_body_that_is_no_message_is_refused() {
         ("{}", -32600),
         ("{\"id\":1,\"method\":\"ping\"}", -32600),
         ("{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}", -32600),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
+            -32600,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}",
+            -32600,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}",
+            -32600,
+        ),
         ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":5}", -32600),
         ("{\"jsonrpc\":\"2.0\",\"id\":1}", -32600),
     ];
@@ -204,7 +276,9 @@ async fn an_unknown_method_is_an_error_of_its_request() {
     assert_eq!(error["code"], -32601);
     client.notify("notifications/no/such", json!({})).await;
     // An answer that nobody waits for is taken and forgotten.
-    client.say(&json!({"jsonrpc": "2.0", "id": 99, "result": {}})).await;
+    client
+        .say(&json!({"jsonrpc": "2.0", "id": 99, "result": {}}))
+        .await;
 }
 
 #[tokio::test]
@@ -214,11 +288,20 @@ async fn a_body_over_the_limit_is_refused_readably_and_the_connection_is_closed(
     let announced = Http::post(gateway.address, big.as_str()).send().await;
     assert_eq!(announced.header("connection"), Some("close"));
     let body = refusal(announced, 413, "too_large").await;
-    assert!(body["error"]["message"].as_str().unwrap().contains("limits.body"));
+    assert!(
+        body["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("limits.body")
+    );
 
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    let head = Http::post(gateway.address, "").header("Transfer-Encoding", "chunked").bytes();
-    let head = String::from_utf8(head).unwrap().replace("Content-Length: 0\r\n", "");
+    let head = Http::post(gateway.address, "")
+        .header("Transfer-Encoding", "chunked")
+        .bytes();
+    let head = String::from_utf8(head)
+        .unwrap()
+        .replace("Content-Length: 0\r\n", "");
     stream.write_all(head.as_bytes()).await.unwrap();
     let chunk = format!("8000\r\n{}\r\n", "y".repeat(0x8000));
     for _ in 0..8 {
@@ -245,15 +328,24 @@ async fn a_body_that_does_not_come_is_cut_off() {
 async fn a_head_that_does_not_come_is_cut_off() {
     let gateway = Gateway::start("[gateway]\nhead_timeout = \"200ms\"\n").await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    stream.write_all(b"POST /mcp HTTP/1.1\r\nHost: loc").await.unwrap();
+    stream
+        .write_all(b"POST /mcp HTTP/1.1\r\nHost: loc")
+        .await
+        .unwrap();
     let mut rest = Vec::new();
     let read = soon("the end of the connection", stream.read_to_end(&mut rest)).await;
-    assert!(read.is_err() || rest.starts_with(b"HTTP/1.1 408"), "{rest:?}");
+    assert!(
+        read.is_err() || rest.starts_with(b"HTTP/1.1 408"),
+        "{rest:?}"
+    );
 }
 
 #[tokio::test]
 async fn health_tells_what_is_wrong_and_never_fails() {
-    let config = format!("{}[servers.broken]\ncommand = \"/no/such/program\"\n", example("good"));
+    let config = format!(
+        "{}[servers.broken]\ncommand = \"/no/such/program\"\n",
+        example("good")
+    );
     let gateway = Setup::new(&config).serve().await;
     gateway.wait_state("good", "up").await;
     for path in ["/health", "/healthz"] {
@@ -284,7 +376,9 @@ async fn many_requests_go_over_one_connection() {
         stream.write_all(&http.bytes()).await.unwrap();
         let mut answer = Vec::new();
         while !answer.ends_with(b"}") {
-            let read = soon("an answer", stream.read_buf(&mut answer)).await.unwrap();
+            let read = soon("an answer", stream.read_buf(&mut answer))
+                .await
+                .unwrap();
             assert_ne!(read, 0);
         }
         let text = String::from_utf8(answer).unwrap();

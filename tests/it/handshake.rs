@@ -49,16 +49,26 @@ async fn an_unknown_revision_is_answered_with_the_newest() {
 async fn the_session_id_is_title_case_on_the_wire_and_any_case_is_accepted() {
     let gateway = Gateway::start("").await;
     let answer = Http::post(gateway.address, INITIALIZE).send().await;
-    let names: Vec<&str> = answer.headers.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = answer
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
     assert!(names.contains(&"Mcp-Session-Id"), "{names:?}");
     assert!(names.contains(&"Mcp-Protocol-Version"), "{names:?}");
     let id = answer.header("Mcp-Session-Id").unwrap().to_owned();
     assert!(id.len() >= 32 && id.bytes().all(|b| (0x21..=0x7e).contains(&b)));
     let ping = request(1, "ping", json!({})).to_string();
     for name in ["Mcp-Session-Id", "mcp-session-id", "MCP-SESSION-ID"] {
-        let answer = Http::post(gateway.address, ping.as_str()).header(name, &id).send().await;
+        let answer = Http::post(gateway.address, ping.as_str())
+            .header(name, &id)
+            .send()
+            .await;
         assert_eq!(answer.status, 200, "{name}");
-        assert_eq!(answer.json().await, json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+        assert_eq!(
+            answer.json().await,
+            json!({"jsonrpc": "2.0", "id": 1, "result": {}})
+        );
     }
 }
 
@@ -142,19 +152,30 @@ async fn the_protocol_version_header_is_checked() {
         assert_eq!(answer["error"]["data"]["code"], "unsupported_revision");
     }
     // S-HDR-02: a client that does not send it is known by its session.
-    assert_eq!(ping().without("MCP-Protocol-Version").send().await.status, 200);
+    assert_eq!(
+        ping().without("MCP-Protocol-Version").send().await.status,
+        200
+    );
 }
 
 #[tokio::test]
 async fn what_initialize_lacks_is_said() {
     let gateway = Gateway::start("").await;
-    for params in [json!({}), json!({"protocolVersion": 3}), json!([])] {
+    let table = [
+        (json!({}), -32602),
+        (json!({"protocolVersion": 3}), -32602),
+        (json!([]), -32600),
+    ];
+    for (params, code) in table {
         let body = request(5, "initialize", params.clone()).to_string();
         let answer = Http::post(gateway.address, body).send().await;
         assert_eq!(answer.status, 400, "{params}");
         assert_eq!(answer.header("mcp-session-id"), None);
         let answer = answer.json().await;
-        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(5), &json!(-32602)));
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!(5), &json!(code))
+        );
     }
     assert_eq!(gateway.status().await["sessions"], 0);
 }
@@ -163,9 +184,15 @@ async fn what_initialize_lacks_is_said() {
 async fn a_second_initialize_starts_a_session_of_its_own() {
     let gateway = Gateway::start("").await;
     let client = Client::open(&gateway).await;
-    let again = client.post(&initialize("2025-06-18", &json!({}))).send().await;
+    let again = client
+        .post(&initialize("2025-06-18", &json!({})))
+        .send()
+        .await;
     assert_eq!(again.status, 200);
-    assert_ne!(again.header("mcp-session-id"), Some(client.session.as_str()));
+    assert_ne!(
+        again.header("mcp-session-id"),
+        Some(client.session.as_str())
+    );
     client.get("ping", json!({})).await;
     assert_eq!(gateway.status().await["sessions"], 2);
 }

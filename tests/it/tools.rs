@@ -19,11 +19,16 @@ async fn tools_of_all_servers_are_listed_under_their_prefix_in_config_order() {
     assert!(last_zulu < first_alpha, "{names:?}");
     // Everything else of a tool is as its server wrote it.
     let tools = list["tools"].as_array().unwrap();
-    let add = tools.iter().find(|tool| tool["name"] == "zulu__add").unwrap();
+    let add = tools
+        .iter()
+        .find(|tool| tool["name"] == "zulu__add")
+        .unwrap();
     assert_eq!(add["title"], "Add");
     assert_eq!(add["annotations"]["readOnlyHint"], true);
     assert_eq!(add["inputSchema"]["required"], json!(["a", "b"]));
-    let said = client.call("alpha__echo", json!({"x": [1, {"y": null}]})).await;
+    let said = client
+        .call("alpha__echo", json!({"x": [1, {"y": null}]}))
+        .await;
     assert_eq!(text_of(&said), "alpha {\"x\": [1, {\"y\": null}]}");
 }
 
@@ -49,7 +54,9 @@ async fn a_list_comes_in_pages() {
     unique.dedup();
     assert_eq!(unique, all);
     for cursor in [json!("no such cursor"), json!(3), json!("")] {
-        let error = client.refused("tools/list", json!({ "cursor": cursor })).await;
+        let error = client
+            .refused("tools/list", json!({ "cursor": cursor }))
+            .await;
         assert_eq!(error["code"], -32602);
     }
 }
@@ -64,7 +71,10 @@ async fn allow_deny_and_prefix_shape_what_is_seen() {
     let client = Client::open(&gateway).await;
     let list = client.get("tools/list", json!({})).await;
     assert_eq!(names(&list["tools"]), ["echo", "add"]);
-    assert_eq!(text_of(&client.call("echo", json!({"message": "m"})).await), "m");
+    assert_eq!(
+        text_of(&client.call("echo", json!({"message": "m"})).await),
+        "m"
+    );
     for hidden in ["crash", "add_tool", "example__echo"] {
         let params = json!({"name": hidden, "arguments": {}});
         assert_eq!(client.refused("tools/call", params).await["code"], -32602);
@@ -97,9 +107,17 @@ async fn structured_content_and_unknown_fields_survive() {
     let sum = client.call("example__add", json!({"a": 1.5, "b": 2})).await;
     assert_eq!(sum["structuredContent"], json!({"sum": 3.5}));
     // Ids of any kind come back as they were.
-    for id in [json!("a \"quoted\" id"), json!(0), json!(-7), json!(9_007_199_254_740_993_u64)] {
+    for id in [
+        json!("a \"quoted\" id"),
+        json!(0),
+        json!(-7),
+        json!(9_007_199_254_740_993_u64),
+    ] {
         let params = json!({"name": "example__echo", "arguments": {"message": "é\u{1F600}\n"}});
-        let answer = client.post(&request(id.clone(), "tools/call", params)).send().await;
+        let answer = client
+            .post(&request(id.clone(), "tools/call", params))
+            .send()
+            .await;
         let answer = answer.json().await;
         assert_eq!(answer["id"], id);
         assert_eq!(text_of(&answer["result"]), "é\u{1F600}\n");
@@ -108,7 +126,10 @@ async fn structured_content_and_unknown_fields_survive() {
 
 #[tokio::test]
 async fn a_server_that_is_away_is_a_result_with_its_name_and_when_to_try_again() {
-    let config = format!("[supervision]\nbackoff_initial = \"20s\"\n{}", example("example"));
+    let config = format!(
+        "[supervision]\nbackoff_initial = \"20s\"\n{}",
+        example("example")
+    );
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     let lost = client.call("example__crash", json!({})).await;
@@ -129,7 +150,10 @@ async fn a_server_that_is_away_is_a_result_with_its_name_and_when_to_try_again()
     let error = client.refused("resources/read", params).await;
     assert_eq!(error["data"]["code"], "server_unavailable");
     assert_eq!(error["data"]["server"], "example");
-    assert_eq!(names(&client.get("tools/list", json!({})).await["tools"]).len(), 11);
+    assert_eq!(
+        names(&client.get("tools/list", json!({})).await["tools"]).len(),
+        11
+    );
 }
 
 #[tokio::test]
@@ -148,7 +172,11 @@ async fn progress_arrives_on_the_stream_of_its_call_with_the_clients_token() {
             let first = events.next().await.unwrap();
             assert!(first.id.is_some());
             // S-HTTP-30: the priming event came with 2025-11-25; others might take it for a message.
-            assert_eq!(first.data.is_empty(), revision == "2025-11-25", "{revision}: {first:?}");
+            assert_eq!(
+                first.data.is_empty(),
+                revision == "2025-11-25",
+                "{revision}: {first:?}"
+            );
             let mut messages: Vec<Value> = first.message().into_iter().collect();
             messages.extend(events.rest().await);
             let answer = messages.pop().unwrap();
@@ -162,7 +190,11 @@ async fn progress_arrives_on_the_stream_of_its_call_with_the_clients_token() {
             }
         }
         client.delete().await;
-        assert_eq!(general.message().await, None, "progress on the general stream");
+        assert_eq!(
+            general.message().await,
+            None,
+            "progress on the general stream"
+        );
     }
 }
 
@@ -178,7 +210,10 @@ async fn a_client_that_takes_json_only_gets_json() {
     let http = client.post(&request(1, "tools/call", params));
     let answer = http.header("Accept", "application/json").send().await;
     assert_eq!(answer.header("content-type"), Some("application/json"));
-    assert_eq!(text_of(&answer.json().await["result"]), "done after 4 steps");
+    assert_eq!(
+        text_of(&answer.json().await["result"]),
+        "done after 4 steps"
+    );
 }
 
 #[tokio::test]
@@ -201,7 +236,9 @@ async fn log_lines_of_the_level_asked_for_arrive() {
     let gateway = Gateway::start(&example("example")).await;
     let client = Client::open(&gateway).await;
     let mut stream = client.listen().await;
-    client.get("logging/setLevel", json!({"level": "warning"})).await;
+    client
+        .get("logging/setLevel", json!({"level": "warning"}))
+        .await;
     let log = |level: &str| json!({"message": format!("a {level}"), "level": level});
     // The level reaches the server a moment after the answer.
     until("the level at the server", || async {
@@ -217,7 +254,9 @@ async fn log_lines_of_the_level_asked_for_arrive() {
         lines.push(line["params"]["level"].as_str().unwrap().to_owned());
     }
     assert!(!lines.contains(&"debug".to_owned()), "{lines:?}");
-    let error = client.refused("logging/setLevel", json!({"level": "loud"})).await;
+    let error = client
+        .refused("logging/setLevel", json!({"level": "loud"}))
+        .await;
     assert_eq!(error["code"], -32602);
 }
 
@@ -226,8 +265,11 @@ async fn each_session_hears_the_level_that_it_asked_for() {
     let gateway = Gateway::start(&example("example")).await;
     let (quiet, loud) = (Client::open(&gateway).await, Client::open(&gateway).await);
     let (mut quiet_stream, mut loud_stream) = (quiet.listen().await, loud.listen().await);
-    quiet.get("logging/setLevel", json!({"level": "error"})).await;
-    loud.get("logging/setLevel", json!({"level": "debug"})).await;
+    quiet
+        .get("logging/setLevel", json!({"level": "error"}))
+        .await;
+    loud.get("logging/setLevel", json!({"level": "debug"}))
+        .await;
     let log = |level: &str| json!({"message": level, "level": level});
     until("the level at the server", || async {
         let said = loud.call("example__log", log("debug")).await;
@@ -253,7 +295,12 @@ async fn a_cancelled_call_stops_at_the_server_and_has_no_result() {
     let steps = json!({"steps": 1000, "delay_ms": 50});
     let (id, mut events) = client.start("example__slow", steps).await;
     events.method("notifications/progress").await;
-    client.notify("notifications/cancelled", json!({"requestId": id, "reason": "enough"})).await;
+    client
+        .notify(
+            "notifications/cancelled",
+            json!({"requestId": id, "reason": "enough"}),
+        )
+        .await;
     for message in events.rest().await {
         assert_eq!(message["method"], "notifications/progress", "{message}");
     }
@@ -263,11 +310,18 @@ async fn a_cancelled_call_stops_at_the_server_and_has_no_result() {
     })
     .await;
     // Unknown, finished and malformed ones are ignored (S-CANC-02).
-    for params in [json!({"requestId": id}), json!({"requestId": "no"}), json!({}), json!([])] {
-        let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    for params in [
+        json!({"requestId": id}),
+        json!({"requestId": "no"}),
+        json!({}),
+    ] {
+        let message =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         assert_eq!(client.post(&message).send().await.status, 202);
     }
-    client.call("example__echo", json!({"message": "still here"})).await;
+    client
+        .call("example__echo", json!({"message": "still here"}))
+        .await;
 }
 
 #[tokio::test]
@@ -279,10 +333,16 @@ async fn a_cancellation_reaches_a_server_over_http() {
     let params = json!({"name": "http__hang", "arguments": {}});
     let call = tokio::spawn(client.post(&request(id, "tools/call", params)).send());
     until("the call at the server", || async {
-        server.behaviour().calls.contains(&"hang".to_owned()).then_some(())
+        server
+            .behaviour()
+            .calls
+            .contains(&"hang".to_owned())
+            .then_some(())
     })
     .await;
-    client.notify("notifications/cancelled", json!({"requestId": id})).await;
+    client
+        .notify("notifications/cancelled", json!({"requestId": id}))
+        .await;
     until("the cancellation at the server", || async {
         (server.behaviour().cancelled.len() == 1).then_some(())
     })
@@ -297,7 +357,9 @@ async fn a_client_that_leaves_does_not_cancel_its_call() {
     let server = HttpServer::start(Default::default()).await;
     let gateway = Gateway::start(&format!("{}{}", example("example"), server.config("http"))).await;
     let client = Client::open(&gateway).await;
-    let (_, events) = client.start("example__slow", json!({"steps": 3, "delay_ms": 50})).await;
+    let (_, events) = client
+        .start("example__slow", json!({"steps": 3, "delay_ms": 50}))
+        .await;
     drop(events);
     until("the call's own end", || async {
         let counters = &gateway.status().await["counters"];
@@ -318,7 +380,10 @@ async fn a_call_that_takes_too_long_is_taken_back() {
     let result = client.call("slow__hang", json!({})).await;
     assert_eq!(failure_of(&result)["code"], "timeout");
     assert_eq!(failure_of(&result)["server"], "slow");
-    assert_eq!(text_of(&client.call("slow__echo", json!({})).await), "slow {}");
+    assert_eq!(
+        text_of(&client.call("slow__echo", json!({})).await),
+        "slow {}"
+    );
 }
 
 #[tokio::test]
@@ -329,10 +394,14 @@ async fn progress_extends_the_deadline_up_to_the_cap() {
     );
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
-    let (_, events) = client.start("example__slow", json!({"steps": 10, "delay_ms": 100})).await;
+    let (_, events) = client
+        .start("example__slow", json!({"steps": 10, "delay_ms": 100}))
+        .await;
     let answer = events.rest().await.pop().unwrap();
     assert_eq!(text_of(&answer["result"]), "done after 10 steps");
-    let (_, events) = client.start("example__slow", json!({"steps": 1000, "delay_ms": 100})).await;
+    let (_, events) = client
+        .start("example__slow", json!({"steps": 1000, "delay_ms": 100}))
+        .await;
     let answer = events.rest().await.pop().unwrap();
     assert_eq!(failure_of(&answer["result"])["code"], "timeout");
 }

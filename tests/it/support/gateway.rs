@@ -164,7 +164,10 @@ impl Gateway {
 
     pub(crate) fn write_config(&self, config: &str) {
         // As editors do: a new file in the place of the old one.
-        let (new, old) = (self.setup.path("config.new"), self.setup.path("config.toml"));
+        let (new, old) = (
+            self.setup.path("config.new"),
+            self.setup.path("config.toml"),
+        );
         fs::write(&new, config).unwrap();
         fs::rename(&new, &old).unwrap();
     }

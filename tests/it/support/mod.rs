@@ -25,11 +25,11 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The value of a future that must come in time.
 #[track_caller]
-pub(crate) fn soon<F: Future>(
-    what: &str,
-    future: F,
-) -> impl Future<Output = F::Output> + use<F> {
-    let message = format!("not in time: {what} (at {})", std::panic::Location::caller());
+pub(crate) fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> + use<F> {
+    let message = format!(
+        "not in time: {what} (at {})",
+        std::panic::Location::caller()
+    );
     async move {
         match timeout(DEADLINE, future).await {
             Ok(value) => value,

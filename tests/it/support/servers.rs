@@ -79,7 +79,10 @@ impl HttpServer {
 
     /// `[servers.NAME]` with this server.
     pub(crate) fn config(&self, name: &str) -> String {
-        format!("\n[servers.{name}]\nurl = \"http://{}/mcp\"\n", self.address)
+        format!(
+            "\n[servers.{name}]\nurl = \"http://{}/mcp\"\n",
+            self.address
+        )
     }
 
     pub(crate) fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
@@ -221,8 +224,10 @@ async fn call(message: Value, behaviour: &Shared) -> HttpResponse {
         "progress" => {
             let token = message["params"]["_meta"]["progressToken"].clone();
             let progress = |n| {
-                event(&json!({"jsonrpc": "2.0", "method": "notifications/progress",
-                    "params": {"progressToken": token, "progress": n}}))
+                event(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                    "params": {"progressToken": token, "progress": n}}),
+                )
             };
             let parts = [progress(1), progress(2), event(&text_answer(&id, "done"))];
             return events(stream::iter(parts.map(Ok)));
