@@ -3,12 +3,14 @@
 use std::panic::AssertUnwindSafe;
 
 use actix_web::body::BoxBody;
-use actix_web::http::header::{self, HeaderName};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{Method as HttpMethod, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -31,6 +33,7 @@ use crate::telemetry::Counter;
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
+const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
 /// Messages in one batch (2025-03-26).
 const BATCH_MAX: usize = 64;
@@ -68,10 +71,14 @@ pub(super) async fn endpoint(
         Ok(Err(refusal)) => {
             front.counters.add(Counter::RequestsRefused);
             let mut response = respond::refused(&refusal.failure, refusal.id());
-            if refusal.failure.kind == ErrorKind::TooLarge {
-                response
+            match refusal.failure.kind {
+                ErrorKind::TooLarge => response
                     .head_mut()
-                    .set_connection_type(actix_web::http::ConnectionType::Close);
+                    .set_connection_type(actix_web::http::ConnectionType::Close),
+                ErrorKind::HttpMethodNotAllowed => {
+                    response.headers_mut().insert(header::ALLOW, METHODS);
+                }
+                _ => {}
             }
             response
         }
@@ -110,8 +117,7 @@ async fn handle(
         HttpMethod::DELETE => delete(request, front).await,
         HttpMethod::OPTIONS => {
             let mut response = respond::empty(StatusCode::NO_CONTENT);
-            let methods = header::HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
-            response.headers_mut().insert(header::ALLOW, methods);
+            response.headers_mut().insert(header::ALLOW, METHODS);
             Ok(response)
         }
         ref other => {
@@ -145,7 +151,7 @@ async fn post(
     if is_array(&body) {
         return batch(request, front, &body).await;
     }
-    let envelope = Envelope::parse(body).map_err(|error| refuse_envelope(&error))?;
+    let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
     if let Envelope::Request(initialize) = &envelope
         && initialize.method == Method::Initialize
     {
@@ -237,7 +243,7 @@ async fn batch(
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
     }
     let messages: Vec<&RawValue> = serde_json::from_slice(body)
-        .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string())))?;
+        .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string()), body))?;
     if messages.is_empty() || messages.len() > BATCH_MAX {
         let message = format!("a batch holds 1 to {BATCH_MAX} messages");
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
@@ -245,7 +251,7 @@ async fn batch(
     let settings = front.settings.load_full();
     let answers = messages.into_iter().map(async |message| {
         let frame = body.slice_ref(message.get().as_bytes());
-        match Envelope::parse(frame) {
+        match Envelope::parse(frame.clone()) {
             // S-LIFE-07.
             Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
                 let message = "`initialize` is not allowed in a batch";
@@ -258,7 +264,10 @@ async fn batch(
                 Ok(ToFront::Accepted | ToFront::Stream(_)) => None,
                 Err(refusal) => Some(Bytes::from(refusal.failure.answer(refusal.id()))),
             },
-            Err(error) => Some(Bytes::from(refuse_envelope(&error).failure.answer("null"))),
+            Err(error) => {
+                let refusal = refuse_envelope(&error, &frame);
+                Some(Bytes::from(refusal.failure.answer(refusal.id())))
+            }
         }
     });
     let answers: Vec<Bytes> = join_all(answers).await.into_iter().flatten().collect();
@@ -344,15 +353,29 @@ fn unknown_session() -> Failure {
     Failure::new(ErrorKind::SessionNotFound, message)
 }
 
-fn refuse_envelope(error: &EnvelopeError) -> Refusal {
-    let kind = match error {
-        EnvelopeError::Json(_) => ErrorKind::ParseError,
+/// Says what is wrong with a message, with its id if that can be read.
+fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
+    #[derive(Deserialize)]
+    struct IdPeek<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    let is_json = serde_json::from_slice::<IgnoredAny>(body).is_ok();
+    let failure = match error {
+        EnvelopeError::Json(why) if is_json => {
+            let message = format!("not a JSON-RPC message: {why}");
+            Failure::new(ErrorKind::InvalidRequest, message)
+        }
+        EnvelopeError::Json(_) => Failure::new(ErrorKind::ParseError, error.to_string()),
         EnvelopeError::NotAnObject
         | EnvelopeError::Version
         | EnvelopeError::Id
-        | EnvelopeError::Shape => ErrorKind::InvalidRequest,
+        | EnvelopeError::Shape => Failure::new(ErrorKind::InvalidRequest, error.to_string()),
     };
-    Failure::new(kind, error.to_string()).into()
+    let peek = serde_json::from_slice::<IdPeek<'_>>(body).ok();
+    let id = peek.and_then(|peek| Some(Bytes::copy_from_slice(peek.id?.get().as_bytes())));
+    let id = id.and_then(|id| RequestId::try_new(id).ok());
+    Refusal { failure, id }
 }
 
 fn id_of(envelope: &Envelope) -> Option<RequestId> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use actix_cors::Cors;
 use actix_web::dev::ServerHandle;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use arc_swap::ArcSwap;
 
@@ -86,9 +87,15 @@ impl Front {
                     origin_is_allowed(&origins.settings.load().allowed_origins, origin)
                 }))
                 .service(
-                    web::resource(["/health", "/healthz"]).route(web::get().to(health::health)),
+                    web::resource(["/health", "/healthz"])
+                        .route(web::get().to(health::health))
+                        .default_service(web::route().to(only_get)),
                 )
-                .service(web::resource("/readyz").route(web::get().to(health::ready)))
+                .service(
+                    web::resource("/readyz")
+                        .route(web::get().to(health::ready))
+                        .default_service(web::route().to(only_get)),
+                )
                 .service(web::resource("/").route(web::route().to(mcp::endpoint)));
             if endpoint != "/" {
                 app = app.service(web::resource(endpoint).route(web::route().to(mcp::endpoint)));
@@ -146,8 +153,18 @@ fn cors(allowed: impl Fn(&str) -> bool + 'static) -> Cors {
         .max_age(PREFLIGHT_MAX_AGE)
 }
 
-async fn no_such_path(request: HttpRequest) -> HttpResponse {
+async fn no_such_path(request: HttpRequest, front: web::Data<Front>) -> HttpResponse {
     let path: String = request.path().chars().take(100).collect();
-    let message = format!("there is nothing at `{path}`; MCP is served at `/mcp`");
+    let endpoint = &front.settings.load().endpoint;
+    let message = format!("there is nothing at `{path}`; MCP is served at `{endpoint}`");
     respond::refused(&Failure::new(ErrorKind::NotFound, message), "null")
+}
+
+async fn only_get(request: HttpRequest) -> HttpResponse {
+    let message = format!("`{}` answers GET only", request.path());
+    let failure = Failure::new(ErrorKind::HttpMethodNotAllowed, message);
+    let mut response = respond::refused(&failure, "null");
+    let headers = response.headers_mut();
+    headers.insert(header::ALLOW, HeaderValue::from_static("GET"));
+    response
 }

@@ -1,0 +1,24 @@
+//! The real binary, as its users meet it: over HTTP, through its configuration and its commands.
+//! One module for each part of what it promises, one story for each test.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "in a test that is the answer"
+)]
+
+mod batches;
+mod cli;
+mod edge;
+mod handshake;
+mod http_servers;
+mod items;
+mod limits;
+mod questions;
+mod reload;
+mod resumption;
+mod sdk;
+mod stopping;
+mod supervision;
+mod support;
+mod tools;

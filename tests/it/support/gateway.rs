@@ -1,0 +1,264 @@
+//! A gateway as a process of its own, in a directory of its own.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{DEADLINE, Http, processes_of, signal, until};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_mcpvisor");
+
+/// A quick temper, so that no test waits long for a server that comes back.
+pub(crate) fn quick() -> String {
+    r#"
+[supervision]
+backoff_initial = "50ms"
+backoff_max = "200ms"
+reconnect_every = "300ms"
+jitter = 0.0
+shutdown_timeout = "2s"
+"#
+    .to_owned()
+}
+
+/// What a gateway is started with.
+pub(crate) struct Setup {
+    pub(crate) directory: TempDir,
+    environment: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// A directory with this configuration.
+    pub(crate) fn new(config: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("config.toml"), config).unwrap();
+        Self {
+            directory,
+            environment: Vec::new(),
+        }
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The mark that the gateway and, by their configuration, its servers carry.
+    pub(crate) fn mark(&self) -> String {
+        format!("IT_MARK={}", self.directory.path().display())
+    }
+
+    /// A command of the binary in this directory.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        let mark = self.mark();
+        let (name, value) = mark.split_once('=').unwrap();
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env(name, value)
+            .env("MCPVISOR_LISTEN", "127.0.0.1:0")
+            .env("RUST_LOG", "info")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the gateway and waits until its port is open.
+    pub(crate) async fn serve(self) -> Gateway {
+        let log = File::create(self.path("log")).unwrap();
+        let mut command = self.command(&["serve"]);
+        command.stdout(Stdio::null()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let run = self.path(".mcpvisor/run.json");
+        let found = until("run.json", || {
+            let status = child.try_wait().unwrap();
+            let run: Option<Value> = fs::read(&run)
+                .ok()
+                .and_then(|run| serde_json::from_slice(&run).ok());
+            let run = run.filter(|run| run["pid"] == child.id());
+            async move {
+                match (status, run) {
+                    (Some(status), _) => Some(Err(status)),
+                    (None, run) => run.map(Ok),
+                }
+            }
+        });
+        let run = found.await.unwrap_or_else(|status| {
+            let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+            panic!("the gateway ended with {status}:\n{log}")
+        });
+        Gateway {
+            address: run["listen"].as_str().unwrap().parse().unwrap(),
+            child,
+            setup: self,
+        }
+    }
+}
+
+/// A gateway that runs. When it is dropped it is killed, and none of its servers may be left.
+pub(crate) struct Gateway {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    pub(crate) setup: Setup,
+}
+
+impl Gateway {
+    /// Starts a gateway and waits until every server is up.
+    pub(crate) async fn start(config: &str) -> Self {
+        let gateway = Setup::new(config).serve().await;
+        gateway.all_up().await;
+        gateway
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Http {
+        Http::new(self.address, "GET", path)
+    }
+
+    /// Waits until every enabled server is up and listed.
+    pub(crate) async fn all_up(&self) {
+        until("all servers up", || async {
+            let listed = self.get("/readyz").send().await.status == 200;
+            let health = self.get("/health").send().await.json().await;
+            (listed && health["status"] == "ok").then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn status(&self) -> Value {
+        mcpvisor::admin::ask_status(&self.setup.path(".mcpvisor"))
+            .await
+            .unwrap()
+    }
+
+    /// The status of one server.
+    pub(crate) async fn server(&self, name: &str) -> Value {
+        let status = self.status().await;
+        let servers = status["servers"].as_array().unwrap();
+        let found = servers.iter().find(|server| server["name"] == name);
+        found
+            .unwrap_or_else(|| panic!("no server {name} in {status}"))
+            .clone()
+    }
+
+    /// Waits until a server is in a state.
+    pub(crate) async fn wait_state(&self, name: &str, state: &str) -> Value {
+        until(&format!("server {name} {state}"), || async {
+            let server = self.server(name).await;
+            (server["state"] == state).then_some(server)
+        })
+        .await
+    }
+
+    pub(crate) fn write_config(&self, config: &str) {
+        // As editors do: a new file in the place of the old one.
+        let (new, old) = (
+            self.setup.path("config.new"),
+            self.setup.path("config.toml"),
+        );
+        fs::write(&new, config).unwrap();
+        fs::rename(&new, &old).unwrap();
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.setup.path("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// Processes of a server that `servers::example` or `servers::python` configured.
+    pub(crate) fn server_pids(&self, server: &str) -> Vec<i32> {
+        let ours = processes_of(&self.setup.mark());
+        let of_server = processes_of(&format!("IT_SERVER={server}"));
+        ours.into_iter()
+            .filter(|pid| of_server.contains(pid))
+            .collect()
+    }
+
+    /// The one process of a server.
+    #[track_caller]
+    pub(crate) fn server_pid(&self, server: &str) -> i32 {
+        match self.server_pids(server)[..] {
+            [pid] => pid,
+            ref other => panic!("processes of {server}: {other:?}"),
+        }
+    }
+
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(self.pid(), which);
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        until("the gateway's end", || {
+            let status = self.child.try_wait().unwrap();
+            async move { status }
+        })
+        .await
+    }
+
+    /// Waits until nothing that carries the mark is left.
+    pub(crate) async fn nothing_left(&self) {
+        let mark = self.setup.mark();
+        until("the end of all processes", || async {
+            processes_of(&mark).is_empty().then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.setup.path(".mcpvisor")
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.setup.directory.path()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of the gateway ---\n{}", self.log());
+        }
+        let mark = self.setup.mark();
+        let tries = DEADLINE.as_millis() / 10;
+        let left = (0..tries).find_map(|last| {
+            let left = processes_of(&mark);
+            if left.is_empty() {
+                return Some(left);
+            }
+            pause();
+            (last + 1 == tries).then_some(left)
+        });
+        for pid in left.unwrap_or_default() {
+            signal(pid, Signal::SIGKILL);
+            if !std::thread::panicking() {
+                panic!("process {pid} outlived its gateway");
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a destructor cannot wait in another way, and no actor lives on this thread"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(10));
+}

@@ -1,0 +1,77 @@
+//! What the tests share: a running gateway, raw HTTP, an MCP client that hides nothing, and
+//! servers that misbehave on demand.
+
+mod client;
+mod gateway;
+mod http;
+mod processes;
+mod servers;
+mod sse;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+
+pub(crate) use client::{Client, INITIALIZE, initialize, request};
+pub(crate) use gateway::{Gateway, Setup, quick};
+pub(crate) use http::{Answer, Http};
+pub(crate) use processes::{alive, processes_of, signal};
+pub(crate) use servers::{Behaviour, HttpServer, example, python};
+pub(crate) use sse::Events;
+
+/// Nothing in a test takes longer, on however slow a machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The value of a future that must come in time.
+#[track_caller]
+pub(crate) fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> + use<F> {
+    let message = format!(
+        "not in time: {what} (at {})",
+        std::panic::Location::caller()
+    );
+    async move {
+        match timeout(DEADLINE, future).await {
+            Ok(value) => value,
+            Err(_) => panic!("{message}"),
+        }
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = ask().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The text of a tool's result.
+#[track_caller]
+pub(crate) fn text_of(result: &Value) -> &str {
+    result["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in {result}"))
+}
+
+/// What the gateway says of a failure in a tool's result.
+#[track_caller]
+pub(crate) fn failure_of(result: &Value) -> &Value {
+    assert_eq!(result["isError"], true, "{result}");
+    let failure = &result["_meta"]["io.mcpvisor/error"];
+    assert!(failure.is_object(), "{result}");
+    failure
+}
+
+/// Names of the items of a list.
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    let items = list.as_array().map_or(&[][..], Vec::as_slice);
+    items.iter().filter_map(|i| i["name"].as_str()).collect()
+}

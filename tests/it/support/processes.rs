@@ -1,0 +1,34 @@
+//! Looks at processes through /proc: which carry a mark, and whether they are still there.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Processes that carry `NAME=VALUE` in their environment; zombies have none.
+pub(crate) fn processes_of(mark: &str) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == mark.as_bytes())
+        })
+    })
+    .collect()
+}
+
+/// Whether a process runs; one that was not reaped yet does not.
+pub(crate) fn alive(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let state = stat.rsplit(')').next().unwrap_or_default();
+        !state.trim_start().starts_with(['Z', 'X'])
+    })
+}
+
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}

@@ -1,0 +1,115 @@
+"""An MCP server over stdio for tests: asks its client, hangs, dies, and answers what is odd.
+
+The environment says how it behaves: IT_SERVER is its name; with IT_NEEDS it ends at once unless
+that file exists; with IT_SILENT it answers nothing at all.
+"""
+import json, os, subprocess, sys
+
+NAME = os.environ.get("IT_SERVER", "?")
+needs = os.environ.get("IT_NEEDS")
+if needs and not os.path.exists(needs):
+    print("it is not there:", needs, file=sys.stderr)
+    sys.exit(3)
+
+waiting = {}
+asked = 0
+client = {}
+
+
+def send(message):
+    message["jsonrpc"] = "2.0"
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def text(call, value):
+    send({"id": call, "result": {"content": [{"type": "text", "text": value}]}})
+
+
+def ask(call, method, params):
+    global asked
+    asked += 1
+    waiting[asked] = call
+    send({"id": asked, "method": method, "params": params})
+
+
+def tool(name):
+    return {"name": name, "inputSchema": {"type": "object"}}
+
+
+def call_tool(call, params):
+    name, arguments = params["name"], params.get("arguments", {})
+    if name == "echo":
+        text(call, NAME + " " + json.dumps(arguments))
+    elif name == "pid":
+        text(call, str(os.getpid()))
+    elif name == "declared":
+        text(call, json.dumps(client.get("capabilities")))
+    elif name == "sample":
+        content = {"role": "user", "content": {"type": "text", "text": arguments.get("text", "")}}
+        ask(call, "sampling/createMessage", {"messages": [content], "maxTokens": 5})
+    elif name == "roots":
+        ask(call, "roots/list", {})
+    elif name == "ping":
+        ask(call, "ping", {})
+    elif name == "hang":
+        pass
+    elif name == "spawn":
+        child = subprocess.Popen(["sleep", "600"])
+        text(call, str(child.pid))
+    elif name == "link":
+        link = {"type": "resource_link", "uri": "it://shared", "name": "shared"}
+        whole = {"type": "resource", "resource": {"uri": "it://shared", "text": NAME}}
+        send({"id": call, "result": {"content": [link, whole]}})
+    elif name == "long":
+        text(call, "x" * arguments["bytes"])
+
+
+def answer(message):
+    call, method, params = message["id"], message["method"], message.get("params", {})
+    if method == "initialize":
+        client.update(params)
+        capabilities = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}}
+        send({"id": call, "result": {
+            "protocolVersion": os.environ.get("IT_REVISION", params["protocolVersion"]),
+            "capabilities": capabilities, "serverInfo": {"name": NAME, "version": "1"},
+            "instructions": "This is " + NAME + "."}})
+    elif method == "ping":
+        send({"id": call, "result": {}})
+    elif method == "tools/list":
+        tools = ["echo", "pid", "declared", "sample", "roots", "ping", "hang", "spawn", "link", "long"]
+        send({"id": call, "result": {"tools": [tool(name) for name in tools]}})
+    elif method == "tools/call":
+        call_tool(call, params)
+    elif method == "prompts/list":
+        send({"id": call, "result": {"prompts": [{"name": "say"}]}})
+    elif method == "prompts/get":
+        content = {"type": "resource_link", "uri": "it://shared", "name": "shared"}
+        send({"id": call, "result": {"messages": [{"role": "user", "content": content}]}})
+    elif method == "resources/list":
+        own = {"uri": "it://" + NAME, "name": "own"}
+        send({"id": call, "result": {"resources": [{"uri": "it://shared", "name": "shared"}, own]}})
+    elif method == "resources/templates/list":
+        template = {"uriTemplate": "it://shared/{part}", "name": "part"}
+        send({"id": call, "result": {"resourceTemplates": [template]}})
+    elif method == "resources/read":
+        content = {"uri": params["uri"], "text": NAME + " reads " + params["uri"]}
+        send({"id": call, "result": {"contents": [content]}})
+    elif method == "resources/subscribe":
+        send({"id": call, "result": {}})
+        send({"method": "notifications/resources/updated", "params": {"uri": params["uri"]}})
+    elif method == "resources/unsubscribe":
+        send({"id": call, "result": {}})
+    else:
+        send({"id": call, "error": {"code": -32601, "message": "no " + method}})
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if os.environ.get("IT_SILENT"):
+        continue
+    if "method" in message and "id" in message:
+        answer(message)
+    elif "id" in message:
+        result = message.get("result", {"error": message.get("error")})
+        text(waiting.pop(message["id"]), json.dumps(result))

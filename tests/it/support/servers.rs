@@ -1,0 +1,282 @@
+//! Servers behind the gateway: how they are configured, and one over HTTP that obeys the test.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// `[servers.NAME]` with the built-in example server, marked so that a test finds its processes.
+pub(crate) fn example(name: &str) -> String {
+    format!(
+        r#"
+[servers.{name}]
+command = "${{MCPVISOR_EXE}}"
+args = ["example-server"]
+env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}" }}
+"#
+    )
+}
+
+/// `[servers.NAME]` with the server of `server.py`; `environment` are further variables, as TOML.
+pub(crate) fn python(name: &str, environment: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/server.py");
+    format!(
+        r#"
+[servers.{name}]
+command = "python3"
+args = ["{script}"]
+env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}", {environment} }}
+"#
+    )
+}
+
+/// What the HTTP server does; a test may change it at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Behaviour {
+    /// Calls are answered as event streams.
+    pub(crate) streams: bool,
+    /// GET is answered with 405.
+    pub(crate) no_get: bool,
+    /// Sessions that it knows.
+    pub(crate) sessions: HashSet<String>,
+    /// Names of the tools that were called.
+    pub(crate) calls: Vec<String>,
+    pub(crate) handshakes: usize,
+    /// Handshakes, each with its declared capabilities.
+    pub(crate) capabilities: Vec<Value>,
+    /// Ids of requests that the client took back.
+    pub(crate) cancelled: Vec<Value>,
+    pub(crate) deleted: usize,
+    /// Questions that wait for their answer, by id.
+    questions: HashMap<String, oneshot::Sender<Value>>,
+}
+
+/// A Streamable HTTP server on a port of its own.
+pub(crate) struct HttpServer {
+    pub(crate) address: SocketAddr,
+    behaviour: Arc<Mutex<Behaviour>>,
+    running: Option<(ServerHandle, JoinHandle<()>)>,
+}
+
+impl HttpServer {
+    pub(crate) async fn start(behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut server = Self {
+            address: listener.local_addr().unwrap(),
+            behaviour: Arc::new(Mutex::new(behaviour)),
+            running: None,
+        };
+        server.run(listener).await;
+        server
+    }
+
+    /// `[servers.NAME]` with this server.
+    pub(crate) fn config(&self, name: &str) -> String {
+        format!(
+            "\n[servers.{name}]\nurl = \"http://{}/mcp\"\n",
+            self.address
+        )
+    }
+
+    pub(crate) fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
+        self.behaviour.lock().unwrap()
+    }
+
+    /// Ends it with all its connections.
+    pub(crate) async fn stop(&mut self) {
+        if let Some((handle, thread)) = self.running.take() {
+            handle.stop(false).await;
+            let joined = tokio::task::spawn_blocking(move || thread.join());
+            joined.await.unwrap().unwrap();
+        }
+    }
+
+    /// Starts it again on its port; it has forgotten its sessions.
+    pub(crate) async fn start_again(&mut self) {
+        self.behaviour().sessions.clear();
+        self.run(TcpListener::bind(self.address).unwrap()).await;
+    }
+
+    async fn run(&mut self, listener: TcpListener) {
+        let behaviour = web::Data::from(self.behaviour.clone());
+        let (started, handle) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let app = move || {
+                    App::new()
+                        .app_data(behaviour.clone())
+                        .app_data(web::PayloadConfig::new(64 << 20))
+                        .default_service(web::to(serve))
+                };
+                let server = actix_web::HttpServer::new(app)
+                    .workers(1)
+                    .disable_signals()
+                    .shutdown_timeout(1)
+                    .listen(listener)
+                    .unwrap()
+                    .run();
+                let _ = started.send(server.handle());
+                server.await.unwrap();
+            });
+        });
+        self.running = Some((handle.await.unwrap(), thread));
+    }
+}
+
+type Shared = web::Data<Mutex<Behaviour>>;
+
+async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResponse {
+    match request.method().as_str() {
+        "POST" => {}
+        "DELETE" => {
+            behaviour.lock().unwrap().deleted += 1;
+            return HttpResponse::Ok().finish();
+        }
+        _ if behaviour.lock().unwrap().no_get => {
+            return HttpResponse::MethodNotAllowed().finish();
+        }
+        _ => {
+            let quiet = stream::pending::<Result<Bytes, actix_web::Error>>();
+            return HttpResponse::Ok()
+                .content_type("text/event-stream")
+                .streaming(quiet);
+        }
+    }
+    let message: Value = serde_json::from_slice(&body).unwrap();
+    if message["method"] == "initialize" {
+        return open(&message, &behaviour);
+    }
+    let session = request.headers().get("mcp-session-id");
+    let session = session.and_then(|id| id.to_str().ok()).unwrap_or_default();
+    if !behaviour.lock().unwrap().sessions.contains(session) {
+        return HttpResponse::NotFound().finish();
+    }
+    answer(message, &behaviour).await
+}
+
+fn open(message: &Value, behaviour: &Shared) -> HttpResponse {
+    let mut behaviour = behaviour.lock().unwrap();
+    behaviour.handshakes += 1;
+    let session = format!("session-{}", behaviour.handshakes);
+    behaviour.sessions.insert(session.clone());
+    let capabilities = message["params"]["capabilities"].clone();
+    behaviour.capabilities.push(capabilities);
+    let result = json!({
+        "protocolVersion": message["params"]["protocolVersion"],
+        "capabilities": { "tools": {} },
+        "serverInfo": { "name": "fake", "version": "1" },
+    });
+    HttpResponse::Ok()
+        .insert_header(("Mcp-Session-Id", session))
+        .json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))
+}
+
+async fn answer(message: Value, behaviour: &Shared) -> HttpResponse {
+    let result = match message["method"].as_str() {
+        None => {
+            let id = message["id"].as_str().unwrap_or_default();
+            let asked = behaviour.lock().unwrap().questions.remove(id);
+            if let Some(asked) = asked {
+                let _ = asked.send(message["result"].clone());
+            }
+            return HttpResponse::Accepted().finish();
+        }
+        Some("notifications/cancelled") => {
+            let id = message["params"]["requestId"].clone();
+            behaviour.lock().unwrap().cancelled.push(id);
+            return HttpResponse::Accepted().finish();
+        }
+        Some(_) if message.get("id").is_none() => return HttpResponse::Accepted().finish(),
+        Some("tools/list") => {
+            let tool = |name| json!({ "name": name, "inputSchema": { "type": "object" } });
+            let tools = ["echo", "hang", "break", "ask", "long", "progress"].map(tool);
+            json!({ "tools": tools })
+        }
+        Some("tools/call") => return call(message, behaviour).await,
+        Some(_) => json!({}),
+    };
+    HttpResponse::Ok().json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))
+}
+
+async fn call(message: Value, behaviour: &Shared) -> HttpResponse {
+    let name = message["params"]["name"].as_str().unwrap().to_owned();
+    let arguments = message["params"]["arguments"].clone();
+    let streams = {
+        let mut behaviour = behaviour.lock().unwrap();
+        behaviour.calls.push(name.clone());
+        behaviour.streams
+    };
+    let id = message["id"].clone();
+    let text = match name.as_str() {
+        "hang" => return std::future::pending().await,
+        "break" => {
+            let parts = [Ok(event(&json!({}))), Err("the server breaks")];
+            return events(stream::iter(parts));
+        }
+        "ask" => return ask(id, &arguments, behaviour),
+        "progress" => {
+            let token = message["params"]["_meta"]["progressToken"].clone();
+            let progress = |n| {
+                event(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                    "params": {"progressToken": token, "progress": n}}),
+                )
+            };
+            let parts = [progress(1), progress(2), event(&text_answer(&id, "done"))];
+            return events(stream::iter(parts.map(Ok)));
+        }
+        "long" => "x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap()).unwrap()),
+        _ => format!("http {arguments}"),
+    };
+    let answer = text_answer(&id, &text);
+    if streams {
+        return events(stream::iter([Ok(event(&answer))]));
+    }
+    HttpResponse::Ok().json(answer)
+}
+
+/// Asks the client with an elicitation on the stream of the call, and tells what it said.
+fn ask(id: Value, arguments: &Value, behaviour: &Shared) -> HttpResponse {
+    let question = format!("question-{id}");
+    let (asked, answered) = oneshot::channel();
+    let questions = &mut behaviour.lock().unwrap().questions;
+    questions.insert(question.clone(), asked);
+    let params = json!({
+        "message": arguments["question"],
+        "requestedSchema": { "type": "object", "properties": {} },
+    });
+    let asking = json!({
+        "jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params,
+    });
+    let answer = async move {
+        let said = answered.await.unwrap_or_default();
+        Ok(event(&text_answer(&id, &said.to_string())))
+    };
+    let first = stream::once(async move { Ok(event(&asking)) });
+    events(futures_util::StreamExt::chain(first, stream::once(answer)))
+}
+
+fn text_answer(id: &Value, text: &str) -> Value {
+    let result = json!({ "content": [{ "type": "text", "text": text }] });
+    json!({ "jsonrpc": "2.0", "id": id, "result": result })
+}
+
+fn event(message: &Value) -> Bytes {
+    Bytes::from(format!("data: {message}\n\n"))
+}
+
+fn events(
+    parts: impl futures_util::Stream<Item = Result<Bytes, &'static str>> + 'static,
+) -> HttpResponse {
+    let parts = futures_util::StreamExt::map(parts, |part| part.map_err(std::io::Error::other));
+    HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .streaming(parts)
+}
