@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use actix::{Message, Recipient};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::call::{Call, Cancel, Question};
 use super::calls::Admission;
@@ -79,6 +79,8 @@ pub(crate) struct EntrySpec {
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) counters: Counters,
+    /// What the server offered last: it holds until an incarnation has listed something else.
+    pub(crate) last_part: ArcSwapOption<ServerPart>,
 }
 
 impl EntrySpec {

@@ -215,6 +215,7 @@ impl Keeper {
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
+            last_part: Default::default(),
         });
         let start = Start::new(move |_, birth| Connection::new(spec.clone(), birth));
         let mut child = ChildSpec::new(child, arbiters, start);

@@ -11,7 +11,7 @@ use super::entry::{Callers, EntryKey, EntryOwner};
 use super::settings::{ServerSettings, Sharing};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
-use crate::supervision::{Away, ChildRef};
+use crate::supervision::{Away, ChildRef, Phase};
 use crate::telemetry::LogRing;
 use crate::transport::Connector;
 
@@ -74,11 +74,18 @@ impl Server {
 
     /// Why a call cannot be taken now.
     pub fn away(&self, away: &Away) -> Failure {
-        let mut message = format!("server `{}` is {}", self.name, away.phase);
+        let (state, outlook) = match away.phase {
+            Phase::Idle | Phase::Starting => ("is starting", "try again in a moment"),
+            Phase::Up | Phase::Backoff => ("is away", "it is reconnected automatically"),
+            Phase::Broken => ("failed too often", "it is tried again from time to time"),
+            Phase::Stopping | Phase::Stopped => ("was stopped", "it does not come back by itself"),
+        };
+        let mut message = format!("server `{}` {state}", self.name);
         if let Some(why) = &away.why {
             message.push_str(&format!(" (it {why})"));
         }
-        message.push_str("; it is reconnected automatically");
+        message.push_str("; ");
+        message.push_str(outlook);
         let failure =
             Failure::new(ErrorKind::ServerUnavailable, message).server(self.name.as_str());
         match away.retry_after {

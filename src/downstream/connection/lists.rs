@@ -6,7 +6,7 @@ use actix::{AsyncContext, Context};
 use serde_json::{Value, json};
 
 use super::super::entry::News;
-use super::super::handshake::error_text;
+use super::super::handshake::{Negotiated, error_text};
 use super::super::lists::{ListFetch, Page};
 use super::super::own::Own;
 use super::Connection;
@@ -123,7 +123,19 @@ impl Connection {
         }
     }
 
+    /// What the server had before its last handshake and does not declare any more is gone.
+    pub(super) fn drop_undeclared_lists(&mut self, negotiated: &Negotiated) {
+        for kind in ItemKind::ALL {
+            if !negotiated.has(kind.capability()) && !self.part.items(kind).is_empty() {
+                let none = IngestLimits::default();
+                self.part = self.part.clone().with_list(kind, &[], &none);
+            }
+        }
+    }
+
     fn publish(&self) {
-        self.tell(News::Listed(Arc::new(self.part.clone())));
+        let part = Arc::new(self.part.clone());
+        self.spec.last_part.store(Some(part.clone()));
+        self.tell(News::Listed(part));
     }
 }

@@ -54,7 +54,11 @@ struct Event(LinkEvent);
 
 impl Connection {
     pub(crate) fn new(spec: Arc<EntrySpec>, birth: supervision::Link<Callers>) -> Self {
-        let part = ServerPart::new(spec.server().clone());
+        let part = spec.last_part.load_full();
+        let part = part.map_or_else(
+            || ServerPart::new(spec.server().clone()),
+            |part| ServerPart::clone(&part),
+        );
         Self {
             spec,
             birth,
@@ -106,6 +110,7 @@ impl Connection {
         self.part.capabilities = negotiated.capabilities.clone();
         self.part.info = negotiated.server_info.clone();
         self.part.instructions = negotiated.instructions.clone();
+        self.drop_undeclared_lists(&negotiated);
         let renewed = self.negotiated.replace(negotiated).is_some();
         if renewed {
             self.renewed();

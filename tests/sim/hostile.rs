@@ -1,0 +1,47 @@
+//! Connectors that do what no good one does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use mcpvisor::transport::{Connector, EventSink, Link, OpenError, SendError};
+
+/// Its links panic when they are given a frame with the word "poison".
+pub(crate) struct PanickingConnector(pub(crate) Arc<dyn Connector>);
+
+struct PanickingLink(Box<dyn Link>);
+
+impl Connector for PanickingConnector {
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+        let opening = self.0.open(sink);
+        opening
+            .map(|link| link.map(|link| Box::new(PanickingLink(link)) as Box<dyn Link>))
+            .boxed_local()
+    }
+
+    fn attributes(&self) -> bool {
+        self.0.attributes()
+    }
+
+    fn transport(&self) -> &'static str {
+        self.0.transport()
+    }
+}
+
+impl Link for PanickingLink {
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+        let text = String::from_utf8_lossy(&frame);
+        assert!(!text.contains("poison"), "panic on demand");
+        self.0.send(call, frame)
+    }
+
+    fn forget(&self, call: u64) {
+        self.0.forget(call);
+    }
+
+    fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
+        self.0.close(grace)
+    }
+}

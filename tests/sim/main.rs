@@ -1,0 +1,15 @@
+//! The gateway below its front on one thread, in simulated time, with servers in memory.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "in a test that is the answer"
+)]
+
+mod client;
+mod hostile;
+mod server;
+mod world;
+
+mod calls;
+mod connection;

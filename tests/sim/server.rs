@@ -1,0 +1,333 @@
+//! A server that a test plays: it shakes hands and lists by itself, and answers calls when told.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+
+use mcpvisor::transport::{LinkError, MemoryConnector, MemoryServer};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// What the server does by itself.
+pub(crate) struct Script {
+    pub(crate) revision: &'static str,
+    pub(crate) capabilities: Value,
+    pub(crate) instructions: Option<&'static str>,
+    /// Lists by the member that holds them.
+    pub(crate) lists: BTreeMap<&'static str, Vec<Value>>,
+    /// Items on one page; zero is one page for all.
+    pub(crate) page: usize,
+    /// Methods that are never answered.
+    pub(crate) mute: BTreeSet<&'static str>,
+    /// Methods that are answered with an error.
+    pub(crate) refused: BTreeSet<&'static str>,
+    /// Frames that fit in the queue of a link.
+    pub(crate) queue: usize,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        let tools = ["echo", "hold", "panic"].map(tool).to_vec();
+        Self {
+            revision: "2025-11-25",
+            capabilities: json!({"tools": {}}),
+            instructions: None,
+            lists: BTreeMap::from([("tools", tools)]),
+            page: 0,
+            mute: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            queue: 10_000,
+        }
+    }
+}
+
+pub(crate) fn tool(name: &str) -> Value {
+    json!({"name": name, "inputSchema": {"type": "object"}})
+}
+
+/// One frame of the gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Which link it came on, counted from 0.
+    pub(crate) link: usize,
+    /// The number of the request in it.
+    pub(crate) call: Option<u64>,
+    pub(crate) json: Value,
+    pub(crate) raw: String,
+    pub(crate) at: Instant,
+}
+
+impl Frame {
+    pub(crate) fn method(&self) -> &str {
+        self.json["method"].as_str().unwrap_or_default()
+    }
+}
+
+type Link = Rc<RefCell<Option<MemoryServer>>>;
+
+#[derive(Clone)]
+pub(crate) struct Server(Rc<Inner>);
+
+struct Inner {
+    connector: MemoryConnector,
+    attributes: bool,
+    script: RefCell<Script>,
+    frames: RefCell<Vec<Frame>>,
+    links: RefCell<Vec<Link>>,
+}
+
+impl Server {
+    pub(crate) fn play(script: Script, attributes: bool) -> (Self, MemoryConnector) {
+        let (connector, opened) = MemoryConnector::new(script.queue, attributes);
+        let server = Self(Rc::new(Inner {
+            connector: connector.clone(),
+            attributes,
+            script: RefCell::new(script),
+            frames: RefCell::default(),
+            links: RefCell::default(),
+        }));
+        actix_rt::spawn(server.clone().accept(opened));
+        (server, connector)
+    }
+
+    async fn accept(self, mut opened: mpsc::UnboundedReceiver<MemoryServer>) {
+        while let Some(server) = opened.recv().await {
+            let link: Link = Rc::new(RefCell::new(Some(server)));
+            self.0.links.borrow_mut().push(link.clone());
+            let number = self.links() - 1;
+            actix_rt::spawn(self.clone().read(number, link));
+        }
+    }
+
+    async fn read(self, number: usize, link: Link) {
+        loop {
+            let received = poll_fn(|context| {
+                let mut link = link.borrow_mut();
+                match link.as_mut() {
+                    Some(server) => pin!(server.recv()).poll(context),
+                    None => std::task::Poll::Ready(None),
+                }
+            });
+            let Some(sent) = received.await else { return };
+            let frame = Frame {
+                link: number,
+                call: sent.call,
+                json: serde_json::from_slice(&sent.frame).unwrap(),
+                raw: String::from_utf8(sent.frame.to_vec()).unwrap(),
+                at: Instant::now(),
+            };
+            self.0.frames.borrow_mut().push(frame.clone());
+            self.react(&frame);
+        }
+    }
+
+    fn react(&self, frame: &Frame) {
+        let method = frame.method();
+        let script = self.0.script.borrow();
+        if frame.call.is_none() || script.mute.contains(method) {
+            return;
+        }
+        if script.refused.contains(method) {
+            drop(script);
+            return self.refuse(frame, -32601, "refused by the script");
+        }
+        let params = &frame.json["params"];
+        let result = match method {
+            "initialize" => json!({
+                "protocolVersion": script.revision,
+                "capabilities": script.capabilities,
+                "serverInfo": {"name": "played", "version": "1"},
+                "instructions": script.instructions,
+            }),
+            "tools/list" => page(&script, "tools", params),
+            "prompts/list" => page(&script, "prompts", params),
+            "resources/list" => page(&script, "resources", params),
+            "resources/templates/list" => page(&script, "resourceTemplates", params),
+            "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+                json!({})
+            }
+            "tools/call" if params["name"] == "echo" => text(params["arguments"]["text"].clone()),
+            _ => return,
+        };
+        drop(script);
+        self.answer(frame, result);
+    }
+
+    pub(crate) fn script(&self, change: impl FnOnce(&mut Script)) {
+        change(&mut self.0.script.borrow_mut());
+    }
+
+    /// From now on this method is not answered.
+    pub(crate) fn mute(&self, method: &'static str) {
+        self.script(|script| {
+            script.mute.insert(method);
+        });
+    }
+
+    /// From now on this method is answered with an error.
+    pub(crate) fn refuse_method(&self, method: &'static str) {
+        self.script(|script| {
+            script.refused.insert(method);
+        });
+    }
+
+    /// Every method is answered again.
+    pub(crate) fn behave(&self) {
+        self.script(|script| {
+            script.mute.clear();
+            script.refused.clear();
+        });
+    }
+
+    /// Links that were opened so far.
+    pub(crate) fn links(&self) -> usize {
+        self.0.links.borrow().len()
+    }
+
+    pub(crate) fn frames(&self) -> Vec<Frame> {
+        self.0.frames.borrow().clone()
+    }
+
+    /// Every frame of this method, oldest first.
+    pub(crate) fn of(&self, method: &str) -> Vec<Frame> {
+        let frames = self.0.frames.borrow();
+        let of_method = frames.iter().filter(|frame| frame.method() == method);
+        of_method.cloned().collect()
+    }
+
+    pub(crate) fn last(&self, method: &str) -> Frame {
+        let found = self.of(method).pop();
+        found.unwrap_or_else(|| panic!("no `{method}` among {:#?}", self.frames()))
+    }
+
+    /// Calls of the tool `hold`, oldest first: they wait to be answered.
+    pub(crate) fn held(&self) -> Vec<Frame> {
+        let mut calls = self.of("tools/call");
+        calls.retain(|call| call.json["params"]["name"] != "echo");
+        calls
+    }
+
+    /// What the gateway answered to the server's request of this id.
+    pub(crate) fn answer_to(&self, id: &Value) -> Option<Value> {
+        let frames = self.0.frames.borrow();
+        let mut answers = frames.iter().filter(|frame| {
+            frame.call.is_none() && frame.json["method"].is_null() && frame.json["id"] == *id
+        });
+        let answer = answers.next().map(|frame| frame.json.clone());
+        assert!(answers.next().is_none(), "two answers to {id}");
+        answer
+    }
+
+    pub(crate) fn answer(&self, call: &Frame, result: Value) {
+        let id = &call.json["id"];
+        self.say_for(call, json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    }
+
+    pub(crate) fn refuse(&self, call: &Frame, code: i64, message: &str) {
+        let (id, error) = (&call.json["id"], json!({"code": code, "message": message}));
+        self.say_for(call, json!({"jsonrpc": "2.0", "id": id, "error": error}));
+    }
+
+    pub(crate) fn progress(&self, call: &Frame, progress: f64) {
+        let token = call.json["params"]["_meta"]["progressToken"].clone();
+        let params = json!({"progressToken": token, "progress": progress});
+        self.say_for(call, note("notifications/progress", params));
+    }
+
+    /// Sends on the stream of a call, if the transport has one.
+    pub(crate) fn say_for(&self, call: &Frame, message: Value) {
+        let stream = call.call.filter(|_| self.0.attributes);
+        self.with(call.link, |server| {
+            server.send_for(stream, message.to_string());
+        });
+    }
+
+    /// Sends on a link, outside of any call.
+    pub(crate) fn say_on(&self, link: usize, message: Value) {
+        self.with(link, |server| server.send(message.to_string()));
+    }
+
+    /// Sends on the first link that is open, which is the shared one as long as nothing died.
+    pub(crate) fn say(&self, message: Value) {
+        let open = self.open_links();
+        self.say_on(open[0], message);
+    }
+
+    pub(crate) fn raw_on(&self, link: usize, text: &str) {
+        self.with(link, |server| server.send(text.to_owned()));
+    }
+
+    pub(crate) fn session_gone(&self, call: &Frame) {
+        self.with(call.link, |server| server.session_gone(call.call));
+    }
+
+    pub(crate) fn fail(&self, call: &Frame, error: LinkError) {
+        let number = call.call.unwrap();
+        self.with(call.link, |server| server.fail(number, error));
+    }
+
+    pub(crate) fn open_links(&self) -> Vec<usize> {
+        let links = self.0.links.borrow();
+        let open = links.iter().enumerate();
+        open.filter(|(_, link)| link.borrow().is_some())
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    pub(crate) fn crash_link(&self, link: usize, reason: &str) {
+        if let Some(server) = self.0.links.borrow()[link].borrow_mut().take() {
+            server.close(reason);
+        }
+    }
+
+    /// Every link ends at once.
+    pub(crate) fn crash(&self, reason: &str) {
+        for link in self.open_links() {
+            self.crash_link(link, reason);
+        }
+    }
+
+    /// Links cannot be opened for this reason; `None` lets them open again.
+    pub(crate) fn refuse_links(&self, reason: Option<&str>) {
+        self.0.connector.refuse(reason.map(str::to_owned));
+    }
+
+    fn with(&self, link: usize, act: impl FnOnce(&MemoryServer)) {
+        if let Some(server) = &*self.0.links.borrow()[link].borrow() {
+            act(server);
+        }
+    }
+}
+
+pub(crate) fn note(method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+pub(crate) fn ask(id: &str, method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+pub(crate) fn text(text: Value) -> Value {
+    json!({"content": [{"type": "text", "text": text}]})
+}
+
+/// Cursors are the number of items before the page.
+fn page(script: &Script, member: &str, params: &Value) -> Value {
+    let all = script.lists.get(member).cloned().unwrap_or_default();
+    let start = params["cursor"].as_str().unwrap_or("0");
+    let start: usize = start.parse().unwrap();
+    let size = if script.page == 0 {
+        all.len().max(1)
+    } else {
+        script.page
+    };
+    let items: Vec<_> = all.iter().skip(start).take(size).collect();
+    let mut result = json!({ member: items });
+    if start + size < all.len() {
+        result["nextCursor"] = json!((start + size).to_string());
+    }
+    result
+}

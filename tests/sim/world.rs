@@ -1,0 +1,286 @@
+//! Servers, clients and what is between them, on one thread and in simulated time.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::{Actor, Addr, System};
+use mcpvisor::auth::Policy;
+use mcpvisor::catalog::{CatalogSettings, NameSettings};
+use mcpvisor::downstream::{
+    Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings, ServerView,
+    Sharing, TransportSettings,
+};
+use mcpvisor::id::{CallNumbers, Principal, ServerName};
+use mcpvisor::protocol::Failure;
+use mcpvisor::session::{
+    Arrange, Attach, CatalogView, Fanout, SessionSettings, Sessions, SessionsSpec,
+};
+use mcpvisor::store::MemoryStore;
+use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
+use mcpvisor::telemetry::Counters;
+use mcpvisor::transport::{Connector, StdioSettings};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::client::Client;
+use crate::server::{Script, Server};
+
+/// A tool of this name makes the session that calls it panic.
+pub(crate) const PANIC_TOOL: &str = "panic";
+
+/// Runs a test on a fresh actix system whose time is simulated.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    System::new().block_on(async {
+        tokio::time::pause();
+        future.await
+    })
+}
+
+/// Lets everybody do what they can without time passing.
+pub(crate) async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets time pass.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+    settle().await;
+}
+
+pub(crate) fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+pub(crate) fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// How a server is played and configured.
+pub(crate) struct Plan {
+    pub(crate) script: Script,
+    pub(crate) settings: ServerSettings,
+    /// Stands between the gateway and the played server.
+    pub(crate) wrap: Option<Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>>,
+}
+
+pub(crate) struct World {
+    pub(crate) downstreams: Downstreams,
+    pub(crate) sessions: Sessions,
+    pub(crate) fanout: Addr<Fanout>,
+    pub(crate) catalog: CatalogView,
+    pub(crate) counters: Counters,
+    pub(crate) desired: Arc<Desired>,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) first_list_wait: Duration,
+    connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>>,
+    order: RefCell<Vec<(ServerName, NameSettings)>>,
+}
+
+struct PanicsOnDemand;
+
+impl Policy for PanicsOnDemand {
+    fn may_call(&self, _: &Principal, _: &ServerName, item: &str) -> Result<(), Failure> {
+        assert!(!item.ends_with(PANIC_TOOL), "panic on demand");
+        Ok(())
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(tune: impl FnOnce(&mut SessionSettings)) -> Self {
+        let mut settings = session_settings();
+        tune(&mut settings);
+        let first_list_wait = settings.first_list_wait;
+        let counters = Counters::default();
+        let numbers = CallNumbers::default();
+        let desired = Arc::new(Desired::default());
+        let arbiters = Arbiters::current().unwrap();
+        let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
+        let (fanout, catalog) = Fanout::new(counters.clone());
+        let fanout = fanout.start();
+        let made = connectors.clone();
+        let downstreams = Downstreams::start(PoolParts {
+            arbiters: arbiters.clone(),
+            numbers: numbers.clone(),
+            desired: desired.clone(),
+            listener: fanout.clone().recipient(),
+            make_connector: Arc::new(move |server, _| {
+                let made = made.lock().unwrap_or_else(PoisonError::into_inner);
+                made[server.name.as_str()].clone()
+            }),
+            counters: counters.clone(),
+        });
+        let store = Arc::new(MemoryStore::default());
+        let sessions = Sessions::start(SessionsSpec {
+            settings,
+            arbiters,
+            downstreams: downstreams.clone(),
+            catalog: catalog.clone(),
+            store: store.clone(),
+            policy: Arc::new(PanicsOnDemand),
+            numbers,
+            random: Arc::new(Seeded::new(1)),
+            mint: Uuid::new_v4,
+            counters: counters.clone(),
+        });
+        fanout.do_send(Attach(sessions.clone()));
+        Self {
+            downstreams,
+            sessions,
+            fanout,
+            catalog,
+            counters,
+            desired,
+            store,
+            first_list_wait,
+            connectors,
+            order: RefCell::default(),
+        }
+    }
+
+    /// A server whose transport cannot tell whose call a question belongs to.
+    pub(crate) async fn stdio(&self, name: &str, plan: impl FnOnce(&mut Plan)) -> Server {
+        let server = self.start(name, false, plan);
+        settle().await;
+        server
+    }
+
+    /// A server whose transport can.
+    pub(crate) async fn http(&self, name: &str, plan: impl FnOnce(&mut Plan)) -> Server {
+        let server = self.start(name, true, plan);
+        settle().await;
+        server
+    }
+
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        attributes: bool,
+        plan: impl FnOnce(&mut Plan),
+    ) -> Server {
+        let mut planned = Plan {
+            script: Script::default(),
+            settings: server_settings(name),
+            wrap: None,
+        };
+        plan(&mut planned);
+        let (server, connector) = Server::play(planned.script, attributes);
+        let connector: Arc<dyn Connector> = Arc::new(connector);
+        let connector = match planned.wrap {
+            Some(wrap) => wrap(connector),
+            None => connector,
+        };
+        let mut connectors = self.connectors.lock().unwrap();
+        connectors.insert(name.to_owned(), connector);
+        drop(connectors);
+        let settings = planned.settings;
+        let known = (settings.name.clone(), settings.names.clone());
+        let mut order = self.order.borrow_mut();
+        order.retain(|(other, _)| *other != known.0);
+        order.push(known);
+        drop(order);
+        self.arrange(|_| {});
+        self.downstreams.apply(ServerChange {
+            start: vec![settings],
+            ..ServerChange::default()
+        });
+        server
+    }
+
+    /// Changes the order of the servers as a reload does.
+    pub(crate) fn arrange(&self, change: impl FnOnce(&mut Vec<(ServerName, NameSettings)>)) {
+        change(&mut self.order.borrow_mut());
+        self.fanout.do_send(Arrange {
+            servers: self.order.borrow().clone(),
+            catalog: CatalogSettings::default(),
+            first_list_wait: self.first_list_wait,
+        });
+    }
+
+    pub(crate) fn stop_server(&self, name: &str) {
+        self.arrange(|order| order.retain(|(other, _)| other.as_str() != name));
+        self.downstreams.apply(ServerChange {
+            stop: vec![ServerName::try_new(name).unwrap()],
+            ..ServerChange::default()
+        });
+    }
+
+    /// A client that declared these capabilities.
+    pub(crate) async fn client(self: &Rc<Self>, capabilities: Value) -> Client {
+        Client::open(self.clone(), capabilities).await
+    }
+
+    pub(crate) fn view(&self, server: &str) -> ServerView {
+        let name = ServerName::try_new(server).unwrap();
+        self.downstreams.get(&name).unwrap().view()
+    }
+
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        self.counters.view()[name]
+    }
+}
+
+fn session_settings() -> SessionSettings {
+    SessionSettings {
+        idle_timeout: seconds(1800),
+        sessions_max: 1000,
+        calls_max: 64,
+        events_per_stream: 256,
+        events_bytes_max: 1 << 20,
+        stream_queue_max: 256,
+        answer_timeout: seconds(300),
+        first_list_wait: seconds(2),
+    }
+}
+
+pub(crate) fn tuning() -> Tuning {
+    Tuning {
+        backoff_initial: seconds(1),
+        jitter: 0.0,
+        ..Tuning::default()
+    }
+}
+
+fn server_settings(name: &str) -> ServerSettings {
+    ServerSettings {
+        name: ServerName::try_new(name).unwrap(),
+        transport: TransportSettings::Stdio(StdioSettings {
+            command: String::new(),
+            args: Vec::new(),
+            env: Default::default(),
+            inherit_env: false,
+            cwd: None,
+            line_max: 0,
+            write_queue_max: 0,
+            stop_grace: Duration::ZERO,
+        }),
+        supervision: Settings::try_new(tuning()).unwrap(),
+        sharing: Sharing::Auto,
+        roots: vec!["file:///configured".to_owned()],
+        names: NameSettings::default(),
+        limits: ServerLimits {
+            request_timeout: seconds(60),
+            request_timeout_max: seconds(600),
+            queue_while_restarting: Duration::ZERO,
+            calls_max: 1024,
+            list_items_max: 100,
+            list_pages_max: 10,
+            refresh_every: seconds(24 * 3600),
+            refresh_debounce: millis(100),
+            ping_every: Duration::ZERO,
+            ping_timeout: seconds(5),
+            entries_max: 8,
+            entry_idle: seconds(300),
+            log_lines: 10,
+        },
+    }
+}
