@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::front::{Front, FrontServer, Health, HealthSource, ServerHealth};
 use crate::id::CallNumbers;
 use crate::session::{Arrange, Attach, CatalogView, Fanout, Sessions, SessionsSpec};
 use crate::store::MemoryStore;
-use crate::supervision::{Arbiters, Spread, SystemRandom};
+use crate::supervision::{Arbiters, Direct, SystemRandom};
 use crate::telemetry::{Counter, Counters};
 use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
 
@@ -48,7 +47,7 @@ pub enum StartError {
 /// A running gateway.
 pub struct Gateway {
     state: Arc<State>,
-    front: FrontServer,
+    server: FrontServer,
     fanout: Addr<Fanout>,
     arbiters: Arbiters,
     spawner: Spawner,
@@ -82,19 +81,17 @@ impl Gateway {
         let listener = listen(config.front.listen)?;
         let address = listener.local_addr()?;
         let spawner = Spawner::start()?;
-        let arbiters = NonZeroUsize::new(config.arbiters).unwrap_or(NonZeroUsize::MIN);
-        let arbiters = Arbiters::start(arbiters, Spread)?;
+        let server = FrontServer::start(listener, &config.front).await?;
+        let arbiters = Arbiters::adopt(server.workers.clone(), Direct)?;
         let view = config_view(loaded.path, loaded.warnings);
         let (state, fanout) = build(&config, &arbiters, &spawner, view);
-        let health = health_source(state.clone());
-        let front = Front::new(
+        server.open(Front::new(
             config.front.clone(),
             state.sessions.clone(),
             Arc::new(Everybody),
-            health,
+            health_source(state.clone()),
             state.counters.clone(),
-        );
-        let front = front.serve(listener)?;
+        ));
         data_dir.write_run(&address.to_string())?;
         let for_control = state.clone();
         let status = Rc::new(move || for_control.status(address));
@@ -102,7 +99,7 @@ impl Gateway {
         log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
         let gateway = Self {
             state,
-            front,
+            server,
             fanout,
             arbiters,
             spawner,
@@ -117,7 +114,7 @@ impl Gateway {
 
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
-        self.front.address
+        self.server.address
     }
 
     pub fn config(&self) -> &Config {
@@ -206,7 +203,7 @@ impl Gateway {
             .servers
             .store(Arc::new(server_states(&self.config)));
         if plan.front_changed {
-            self.front.configure(self.config.front.clone());
+            self.server.configure(self.config.front.clone());
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
@@ -231,9 +228,12 @@ impl Gateway {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
         log::info!(grace:? = grace; "gateway stops");
-        self.front.drain();
-        self.state.sessions.end_streams();
-        self.front.stop(grace / 2).await;
+        self.server.drain().await;
+        self.state.sessions.end_general_streams();
+        self.state
+            .downstreams
+            .drained(Instant::now() + grace / 2)
+            .await;
         self.state.sessions.drain();
         let left = deadline.saturating_duration_since(Instant::now());
         if timeout(left, self.state.downstreams.stop_all())
@@ -243,6 +243,8 @@ impl Gateway {
             log::warn!("some servers did not stop in time; they are killed");
         }
         self.spawner.stop().await;
+        // The last: sessions and connections lived on its threads.
+        self.server.stop(grace / 10).await;
         if let Err(error) = self.arbiters.stop(grace / 10).await {
             log::warn!(error:%; "not every thread ended");
         }

@@ -32,11 +32,7 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
         front.listen, front.endpoint
     )?;
     writeln!(out, "keeps state in {}", config.data_dir.display())?;
-    writeln!(
-        out,
-        "threads        {} for HTTP, {} for actors",
-        front.workers, config.arbiters
-    )?;
+    writeln!(out, "threads        {}", front.workers)?;
     for warning in &loaded.warnings {
         writeln!(out, "warning        {warning}")?;
     }

@@ -56,8 +56,6 @@ const FILE_MAX: u64 = 4 * 1024 * 1024;
 pub struct Config {
     /// Absolute, or relative to the working directory as the file itself was.
     pub data_dir: PathBuf,
-    /// Threads on which sessions and connections live.
-    pub arbiters: usize,
     /// How long the whole gateway may take to stop.
     pub shutdown_grace: Duration,
     pub log: LogFormat,
@@ -192,7 +190,6 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     root.finish();
     Config {
         data_dir: gateway.data_dir,
-        arbiters: gateway.arbiters,
         shutdown_grace: gateway.shutdown_grace,
         log: gateway.log,
         front: gateway.front,

@@ -113,7 +113,6 @@ impl Config {
     #[must_use]
     pub fn with_fixed_of(mut self, running: &Self) -> Self {
         self.data_dir.clone_from(&running.data_dir);
-        self.arbiters = running.arbiters;
         self.log = running.log;
         self.front = FrontSettings {
             listen: running.front.listen,
@@ -135,7 +134,6 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
         ("gateway.endpoint", old.endpoint != new.endpoint),
         ("gateway.data_dir", running.data_dir != wanted.data_dir),
         ("gateway.workers", old.workers != new.workers),
-        ("gateway.arbiters", running.arbiters != wanted.arbiters),
         ("gateway.keep_alive", old.keep_alive != new.keep_alive),
         ("gateway.head_timeout", old.head_timeout != new.head_timeout),
         (

@@ -139,7 +139,6 @@ pub(super) struct Gateway {
     pub(super) first_list_wait: Duration,
     pub(super) shutdown_grace: Duration,
     pub(super) data_dir: PathBuf,
-    pub(super) arbiters: usize,
     pub(super) log: LogFormat,
 }
 
@@ -170,7 +169,6 @@ pub(super) fn gateway(mut section: Section<'_>, limits: &Limits) -> Gateway {
         ),
         shutdown_grace: section.duration("shutdown_grace", 10 * SECOND, 100 * MILLI..=HOUR),
         data_dir: data_dir(&mut section),
-        arbiters: section.count("arbiters", threads, 1..=1024),
         log: section.choice("log", LogFormat::Auto, &log),
     };
     section.finish();

@@ -28,6 +28,9 @@ use crate::transport::Connector;
 /// How often connections are looked at that nobody uses any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
+/// How often draining looks whether calls are still in flight.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+
 /// Makes the connector of a server: a seam, through which tests inject one in memory.
 pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
 
@@ -81,10 +84,23 @@ impl Downstreams {
         &self.desired
     }
 
-    /// The connection of a key, started if there is none yet. Over the server's cap it is the
+    /// The connection of a key, started on the arbiter of this index if there is none yet. Over the server's cap it is the
     /// shared one. `None` when the server is gone or the gateway is ending.
-    pub async fn open(&self, server: ServerName, key: EntryKey) -> Option<ChildRef<Callers>> {
-        self.keeper.send(Open { server, key }).await.ok().flatten()
+    pub async fn open(
+        &self,
+        server: ServerName,
+        key: EntryKey,
+        arbiter: usize,
+    ) -> Option<ChildRef<Callers>> {
+        self.keeper
+            .send(Open {
+                server,
+                key,
+                arbiter,
+            })
+            .await
+            .ok()
+            .flatten()
     }
 
     /// Adds, replaces, retunes and removes servers; nothing else is touched.
@@ -117,6 +133,17 @@ impl Downstreams {
         }
     }
 
+    /// Waits until no call is in flight, at most until then.
+    pub async fn drained(&self, until: Instant) {
+        while Instant::now() < until {
+            let servers = self.servers.load_full();
+            if servers.values().all(|server| server.in_flight() == 0) {
+                return;
+            }
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+
     /// Stops every connection side by side, each within its own deadline.
     pub async fn stop_all(&self) {
         // The keeper is gone only when its thread is.
@@ -135,6 +162,7 @@ struct Keeper {
 struct Open {
     server: ServerName,
     key: EntryKey,
+    arbiter: usize,
 }
 
 #[derive(Message)]
@@ -243,8 +271,8 @@ impl Keeper {
             connector: &server.connector,
             in_flight: &server.in_flight,
         };
-        let spread = open.key.session().map_or(0, SessionId::spread);
-        let child = self.supervise(&server.name, open.key.clone(), spread, &seed);
+        let place = open.arbiter as u64;
+        let child = self.supervise(&server.name, open.key.clone(), place, &seed);
         server.insert(open.key, child.clone());
         Some(child)
     }

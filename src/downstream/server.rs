@@ -68,6 +68,11 @@ impl Server {
         Some(entry.child.clone())
     }
 
+    /// Calls in flight, over all connections.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     pub fn shared(&self) -> &ChildRef<Callers> {
         &self.shared
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::respond::title_case;
-use super::server::Front;
+use super::server::Gate;
 
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,8 +32,8 @@ pub struct ServerHealth {
 pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 
 /// 200 while the process serves; what is wrong is in the body.
-pub(super) async fn health(request: HttpRequest, front: web::Data<Front>) -> HttpResponse {
-    let health = (front.health)();
+pub(super) async fn health(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {
+    let health = (gate.front().await.health)();
     let mut body = json!({
         "status": if health.ok { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
@@ -50,8 +50,8 @@ pub(super) async fn health(request: HttpRequest, front: web::Data<Front>) -> Htt
 }
 
 /// 503 until lists can be answered.
-pub(super) async fn ready(front: web::Data<Front>) -> HttpResponse {
-    let health = (front.health)();
+pub(super) async fn ready(gate: web::Data<Gate>) -> HttpResponse {
+    let health = (gate.front().await.health)();
     let (status, text) = match (health.ready, health.ok) {
         (false, _) => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
         (true, true) => (StatusCode::OK, "ready"),

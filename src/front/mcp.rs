@@ -22,7 +22,7 @@ use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
 use super::respond;
-use super::server::Front;
+use super::server::{Front, Gate, WorkerIndex};
 use super::settings::FrontSettings;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
@@ -61,9 +61,10 @@ impl From<Failure> for Refusal {
 pub(super) async fn endpoint(
     request: HttpRequest,
     payload: web::Payload,
-    front: web::Data<Front>,
+    gate: web::Data<Gate>,
 ) -> HttpResponse {
-    let handled = AssertUnwindSafe(handle(&request, payload, &front))
+    let front = gate.front().await;
+    let handled = AssertUnwindSafe(handle(&request, payload, front))
         .catch_unwind()
         .await;
     match handled {
@@ -155,7 +156,7 @@ async fn post(
     if let Envelope::Request(initialize) = &envelope
         && initialize.method == Method::Initialize
     {
-        return open(front, initialize, principal).await;
+        return open(request, front, initialize, principal).await;
     }
     let id = id_of(&envelope);
     let session = find(request, front)
@@ -166,11 +167,14 @@ async fn post(
 }
 
 async fn open(
+    request: &HttpRequest,
     front: &Front,
     initialize: &Request,
     principal: Principal,
 ) -> Result<HttpResponse, Refusal> {
-    let opened = front.sessions.open(initialize, principal).await;
+    // A session lives where its client is connected, so that its calls stay on one thread.
+    let worker = request.app_data::<WorkerIndex>().map_or(0, |index| index.0);
+    let opened = front.sessions.open(initialize, principal, worker).await;
     let (id, revision, answer) = opened.map_err(|failure| Refusal {
         failure,
         id: Some(initialize.id.clone()),

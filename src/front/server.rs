@@ -2,15 +2,17 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix_cors::Cors;
+use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::dev::ServerHandle;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use arc_swap::ArcSwap;
+use tokio::sync::{Notify, mpsc};
 
 use super::body::BytesInFlight;
 use super::guard::origin_is_allowed;
@@ -37,11 +39,41 @@ pub struct Front {
     draining: AtomicBool,
 }
 
-/// A running server.
+/// What every worker has: the front, once the gateway is built.
+#[derive(Default)]
+pub(super) struct Gate {
+    front: OnceLock<Front>,
+    opened: Notify,
+}
+
+impl Gate {
+    /// Waits for the front: clients may connect a moment before it is there.
+    pub(super) async fn front(&self) -> &Front {
+        loop {
+            let opened = self.opened.notified();
+            match self.front.get() {
+                Some(front) => return front,
+                None => opened.await,
+            }
+        }
+    }
+
+    fn allows_origin(&self, origin: &str) -> bool {
+        let front = self.front.get();
+        front.is_some_and(|front| origin_is_allowed(&front.settings.load().allowed_origins, origin))
+    }
+}
+
+/// Index of the worker that handles a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorkerIndex(pub(super) usize);
+
+/// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
     handle: ServerHandle,
-    front: web::Data<Front>,
+    gate: web::Data<Gate>,
     pub address: SocketAddr,
+    pub workers: Vec<ArbiterHandle>,
 }
 
 impl Front {
@@ -66,26 +98,29 @@ impl Front {
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
+}
 
-    /// Serves on a listener until [`FrontServer::stop`].
+impl FrontServer {
+    /// Starts the workers. Requests wait until [`FrontServer::open`].
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the listener cannot be used.
-    pub fn serve(self, listener: TcpListener) -> io::Result<FrontServer> {
+    /// Returns the system's error when the listener or the threads cannot be used.
+    pub async fn start(listener: TcpListener, settings: &FrontSettings) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let front = web::Data::new(self);
-        let settings = front.settings.load_full();
-        let for_workers = front.clone();
+        let gate = web::Data::new(Gate::default());
+        let (for_workers, endpoint) = (gate.clone(), settings.endpoint.clone());
+        let (register, mut registered) = mpsc::unbounded_channel();
+        let next = Arc::new(AtomicUsize::new(0));
         let server = HttpServer::new(move || {
-            let front = for_workers.clone();
-            let endpoint = front.settings.load().endpoint.clone();
-            let origins = front.clone();
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            // Nobody listens any more if the start has failed.
+            let _ = register.send((index, Arbiter::current()));
+            let gate = for_workers.clone();
             let mut app = App::new()
-                .app_data(front)
-                .wrap(cors(move |origin| {
-                    origin_is_allowed(&origins.settings.load().allowed_origins, origin)
-                }))
+                .app_data(for_workers.clone())
+                .app_data(WorkerIndex(index))
+                .wrap(cors(move |origin| gate.allows_origin(origin)))
                 .service(
                     web::resource(["/health", "/healthz"])
                         .route(web::get().to(health::health))
@@ -98,7 +133,8 @@ impl Front {
                 )
                 .service(web::resource("/").route(web::route().to(mcp::endpoint)));
             if endpoint != "/" {
-                app = app.service(web::resource(endpoint).route(web::route().to(mcp::endpoint)));
+                let endpoint = web::resource(endpoint.as_str());
+                app = app.service(endpoint.route(web::route().to(mcp::endpoint)));
             }
             app.default_service(web::route().to(no_such_path))
         })
@@ -115,27 +151,45 @@ impl Front {
         .run();
         let handle = server.handle();
         actix_rt::spawn(server);
-        Ok(FrontServer {
+        let mut workers = Vec::new();
+        while workers.len() < settings.workers {
+            let ended = || io::Error::other("a worker thread did not start");
+            workers.push(registered.recv().await.ok_or_else(ended)?);
+        }
+        workers.sort_by_key(|(index, _)| *index);
+        let workers = workers.into_iter().map(|(_, handle)| handle).collect();
+        Ok(Self {
             handle,
-            front,
+            gate,
             address,
+            workers,
         })
     }
-}
 
-impl FrontServer {
+    /// Requests are handled from now on.
+    pub fn open(&self, front: Front) {
+        // Opened twice, the first one stays.
+        let _ = self.gate.front.set(front);
+        self.gate.opened.notify_waiters();
+    }
+
     /// Replaces what can change while the server runs: origins, hosts, limits of bodies, and
     /// times of streams.
     pub fn configure(&self, settings: FrontSettings) {
-        self.front.settings.store(Arc::new(settings));
+        if let Some(front) = self.gate.front.get() {
+            front.settings.store(Arc::new(settings));
+        }
     }
 
-    /// New requests are refused with 503 from now on.
-    pub fn drain(&self) {
-        self.front.draining.store(true, Ordering::Relaxed);
+    /// No new connections from now on; new requests are refused with 503.
+    pub async fn drain(&self) {
+        self.handle.pause().await;
+        if let Some(front) = self.gate.front.get() {
+            front.draining.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Closes the listener, waits for requests under way until `within`, and ends the workers.
+    /// Ends the workers, after the requests that are still under way or `within`.
     pub async fn stop(&self, within: Duration) {
         let graceful = self.handle.stop(true);
         if tokio::time::timeout(within, graceful).await.is_err() {

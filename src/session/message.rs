@@ -60,10 +60,10 @@ pub enum End {
     Draining,
 }
 
-/// Every event stream ends now; calls go on.
+/// The stream that belongs to no call ends now; calls go on.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct EndStreams;
+pub struct EndGeneralStream;
 
 /// What happened outside of the session's calls and concerns it.
 #[derive(Message, Clone)]

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::actor::Session;
 use super::handshake::Greetings;
-use super::message::{End, EndStreams};
+use super::message::{End, EndGeneralStream};
 use super::record::{SessionRecord, record_key};
 use super::registry::{Found, Registry};
 use super::settings::SessionSettings;
@@ -137,7 +137,7 @@ impl Sessions {
     }
 
     /// Opens a session for a client that sent `initialize`, and answers it. The record is in the
-    /// store before the answer exists.
+    /// store before the answer exists. `arbiter` is the index of the one that it is to live on.
     ///
     /// # Errors
     ///
@@ -146,6 +146,7 @@ impl Sessions {
         &self,
         request: &Request,
         principal: Principal,
+        arbiter: usize,
     ) -> Result<(SessionId, Revision, Bytes), Failure> {
         let record = SessionRecord::from_initialize(request, principal).map_err(|reason| {
             Failure::new(
@@ -177,7 +178,7 @@ impl Sessions {
             .0
             .greetings
             .answer(request, revision, parts.catalog.snapshot());
-        self.spawn(id, record);
+        self.spawn(id, record, arbiter);
         self.schedule(
             id,
             parts
@@ -218,7 +219,7 @@ impl Sessions {
                 log::info!(session:% = id; "session is rebuilt from its record");
                 let revision = record.revision;
                 Some(FoundSession {
-                    address: self.spawn(id, record),
+                    address: self.spawn(id, record, self.0.arbiters.index(id.spread())),
                     revision,
                 })
             }
@@ -250,10 +251,10 @@ impl Sessions {
         self.0.parts.registry.address(id)
     }
 
-    /// The gateway stops: event streams end, so that the front can; clients resume them later.
-    pub fn end_streams(&self) {
+    /// The gateway stops: streams that belong to no call end; clients resume them later.
+    pub fn end_general_streams(&self) {
         for (_, address) in self.addresses() {
-            address.do_send(EndStreams);
+            address.do_send(EndGeneralStream);
         }
     }
 
@@ -264,8 +265,8 @@ impl Sessions {
         }
     }
 
-    fn spawn(&self, id: SessionId, record: SessionRecord) -> Addr<Session> {
-        let site = self.0.arbiters.site(id.spread());
+    fn spawn(&self, id: SessionId, record: SessionRecord, arbiter: usize) -> Addr<Session> {
+        let site = self.0.arbiters.at(arbiter);
         let (parts, index, revision) = (self.0.parts.clone(), site.index, record.revision);
         let watcher = self.0.parts.clone();
         let child = spawn_temporary(

@@ -101,9 +101,9 @@ impl Streams {
         reader.is_some_and(|reader| !reader.is_closed())
     }
 
-    /// Ends every connection to a reader; streams can be resumed.
-    pub(crate) fn let_readers_go(&mut self) {
-        for stream in self.streams.values_mut() {
+    /// Ends the general stream's connection to its reader; the stream can be resumed.
+    pub(crate) fn let_general_reader_go(&mut self) {
+        if let Some(stream) = self.streams.get_mut(&GENERAL) {
             stream.reader = None;
         }
     }

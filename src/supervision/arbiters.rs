@@ -34,6 +34,16 @@ impl Placement for Spread {
     }
 }
 
+/// Keys are indices, counted modulo the number of arbiters: for those who know the place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Direct;
+
+impl Placement for Direct {
+    fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize {
+        usize::try_from(key % arbiters.get() as u64).unwrap_or(0)
+    }
+}
+
 /// A place in the pool.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -69,8 +79,10 @@ struct Slots {
 #[derive(Debug)]
 struct Place {
     handle: ArbiterHandle,
-    /// Absent when the thread is that of whoever made the pool: not ours to end.
+    /// Absent when somebody else started the thread: not ours to end.
     own: Option<Arbiter>,
+    /// The pool is this one thread, which cannot be replaced.
+    only: bool,
     serial: u64,
 }
 
@@ -83,6 +95,7 @@ impl Place {
         Ok(Self {
             handle: arbiter.handle(),
             own: Some(arbiter),
+            only: false,
             serial,
         })
     }
@@ -123,9 +136,32 @@ impl Arbiters {
             vec![Place {
                 handle,
                 own: None,
+                only: true,
                 serial: 0,
             }],
         ))
+    }
+
+    /// A pool of threads that somebody else started and ends. One that dies or is blocked is
+    /// replaced by a thread of the pool's own.
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is none.
+    pub fn adopt(
+        handles: Vec<ArbiterHandle>,
+        placement: impl Placement + 'static,
+    ) -> io::Result<Self> {
+        let count = NonZeroUsize::new(handles.len())
+            .ok_or_else(|| io::Error::other("a pool needs at least one arbiter"))?;
+        let adopted = |handle| Place {
+            handle,
+            own: None,
+            only: false,
+            serial: 0,
+        };
+        let places = handles.into_iter().map(adopted).collect();
+        Ok(Self::with(count, placement, places))
     }
 
     fn with(count: NonZeroUsize, placement: impl Placement + 'static, places: Vec<Place>) -> Self {
@@ -180,7 +216,7 @@ impl Arbiters {
         let mut slots = self.slots();
         let index = site.index % self.0.count;
         let place = &slots.places[index];
-        if place.serial != site.serial || place.own.is_none() || slots.stopped {
+        if place.serial != site.serial || place.only || slots.stopped {
             return;
         }
         if let Some(old) = self.replace(&mut slots, index) {

@@ -148,7 +148,7 @@ mod spec;
 mod supervisor;
 mod view;
 
-pub use arbiters::{Arbiters, Placement, Site, Spread, StillRunning};
+pub use arbiters::{Arbiters, Direct, Placement, Site, Spread, StillRunning};
 pub use child::{Temporary, spawn_temporary};
 pub use exit::{Exit, ExitReason};
 pub use policy::{InvalidSettings, RestartPolicy, Settings, Tuning};

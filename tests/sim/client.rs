@@ -42,7 +42,7 @@ impl Client {
             },
         });
         let initialize = request(&initialize);
-        let opened = world.sessions.open(&initialize, Principal::Anonymous);
+        let opened = world.sessions.open(&initialize, Principal::Anonymous, 0);
         let (id, _, answer) = opened.await.unwrap();
         let client = Self {
             world,
@@ -187,6 +187,10 @@ impl Exchange {
             match answer.try_recv() {
                 Ok(ToFront::Json(json)) => {
                     seen.take(std::str::from_utf8(&json).unwrap());
+                    *state = State::Answered;
+                }
+                Ok(ToFront::List(parts)) => {
+                    seen.take(std::str::from_utf8(&parts.concat()).unwrap());
                     *state = State::Answered;
                 }
                 Ok(ToFront::Accepted) => *state = State::Answered,

@@ -154,9 +154,9 @@ impl Session {
                 self.has_own_connection = true;
                 let downstreams = self.parts.downstreams.clone();
                 let until = deadline.from(now);
-                let name = target.server.clone();
+                let (name, arbiter) = (target.server.clone(), self.arbiter);
                 let opening = async move {
-                    let child = downstreams.open(name.clone(), key).await;
+                    let child = downstreams.open(name.clone(), key, arbiter).await;
                     wait_up(child, &name, until).await
                 };
                 self.send_when_up(number, request, target, deadline, opening, ctx);

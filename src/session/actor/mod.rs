@@ -14,7 +14,7 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 
 use super::SessionParts;
-use super::message::{End, EndStreams, FromClient, Notice, OpenStream, ToFront, Upgrade};
+use super::message::{End, EndGeneralStream, FromClient, Notice, OpenStream, ToFront, Upgrade};
 use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
@@ -228,12 +228,12 @@ impl Handler<Notice> for Session {
     }
 }
 
-impl Handler<EndStreams> for Session {
+impl Handler<EndGeneralStream> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: EndStreams, _: &mut Self::Context) {
+    fn handle(&mut self, _: EndGeneralStream, _: &mut Self::Context) {
         if let Some(streams) = &mut self.streams {
-            streams.let_readers_go();
+            streams.let_general_reader_go();
         }
     }
 }
