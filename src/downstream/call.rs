@@ -68,6 +68,8 @@ pub enum Delivered {
 /// connection. Dropped unanswered, it tells the server that there is no answer.
 pub struct Question {
     pub request: Request,
+    /// It may be about any call that is under way: the transport does not tell.
+    pub of_any_call: bool,
     asker: Option<Recipient<Answered>>,
 }
 
@@ -84,8 +86,14 @@ impl Question {
     pub fn new(request: Request, asker: Recipient<Answered>) -> Self {
         Self {
             request,
+            of_any_call: false,
             asker: Some(asker),
         }
+    }
+
+    pub fn of_any_call(mut self) -> Self {
+        self.of_any_call = true;
+        self
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {

@@ -238,16 +238,20 @@ impl Calls {
         None
     }
 
-    /// Asks the client of the one call that is under way, on a link that cannot tell whose
+    /// Asks the client of the newest call that is under way, on a link that cannot tell whose
     /// question it is but serves one client only. Gives the request back when there is none.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some((number, pending)) = self.pending.iter().next() else {
+        let Some(newest) = self.pending.keys().max().copied() else {
             return Some(request);
         };
-        self.deadlines.set(*number, pending.deadline.latest);
-        pending
-            .reply
-            .ask(Question::new(request, self.asker.clone()));
+        // Each of them may be the one that waits for the client.
+        for (number, pending) in &self.pending {
+            self.deadlines.set(*number, pending.deadline.latest);
+        }
+        if let Some(pending) = self.pending.get(&newest) {
+            let question = Question::new(request, self.asker.clone());
+            pending.reply.ask(question.of_any_call());
+        }
         None
     }
 

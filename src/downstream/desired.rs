@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::entry::EntryKey;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::LogLevel;
 
@@ -12,8 +13,27 @@ pub struct Desired(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    watchers: HashMap<(ServerName, String), BTreeSet<SessionId>>,
+    watchers: HashMap<Watched, BTreeSet<SessionId>>,
     levels: HashMap<SessionId, LogLevel>,
+}
+
+/// Each connection is told for itself: a process of its own has resources of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Watched {
+    pub server: ServerName,
+    pub key: EntryKey,
+    /// The server's native URI.
+    pub uri: String,
+}
+
+impl Watched {
+    pub fn new(server: &ServerName, key: &EntryKey, uri: &str) -> Self {
+        Self {
+            server: server.clone(),
+            key: key.clone(),
+            uri: uri.to_owned(),
+        }
+    }
 }
 
 /// What a change of a session's wishes means for the server.
@@ -26,29 +46,25 @@ pub enum Change {
 }
 
 impl Desired {
-    /// A session wants `resources/updated` for a URI of a server (its native URI).
-    pub fn watch(&self, server: &ServerName, uri: &str, session: SessionId) -> Change {
+    /// A session wants `resources/updated` for a URI.
+    pub fn watch(&self, watched: Watched, session: SessionId) -> Change {
         let mut state = self.state();
-        let watchers = state
-            .watchers
-            .entry((server.clone(), uri.to_owned()))
-            .or_default();
+        let watchers = state.watchers.entry(watched).or_default();
         let first = watchers.is_empty();
         watchers.insert(session);
         if first { Change::Tell } else { Change::Nothing }
     }
 
-    pub fn unwatch(&self, server: &ServerName, uri: &str, session: SessionId) -> Change {
+    pub fn unwatch(&self, watched: &Watched, session: SessionId) -> Change {
         let mut state = self.state();
-        let key = (server.clone(), uri.to_owned());
-        let Some(watchers) = state.watchers.get_mut(&key) else {
+        let Some(watchers) = state.watchers.get_mut(watched) else {
             return Change::Nothing;
         };
         let was_in = watchers.remove(&session);
         if !watchers.is_empty() {
             return Change::Nothing;
         }
-        state.watchers.remove(&key);
+        state.watchers.remove(watched);
         if was_in {
             Change::Tell
         } else {
@@ -56,25 +72,35 @@ impl Desired {
         }
     }
 
-    /// Who wants to hear of `uri`: its watchers, and those of a URI above it, since a server may
-    /// report a part of what was subscribed to.
-    pub fn watchers(&self, server: &ServerName, uri: &str) -> Vec<(String, SessionId)> {
+    /// Who wants to hear of an update on a connection: those who watch its URI, or a URI above
+    /// it, since a server may report a part of what was subscribed to. What the shared connection
+    /// says is for all: it also serves those for whom no connection of their own was free.
+    pub fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
         let state = self.state();
         let mut found = Vec::new();
-        for ((owner, watched), watchers) in &state.watchers {
-            let below = || uri.strip_prefix(watched.as_str()).is_some_and(is_below);
-            if owner == server && (uri == watched || below()) {
-                found.extend(watchers.iter().map(|session| (watched.clone(), *session)));
+        for (watched, watchers) in &state.watchers {
+            let below = || {
+                let rest = updated.uri.strip_prefix(watched.uri.as_str());
+                rest.is_some_and(is_below)
+            };
+            let here = watched.server == updated.server
+                && (updated.key.is_shared() || watched.key == updated.key);
+            if here && (updated.uri == watched.uri || below()) {
+                let uri = || watched.uri.clone();
+                found.extend(watchers.iter().map(|session| (uri(), *session)));
             }
         }
         found
     }
 
-    /// The URIs that a fresh connection to this server must subscribe to.
-    pub fn subscriptions(&self, server: &ServerName) -> Vec<String> {
+    /// The URIs that a fresh connection must subscribe to.
+    pub fn subscriptions(&self, server: &ServerName, key: &EntryKey) -> Vec<String> {
         let state = self.state();
-        let watched = state.watchers.keys().filter(|(owner, _)| owner == server);
-        watched.map(|(_, uri)| uri.clone()).collect()
+        let watched = state.watchers.keys();
+        watched
+            .filter(|watched| watched.server == *server && watched.key == *key)
+            .map(|watched| watched.uri.clone())
+            .collect()
     }
 
     /// Sets a session's log level and returns the most verbose one of all, if that changed.
@@ -86,13 +112,18 @@ impl Desired {
         now.filter(|_| now != before)
     }
 
+    /// The level that one session asked for.
+    pub fn level_of(&self, session: SessionId) -> Option<LogLevel> {
+        self.state().levels.get(&session).copied()
+    }
+
     /// The most verbose level that a session asked for.
     pub fn level(&self) -> Option<LogLevel> {
         self.state().levels.values().min().copied()
     }
 
     /// A session has ended; returns what no other session watches any more.
-    pub fn forget(&self, session: SessionId) -> Vec<(ServerName, String)> {
+    pub fn forget(&self, session: SessionId) -> Vec<Watched> {
         let mut state = self.state();
         state.levels.remove(&session);
         let mut orphans = Vec::new();
@@ -118,28 +149,45 @@ fn is_below(rest: &str) -> bool {
 mod tests {
     use uuid::Uuid;
 
+    use super::super::entry::EntryOwner;
     use super::*;
+    use crate::protocol::CapabilityProfile;
 
     #[test]
     fn a_server_is_told_of_the_first_and_the_last_watcher_only() {
         let desired = Desired::default();
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        assert_eq!(desired.watch(&server, "x://1", a), Change::Tell);
-        assert_eq!(desired.watch(&server, "x://1", b), Change::Nothing);
-        assert_eq!(desired.unwatch(&server, "x://1", a), Change::Nothing);
-        assert_eq!(desired.unwatch(&server, "x://1", a), Change::Nothing);
-        assert_eq!(
-            desired.watchers(&server, "x://1"),
-            [("x://1".to_owned(), b)]
-        );
-        assert_eq!(
-            desired.watchers(&server, "x://1/part"),
-            [("x://1".to_owned(), b)]
-        );
-        assert_eq!(desired.watchers(&server, "x://12"), []);
-        assert_eq!(desired.forget(b), [(server.clone(), "x://1".to_owned())]);
-        assert!(desired.subscriptions(&server).is_empty());
+        let shared = EntryKey::shared();
+        let at = |uri| Watched::new(&server, &shared, uri);
+        assert_eq!(desired.watch(at("x://1"), a), Change::Tell);
+        assert_eq!(desired.watch(at("x://1"), b), Change::Nothing);
+        assert_eq!(desired.unwatch(&at("x://1"), a), Change::Nothing);
+        assert_eq!(desired.unwatch(&at("x://1"), a), Change::Nothing);
+        let found = [("x://1".to_owned(), b)];
+        assert_eq!(desired.watchers(&at("x://1")), found);
+        assert_eq!(desired.watchers(&at("x://1/part")), found);
+        assert_eq!(desired.watchers(&at("x://12")), []);
+        assert_eq!(desired.forget(b), [at("x://1")]);
+        assert!(desired.subscriptions(&server, &shared).is_empty());
+    }
+
+    #[test]
+    fn each_connection_of_a_server_is_told_for_itself() {
+        let desired = Desired::default();
+        let server = ServerName::try_new("docs").unwrap();
+        let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
+        let own = EntryKey {
+            owner: EntryOwner::Session(a, CapabilityProfile::default()),
+            ..EntryKey::shared()
+        };
+        let of_a = Watched::new(&server, &own, "x://1");
+        let of_all = Watched::new(&server, &EntryKey::shared(), "x://1");
+        assert_eq!(desired.watch(of_a.clone(), a), Change::Tell);
+        assert_eq!(desired.watch(of_all.clone(), b), Change::Tell);
+        assert_eq!(desired.subscriptions(&server, &own), ["x://1"]);
+        assert_eq!(desired.watchers(&of_a), [("x://1".to_owned(), a)]);
+        assert_eq!(desired.watchers(&of_all).len(), 2);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod settings;
 mod view;
 
 pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
-pub use desired::{Change, Desired};
+pub use desired::{Change, Desired, Watched};
 pub use entry::{CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
 pub use handshake::{HandshakeError, Negotiated};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};

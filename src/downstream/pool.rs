@@ -110,8 +110,11 @@ impl Downstreams {
 
     /// A session has ended: its connections are closed, its wishes withdrawn.
     pub fn forget(&self, session: SessionId) {
-        for (server, uri) in self.desired.forget(session) {
-            self.wish(&server, Wish::Unsubscribe(uri));
+        for watched in self.desired.forget(session) {
+            // One of its own ends with it.
+            if watched.key.is_shared() {
+                self.wish(&watched.server, Wish::Unsubscribe(watched.uri));
+            }
         }
         self.keeper.do_send(SessionEnded(session));
     }

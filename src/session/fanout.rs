@@ -15,7 +15,7 @@ use super::message::Notice;
 use super::sessions::Sessions;
 use super::view::CatalogView;
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
-use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News};
+use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News, Watched};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Edit, Method, Notification, RawJson, splice};
 use crate::telemetry::{Counter, Counters};
@@ -189,7 +189,12 @@ impl Fanout {
         }
     }
 
-    fn on_resource_updated(&self, server: &ServerName, notification: &Notification) {
+    fn on_resource_updated(
+        &self,
+        server: &ServerName,
+        key: &EntryKey,
+        notification: &Notification,
+    ) {
         let Some(sessions) = &self.sessions else {
             return;
         };
@@ -203,7 +208,7 @@ impl Fanout {
         let public = snapshot.public_uri(server, &native);
         let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
         let frame = splice(notification.frame.as_bytes(), &mut [edit]);
-        for (watched, session) in self.desired_watchers(server, &native) {
+        for (watched, session) in sessions.watchers(&Watched::new(server, key, &native)) {
             if let Some(address) = sessions.address(session) {
                 let uri = snapshot.public_uri(server, &watched).into_owned();
                 address.do_send(Notice::ResourceUpdated {
@@ -212,11 +217,6 @@ impl Fanout {
                 });
             }
         }
-    }
-
-    fn desired_watchers(&self, server: &ServerName, uri: &str) -> Vec<(String, SessionId)> {
-        let sessions = self.sessions.as_ref();
-        sessions.map_or_else(Vec::new, |sessions| sessions.watchers(server, uri))
     }
 
     /// A log line of no call: to the session that the connection belongs to, or to all.
@@ -304,7 +304,9 @@ impl Handler<FromServer> for Fanout {
         let FromServer { server, key, news } = message;
         match news {
             News::Listed(part) => self.on_listed(server, key, part, ctx),
-            News::ResourceUpdated(notification) => self.on_resource_updated(&server, &notification),
+            News::ResourceUpdated(notification) => {
+                self.on_resource_updated(&server, &key, &notification);
+            }
             News::Log(notification) => self.on_log(&key, &notification),
             News::Question(question) => {
                 let session = match (&key.owner, &self.sessions) {

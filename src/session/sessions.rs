@@ -18,8 +18,8 @@ use super::settings::SessionSettings;
 use super::view::CatalogView;
 use super::wheel::Wheel;
 use crate::auth::Policy;
-use crate::downstream::Downstreams;
-use crate::id::{CallNumbers, Principal, ServerName, SessionId};
+use crate::downstream::{Downstreams, Watched};
+use crate::id::{CallNumbers, Principal, SessionId};
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
@@ -242,9 +242,9 @@ impl Sessions {
         self.0.parts.registry.addresses()
     }
 
-    /// Who subscribed to a URI of a server: what was subscribed to, and by which session.
-    pub(crate) fn watchers(&self, server: &ServerName, uri: &str) -> Vec<(String, SessionId)> {
-        self.0.parts.downstreams.desired().watchers(server, uri)
+    /// Who subscribed to what was updated: what was subscribed to, and by which session.
+    pub(crate) fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
+        self.0.parts.downstreams.desired().watchers(updated)
     }
 
     pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {

@@ -153,18 +153,21 @@ impl Connection {
 
     /// Asks a fresh connection for what the sessions wanted of the one before.
     fn restore_wishes(&mut self, ctx: &mut Context<Self>) {
-        if !self.spec.key.is_shared() {
-            return;
-        }
         let Some(negotiated) = &self.negotiated else {
             return;
         };
         let subscribes = negotiated.has_subscriptions();
-        if let Some(level) = self.spec.desired.level() {
+        let (desired, key) = (self.spec.desired.clone(), &self.spec.key);
+        let level = match key.session() {
+            Some(session) => desired.level_of(session),
+            None => desired.level(),
+        };
+        let uris = desired.subscriptions(self.spec.server(), key);
+        if let Some(level) = level {
             self.wish_level(level, ctx);
         }
         if subscribes {
-            for uri in self.spec.desired.subscriptions(self.spec.server()) {
+            for uri in uris {
                 let own = Own::Wish("resources/subscribe");
                 self.ask_server(
                     &Method::ResourcesSubscribe,
@@ -463,6 +466,9 @@ impl Handler<Shutdown> for Connection {
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
         self.end_calls("the gateway closed the connection");
+        if !self.spec.key.is_shared() {
+            self.tell(News::Closed);
+        }
         let Some(calls) = self.calls.take() else {
             return ctx.stop();
         };

@@ -13,7 +13,9 @@ use super::super::message::ToFront;
 use super::super::route::{self, Target};
 use super::Session;
 use super::requests::failure_frame;
-use crate::downstream::{Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server};
+use crate::downstream::{
+    Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server, Watched,
+};
 use crate::id::ServerName;
 use crate::protocol::{
     Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
@@ -33,6 +35,8 @@ pub(super) struct Pending {
     last_progress: f64,
     pub(super) accepts_stream: bool,
     pub(super) outlet: Outlet,
+    /// What a subscription is to, if this is one.
+    watches: Option<(Watched, String)>,
     /// Where it was sent; absent while it waits for a connection.
     pub(super) callers: Option<Callers>,
 }
@@ -76,6 +80,8 @@ impl Session {
             let _ = reply.send(answer);
             return;
         }
+        let watches = (request.method == Method::ResourcesSubscribe)
+            .then(|| Some((self.watched(&target)?, request.uri()?.into_owned())));
         let token = request.params.progress_token.clone();
         let pending = Pending {
             id: request.id.clone(),
@@ -85,6 +91,7 @@ impl Session {
             last_progress: f64::NEG_INFINITY,
             accepts_stream,
             outlet: Outlet::Direct(reply),
+            watches: watches.flatten(),
             callers: None,
         };
         self.pending.insert(number, pending);
@@ -220,9 +227,11 @@ impl Session {
         let Some(pending) = self.pending.remove(&number) else {
             return;
         };
-        self.drop_questions(number);
-        if pending.method == Method::ResourcesSubscribe && !is_success(&answer) {
-            self.subscription_failed(&pending.server);
+        self.drop_questions(number, &pending.server);
+        if let Some((watched, public)) = &pending.watches
+            && !is_success(&answer)
+        {
+            self.subscription_failed(watched, public);
         }
         self.parts.counters.add(match &answer {
             Ok(_) => Counter::CallsAnswered,
@@ -275,18 +284,9 @@ impl Session {
     }
 
     /// A refused subscription is no wish any more.
-    fn subscription_failed(&mut self, server: &ServerName) {
-        let catalog = self.catalog();
-        let desired = self.parts.downstreams.desired();
-        let Some(public) = self.record.subscriptions.pop() else {
-            return;
-        };
-        if let Some(owned) = catalog
-            .resource(&public)
-            .filter(|owned| owned.server == *server)
-        {
-            desired.unwatch(server, &owned.native, self.id);
-        }
+    fn subscription_failed(&mut self, watched: &Watched, public: &str) {
+        self.parts.downstreams.desired().unwatch(watched, self.id);
+        self.record.subscriptions.retain(|uri| uri != public);
         self.save();
     }
 

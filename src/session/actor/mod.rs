@@ -87,21 +87,21 @@ impl Session {
     fn on_notification(&mut self, notification: &Notification) {
         match notification.method {
             Method::Cancelled => self.on_cancelled(notification),
-            Method::RootsListChanged => self.on_roots_changed(),
+            Method::RootsListChanged => self.tell_own(&Wish::RootsChanged),
             // `initialized` changes nothing here, and what we do not know is ignored.
             _ => {}
         }
     }
 
-    fn on_roots_changed(&self) {
+    /// Tells this session's own connections; what others share has its wishes from all.
+    fn tell_own(&self, wish: &Wish) {
         let caller = self.caller();
         for server in self.parts.downstreams.all().values() {
             let key = server.entry_for(caller);
-            // Connections that others share have the configured roots.
             if key.session().is_some()
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
-                up.value.wish(Wish::RootsChanged);
+                up.value.wish(wish.clone());
             }
         }
     }

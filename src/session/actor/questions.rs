@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::super::streams::GENERAL;
 use super::Session;
 use crate::downstream::Question;
+use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, Method, Request, RequestId, Response, notification, splice,
 };
@@ -72,10 +73,20 @@ impl Session {
         }
     }
 
-    /// The call is over: its questions are taken back from the client.
-    pub(super) fn drop_questions(&mut self, call: u64) {
+    /// The call is over: its questions are taken back from the client, unless they may be about
+    /// another call at that server.
+    pub(super) fn drop_questions(&mut self, call: u64, server: &ServerName) {
         if self.questions.is_empty() {
             return;
+        }
+        let mut others = self.pending.iter();
+        let other = others.find(|(_, pending)| pending.server == *server);
+        if let Some((other, _)) = other {
+            for asked in self.questions.values_mut() {
+                if asked.call == call && asked.question.of_any_call {
+                    asked.call = *other;
+                }
+            }
         }
         let of_call = |asked: &Asked| asked.call == call;
         let dropped: Vec<u64> = self

@@ -11,7 +11,7 @@ use super::super::message::ToFront;
 use super::super::route;
 use super::Session;
 use crate::catalog::ItemKind;
-use crate::downstream::Change;
+use crate::downstream::{Change, EntryKey, Watched, Wish};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
 
 impl Session {
@@ -107,6 +107,7 @@ impl Session {
         if let Some(level) = downstreams.desired().set_level(self.id, params.level) {
             downstreams.set_level(level);
         }
+        self.tell_own(&Wish::Level(params.level));
         Ok(RawJson::from_value(&json!({})))
     }
 
@@ -118,25 +119,39 @@ impl Session {
         request: &Request,
         target: &route::Target,
     ) -> Option<ToFront> {
-        let (native, public) = (target.native_uri.as_deref()?, request.uri()?);
+        let public = request.uri()?;
+        let watched = self.watched(target)?;
         let desired = self.parts.downstreams.desired();
         let change = match request.method {
             Method::ResourcesSubscribe => {
                 if !self.record.subscriptions.iter().any(|uri| *uri == public) {
                     self.record.subscriptions.push(public.into_owned());
                 }
-                desired.watch(&target.server, native, self.id)
+                desired.watch(watched, self.id)
             }
             Method::ResourcesUnsubscribe => {
                 self.record.subscriptions.retain(|uri| *uri != public);
                 self.missed.uris.remove(&*public);
-                desired.unwatch(&target.server, native, self.id)
+                desired.unwatch(&watched, self.id)
             }
             _ => return None,
         };
         self.save();
         let done = RawJson::from_value(&json!({}));
         (change == Change::Nothing).then(|| ToFront::List(result_parts(request, &done)))
+    }
+}
+
+impl Session {
+    /// The resource that a request is about, on the connection that serves this session.
+    pub(super) fn watched(&self, target: &route::Target) -> Option<Watched> {
+        let server = self.parts.downstreams.get(&target.server);
+        let key = server.map_or_else(EntryKey::shared, |server| server.entry_for(self.caller()));
+        Some(Watched::new(
+            &target.server,
+            &key,
+            target.native_uri.as_deref()?,
+        ))
     }
 }
 

@@ -161,6 +161,19 @@ impl Answer {
         })
     }
 
+    /// The body up to a part that holds `wanted`.
+    #[track_caller]
+    pub(crate) fn text_until(mut self, wanted: &'static str) -> impl Future<Output = String> {
+        soon("a text in the body", async move {
+            let mut text = String::new();
+            while !text.contains(wanted) {
+                let part = self.body.next().await.expect("more of the body");
+                text.push_str(&String::from_utf8(part).unwrap());
+            }
+            text
+        })
+    }
+
     /// The whole body as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> impl Future<Output = Value> {
