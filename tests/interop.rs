@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ use tokio::time::Instant;
 
 /// Longest wait for a process to be ready, or to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest run of a script.
+const SCRIPT_MAX: Duration = Duration::from_secs(180);
 
 #[test]
 fn the_sdk_is_served() {
@@ -76,7 +79,8 @@ args = ["example-server"]
 
 /// server-everything as a child; each of its processes leaves a file named after its id.
 fn stdio_server(scripts: &Path) -> String {
-    let script = "touch \"$PIDS/$$\" && exec node \"$0\" stdio";
+    // In the configuration, two dollars are one.
+    let script = "touch \"$PIDS/$$\" && exec node \"$0\" stdio".replace('$', "$$");
     let main = everything(scripts);
     format!(
         "\n[servers.stdio]\ncommand = \"sh\"\nargs = ['-c', '{script}', '{}']\n\
@@ -143,22 +147,25 @@ impl Gateway {
     /// Runs a script. It must pass all of its tests and skip none.
     fn run(&self, scripts: &Path, script: &str, variables: &[(&str, &str)], tests: usize) {
         let directory = self.directory.path();
-        let output = Command::new("node")
-            .arg("--test-reporter=tap")
+        let told = fs::File::create(directory.join("told")).unwrap();
+        let mut process = Command::new("node")
+            .args(["--test-reporter=tap", "--test-force-exit", "--no-warnings"])
             .arg(scripts.join(script))
             .env("GATEWAY_URL", &self.url)
             .env("GATEWAY_CONFIG", directory.join("config.toml"))
             .env("MCPVISOR", env!("CARGO_BIN_EXE_mcpvisor"))
             .env("PIDS", directory.join("pids"))
             .envs(variables.iter().copied())
-            .output()
+            .stderr(told.try_clone().unwrap())
+            .stdout(told)
+            .spawn()
             .unwrap();
-        let told = text(&output);
+        let status = end_of(&mut process, SCRIPT_MAX);
+        let told = fs::read_to_string(directory.join("told")).unwrap();
         let passed = format!("# pass {tests}\n# fail 0\n# cancelled 0\n# skipped 0\n");
         assert!(
-            output.status.success() && told.contains(&passed),
-            "{script}: {}, expected {tests} tests to pass\n{told}\nThe gateway's log:\n{}",
-            output.status,
+            status.is_some_and(|status| status.success()) && told.contains(&passed),
+            "{script}: {status:?}, expected {tests} tests to pass\n{told}\nThe gateway's log:\n{}",
             self.log()
         );
         // What the scripts measured.
@@ -178,14 +185,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let pid = Pid::from_raw(self.process.id().cast_signed());
         let _ = kill(pid, Signal::SIGTERM);
-        let deadline = Instant::now() + PATIENCE;
-        while matches!(self.process.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                let _ = self.process.kill();
-                let _ = self.process.wait();
-            }
-            pause();
-        }
+        end_of(&mut self.process, PATIENCE);
     }
 }
 
@@ -280,6 +280,20 @@ fn runs(tool: &str) -> bool {
 fn text(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// How a process ended; it is killed if it does not end in time.
+fn end_of(process: &mut Child, within: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + within;
+    while Instant::now() < deadline {
+        if let Ok(Some(status)) = process.try_wait() {
+            return Some(status);
+        }
+        pause();
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+    None
 }
 
 fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {

@@ -88,8 +88,18 @@ export async function until(what, condition) {
   }
 }
 
-/** Every page of a list. */
+/** Every page of a list. One that changes between two pages is read anew. */
 export async function all(client, kind) {
+  for (;;) {
+    try {
+      return await pages(client, kind);
+    } catch (error) {
+      if (!/list has changed/.test(error.message)) throw error;
+    }
+  }
+}
+
+async function pages(client, kind) {
   const list = {
     tools: (params) => client.listTools(params),
     prompts: (params) => client.listPrompts(params),
