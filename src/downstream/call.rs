@@ -67,6 +67,8 @@ pub enum Delivered {
 /// connection. Dropped unanswered, it tells the server that there is no answer.
 pub struct Question {
     pub request: Request,
+    /// The transport could not tell which of the client's calls to this server it belongs to.
+    pub of_any_call: bool,
     asker: Option<Recipient<Answered>>,
 }
 
@@ -83,8 +85,15 @@ impl Question {
     pub fn new(request: Request, asker: Recipient<Answered>) -> Self {
         Self {
             request,
+            of_any_call: false,
             asker: Some(asker),
         }
+    }
+
+    pub fn of_any_call(request: Request, asker: Recipient<Answered>) -> Self {
+        let mut question = Self::new(request, asker);
+        question.of_any_call = true;
+        question
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {

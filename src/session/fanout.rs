@@ -318,8 +318,9 @@ impl Handler<FromServer> for Fanout {
                 }
             }
             News::Closed => {
-                self.own_parts.remove(&(server, key));
-                self.merge_soon(ctx);
+                if self.own_parts.remove(&(server, key)).is_some() {
+                    self.merge_soon(ctx);
+                }
             }
             News::Other(notification) => self.on_other(&key, &notification),
         }

@@ -13,3 +13,4 @@ mod world;
 
 mod calls;
 mod connection;
+mod questions;

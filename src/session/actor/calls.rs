@@ -213,7 +213,7 @@ impl Session {
         let Some(pending) = self.pending.remove(&number) else {
             return;
         };
-        self.drop_questions(number);
+        self.drop_questions(number, &pending.server);
         if pending.method == Method::ResourcesSubscribe && !is_success(&answer) {
             self.subscription_failed(&pending.server);
         }
