@@ -13,4 +13,5 @@ mod world;
 
 mod calls;
 mod connection;
+mod entries;
 mod questions;

@@ -58,6 +58,7 @@ impl Session {
         record: SessionRecord,
         arbiter: usize,
     ) -> Self {
+        let view = parts.catalog.own(id);
         Self {
             id,
             parts,
@@ -66,7 +67,7 @@ impl Session {
             pending: HashMap::new(),
             questions: HashMap::new(),
             streams: None,
-            view: None,
+            view,
             missed: Missed::default(),
             elicitations: BTreeSet::new(),
         }
