@@ -15,3 +15,5 @@ mod calls;
 mod connection;
 mod entries;
 mod questions;
+mod renewal;
+mod sessions;

@@ -319,7 +319,8 @@ impl Connection {
     }
 
     fn ping(&mut self, ctx: &mut Context<Self>) {
-        if self.negotiated.is_some() && !self.own.has_ping() {
+        // In a session that is being renewed nobody would answer.
+        if self.negotiated.is_some() && !self.renewing && !self.own.has_ping() {
             self.ask_server(&Method::Ping, &json!({}), Own::Ping, ctx);
         }
     }
