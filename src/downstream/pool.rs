@@ -103,8 +103,8 @@ impl Downstreams {
 
     /// The most verbose level that a session wants has changed.
     pub fn set_level(&self, level: LogLevel) {
-        for server in self.servers.load().keys() {
-            self.wish(server, Wish::Level(level));
+        for server in self.servers.load().values() {
+            server.tell_all(&Wish::Level(level));
         }
     }
 

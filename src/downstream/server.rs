@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use super::calls::Load;
-use super::entry::{Callers, EntryKey, EntryOwner};
+use super::entry::{Callers, EntryKey, EntryOwner, Wish};
 use super::settings::{ServerSettings, Sharing};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
@@ -138,6 +138,18 @@ impl Server {
             }
             entry.last_used.load(Ordering::Relaxed) + idle < now
         })
+    }
+
+    /// Tells every connection that is up.
+    pub(crate) fn tell_all(&self, wish: &Wish) {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let own = own.values().map(|entry| &entry.child);
+        for up in std::iter::once(&self.shared)
+            .chain(own)
+            .flat_map(ChildRef::current)
+        {
+            up.value.wish(wish.clone());
+        }
     }
 
     pub(crate) fn own_count(&self) -> usize {

@@ -58,6 +58,11 @@ pub enum End {
     Draining,
 }
 
+/// The session is in use: its record must not expire.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct Refresh;
+
 /// Every event stream ends now; calls go on.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]

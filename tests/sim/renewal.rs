@@ -41,7 +41,15 @@ fn a_forgotten_session_is_renewed_and_no_client_notices() {
             .rev()
             .map(|frame| frame.method().to_owned())
             .collect();
-        assert_eq!(&methods[1..5], ["tools/call", "tools/call", "tools/call", "notifications/initialized"]);
+        assert_eq!(
+            &methods[1..5],
+            [
+                "tools/call",
+                "tools/call",
+                "tools/call",
+                "notifications/initialized"
+            ]
+        );
         let held = server.held();
         assert_eq!(held.len(), 6);
         for (number, call) in held[3..].iter().enumerate() {
@@ -115,7 +123,10 @@ fn a_renewal_that_fails_is_a_restart() {
         server.session_gone(&server.held()[0]);
         pass(seconds(31)).await;
         let sentence = exchange.sentence();
-        assert!(sentence.contains("`initialize` was not answered"), "{sentence}");
+        assert!(
+            sentence.contains("`initialize` was not answered"),
+            "{sentence}"
+        );
         assert_eq!(world.view("a").shared.generation, 1);
         server.behave();
         pass(seconds(1)).await;
@@ -182,7 +193,10 @@ fn a_call_that_could_not_be_sent_makes_the_gateway_look_after_the_server() {
         let third = client.call("a__hold").await;
         server.fail(&server.held()[2], LinkError::NotSent("refused".to_owned()));
         settle().await;
-        server.fail(&server.of("ping")[1], LinkError::NotSent("refused".to_owned()));
+        server.fail(
+            &server.of("ping")[1],
+            LinkError::NotSent("refused".to_owned()),
+        );
         settle().await;
         assert_eq!(third.failure()["code"], "server_unavailable");
         assert_eq!(second.failure()["code"], "server_lost");
@@ -201,11 +215,20 @@ fn a_failure_of_one_call_is_no_failure_of_another() {
         let server = world.http("a", |_| {}).await;
         let client = world.client(json!({})).await;
         pass(millis(50)).await;
-        let status = LinkError::Status { status: 500, text: "oops".to_owned() };
+        let status = LinkError::Status {
+            status: 500,
+            text: "oops".to_owned(),
+        };
         let table = [
             (LinkError::Lost("cut".to_owned()), "server_lost"),
             (status, "server_protocol"),
-            (LinkError::TooLarge { name: "body", limit: 9 }, "server_protocol"),
+            (
+                LinkError::TooLarge {
+                    name: "body",
+                    limit: 9,
+                },
+                "server_protocol",
+            ),
             (LinkError::Protocol("no JSON".to_owned()), "server_protocol"),
         ];
         let other = client.call("a__hold").await;

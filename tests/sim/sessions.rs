@@ -44,10 +44,13 @@ fn what_happens_while_no_stream_is_open_is_a_flag_and_no_queue() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", full).await;
-        let client = world.client(json!({})).await;
         pass(millis(50)).await;
+        let client = world.client(json!({})).await;
         let subscribe = json!({"uri": "x://1"});
-        client.request("resources/subscribe", subscribe).await.result();
+        client
+            .request("resources/subscribe", subscribe)
+            .await
+            .result();
         for number in 0..5 {
             new_tool(&server, &format!("new{number}")).await;
             server.say(updated("x://1"));
@@ -71,8 +74,8 @@ fn a_refresh_without_change_says_nothing() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", full).await;
-        let client = world.client(json!({})).await;
         pass(millis(50)).await;
+        let client = world.client(json!({})).await;
         let stream = client.listen(None).await;
         server.say(note(CHANGED, json!({})));
         server.crash("gone");
@@ -148,14 +151,21 @@ fn resource_updates_reach_subscribers_only() {
         for client in &clients {
             streams.push(client.listen(None).await);
         }
-        let counts =
-            |streams: &[Exchange]| streams.iter().map(|s| s.of(UPDATED).len()).collect::<Vec<_>>();
+        let counts = |streams: &[Exchange]| {
+            streams
+                .iter()
+                .map(|s| s.of(UPDATED).len())
+                .collect::<Vec<_>>()
+        };
         let uri = json!({"uri": "x://1"});
         for number in [2, 0] {
-            let subscribed = clients[number].request("resources/subscribe", uri.clone()).await;
+            let subscribed = clients[number]
+                .request("resources/subscribe", uri.clone())
+                .await;
             assert_eq!(subscribed.result(), json!({}));
         }
-        assert_eq!(server.of("resources/subscribe").len(), 1);
+        let subscribed = server.of("resources/subscribe");
+        assert_eq!((subscribed.len(), subscribed[0].link), (1, 0));
         server.say_on(0, updated("x://1"));
         server.say_on(0, updated("x://2"));
         server.say_on(0, updated("x://1/part"));
@@ -168,7 +178,10 @@ fn resource_updates_reach_subscribers_only() {
         settle().await;
         assert_eq!(counts(&streams[..2]), [3, 0]);
         assert!(server.of("resources/unsubscribe").is_empty());
-        clients[0].request("resources/unsubscribe", uri).await.result();
+        clients[0]
+            .request("resources/unsubscribe", uri)
+            .await
+            .result();
         assert_eq!(server.of("resources/unsubscribe").len(), 1);
         server.say_on(0, updated("x://1"));
         settle().await;
@@ -186,7 +199,10 @@ fn the_last_subscriber_that_ends_is_unsubscribed() {
         let uri = json!({"uri": "x://2"});
         client.request("resources/subscribe", uri).await.result();
         client.end().await;
-        assert_eq!(server.last("resources/unsubscribe").json["params"]["uri"], "x://2");
+        assert_eq!(
+            server.last("resources/unsubscribe").json["params"]["uri"],
+            "x://2"
+        );
     });
 }
 
@@ -201,8 +217,14 @@ fn wishes_are_told_again_after_a_restart() {
             (&clients[0], "x://1", "warning"),
             (&clients[1], "x://2", "info"),
         ] {
-            client.request("resources/subscribe", json!({"uri": uri})).await.result();
-            client.request("logging/setLevel", json!({"level": level})).await.result();
+            client
+                .request("resources/subscribe", json!({"uri": uri}))
+                .await
+                .result();
+            client
+                .request("logging/setLevel", json!({"level": level}))
+                .await
+                .result();
         }
         let told = |server: &Server, link: usize| {
             let mut wishes = Vec::new();
@@ -236,8 +258,12 @@ fn a_refused_subscription_is_forgotten_and_no_other() {
         pass(millis(50)).await;
         let stream = client.listen(None).await;
         server.mute("resources/subscribe");
-        let first = client.request("resources/subscribe", json!({"uri": "x://1"})).await;
-        let second = client.request("resources/subscribe", json!({"uri": "x://2"})).await;
+        let first = client
+            .request("resources/subscribe", json!({"uri": "x://1"}))
+            .await;
+        let second = client
+            .request("resources/subscribe", json!({"uri": "x://2"}))
+            .await;
         let asked = server.of("resources/subscribe");
         server.refuse(&asked[0], -32602, "not this one");
         server.answer(&asked[1], json!({}));
@@ -275,13 +301,20 @@ fn log_lines_are_filtered_for_each_session() {
             streams.push(client.listen(None).await);
         }
         for (client, level) in [(&clients[0], "error"), (&clients[1], "info")] {
-            let set = client.request("logging/setLevel", json!({"level": level})).await;
+            let set = client
+                .request("logging/setLevel", json!({"level": level}))
+                .await;
             assert_eq!(set.result(), json!({}));
         }
-        let bad = clients[0].request("logging/setLevel", json!({"level": "loud"})).await;
+        let bad = clients[0]
+            .request("logging/setLevel", json!({"level": "loud"}))
+            .await;
         assert_eq!(bad.error()["code"], -32602);
         let told = server.of("logging/setLevel");
-        let told: Vec<_> = told.iter().map(|f| f.json["params"]["level"].clone()).collect();
+        let told: Vec<_> = told
+            .iter()
+            .map(|f| f.json["params"]["level"].clone())
+            .collect();
         assert_eq!(told, ["error", "info"]);
         for level in ["debug", "info", "error"] {
             server.say(log_line(level));
@@ -300,16 +333,25 @@ fn an_own_connection_hears_of_the_level_too() {
         let server = world.stdio("a", full).await;
         pass(millis(50)).await;
         let client = world.client(json!({"sampling": {}})).await;
-        client.request("logging/setLevel", json!({"level": "info"})).await.result();
+        client
+            .request("logging/setLevel", json!({"level": "info"}))
+            .await
+            .result();
         client.call("a__echo").await.result();
-        client.request("logging/setLevel", json!({"level": "debug"})).await.result();
+        client
+            .request("logging/setLevel", json!({"level": "debug"}))
+            .await
+            .result();
         let told = server.of("logging/setLevel");
         let told: Vec<_> = told
             .iter()
             .map(|f| (f.link, f.json["params"]["level"].clone()))
             .collect();
         let [info, debug] = ["info", "debug"].map(|level| json!(level));
-        assert_eq!(told, [(0, info.clone()), (1, info), (0, debug.clone()), (1, debug)]);
+        assert_eq!(
+            told,
+            [(0, info.clone()), (1, info), (0, debug.clone()), (1, debug)]
+        );
     });
 }
 
@@ -322,8 +364,14 @@ fn a_session_that_panicked_is_rebuilt_from_its_record() {
         let other = world.client(json!({})).await;
         pass(millis(50)).await;
         let uri = json!({"uri": "x://1"});
-        client.request("resources/subscribe", uri.clone()).await.result();
-        client.request("logging/setLevel", json!({"level": "error"})).await.result();
+        client
+            .request("resources/subscribe", uri.clone())
+            .await
+            .result();
+        client
+            .request("logging/setLevel", json!({"level": "error"}))
+            .await
+            .result();
         let general = client.listen(None).await;
         let running = client.call_with_progress("a__hold", json!(1)).await;
         server.progress(&server.held()[0], 1.0);
@@ -340,8 +388,15 @@ fn a_session_that_panicked_is_rebuilt_from_its_record() {
         let resumed = client.listen(running_id).await;
         let error = resumed.messages().remove(0);
         assert_eq!(error["id"], running.id);
-        assert!(error["error"]["message"].as_str().unwrap().contains("may have run"));
-        let stream = client.listen(general_id.or(Some("0.0.0.".to_owned()))).await;
+        assert!(
+            error["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("may have run")
+        );
+        let stream = client
+            .listen(general_id.or(Some("0.0.0.".to_owned())))
+            .await;
         assert_eq!(stream.of(CHANGED).len(), 1, "what was missed is unknown");
         server.say(log_line("info"));
         server.say(log_line("alert"));
@@ -374,7 +429,9 @@ fn idle_sessions_end_and_those_in_use_stay() {
     run(async {
         let world = Rc::new(World::with(|settings| settings.idle_timeout = seconds(100)));
         let server = world
-            .stdio("a", |plan| plan.settings.limits.request_timeout = seconds(600))
+            .stdio("a", |plan| {
+                plan.settings.limits.request_timeout = seconds(600)
+            })
             .await;
         let idle = world.client(json!({"sampling": {}})).await;
         let listening = world.client(json!({})).await;
@@ -407,14 +464,35 @@ fn idle_sessions_end_and_those_in_use_stay() {
 }
 
 #[test]
+fn a_client_whose_stream_was_cut_has_the_whole_time_to_come_back() {
+    run(async {
+        let world = Rc::new(World::with(|settings| settings.idle_timeout = seconds(100)));
+        let client = world.client(json!({})).await;
+        let stream = client.listen(None).await;
+        pass(seconds(98)).await;
+        stream.cut();
+        pass(seconds(90)).await;
+        assert!(client.address().await.is_some());
+        pass(seconds(202)).await;
+        assert!(client.address().await.is_none());
+    });
+}
+
+#[test]
 fn a_session_that_died_and_is_never_asked_for_leaves_nothing() {
     run(async {
         let world = Rc::new(World::with(|settings| settings.idle_timeout = seconds(100)));
         let server = world.stdio("a", full).await;
         let client = world.client(json!({"sampling": {}})).await;
         pass(millis(50)).await;
-        client.request("resources/subscribe", json!({"uri": "x://1"})).await.result();
-        client.request("logging/setLevel", json!({"level": "debug"})).await.result();
+        client
+            .request("resources/subscribe", json!({"uri": "x://1"}))
+            .await
+            .result();
+        client
+            .request("logging/setLevel", json!({"level": "debug"}))
+            .await
+            .result();
         client.call("a__echo").await.result();
         client.call("a__panic").await;
         pass(seconds(210)).await;
@@ -448,7 +526,9 @@ fn a_session_subscribes_to_so_many_resources() {
         let many = |plan: &mut Plan| {
             full(plan);
             let template = json!({"uriTemplate": "x://{id}", "name": "any"});
-            plan.script.lists.insert("resourceTemplates", vec![template]);
+            plan.script
+                .lists
+                .insert("resourceTemplates", vec![template]);
         };
         world.stdio("a", many).await;
         let client = world.client(json!({})).await;
@@ -456,8 +536,7 @@ fn a_session_subscribes_to_so_many_resources() {
         let mut refused = 0;
         for number in 0..1_100 {
             let params = json!({"uri": format!("x://n{number}")});
-            let message =
-                json!({"jsonrpc": "2.0", "id": 10_000 + number, "method": "resources/subscribe", "params": params});
+            let message = json!({"jsonrpc": "2.0", "id": 10_000 + number, "method": "resources/subscribe", "params": params});
             let exchange = client.exchange(message, true).await;
             settle().await;
             if !exchange.answer().unwrap()["error"].is_null() {

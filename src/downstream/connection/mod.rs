@@ -155,9 +155,6 @@ impl Connection {
 
     /// Asks a fresh connection for what the sessions wanted of the one before.
     fn restore_wishes(&mut self, ctx: &mut Context<Self>) {
-        if !self.spec.key.is_shared() {
-            return;
-        }
         let Some(negotiated) = &self.negotiated else {
             return;
         };
@@ -165,7 +162,7 @@ impl Connection {
         if let Some(level) = self.spec.desired.level() {
             self.wish_level(level, ctx);
         }
-        if subscribes {
+        if subscribes && self.spec.key.is_shared() {
             for uri in self.spec.desired.subscriptions(self.spec.server()) {
                 let own = Own::Wish("resources/subscribe");
                 self.ask_server(

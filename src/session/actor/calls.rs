@@ -13,7 +13,9 @@ use super::super::message::ToFront;
 use super::super::route::{self, Target};
 use super::Session;
 use super::requests::{answer_frame, failure_frame};
-use crate::downstream::{Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server};
+use crate::downstream::{
+    Call, CallMessage, Caller, Callers, Cancel, Deadline, EntryKey, Reply, Server,
+};
 use crate::id::ServerName;
 use crate::protocol::{
     Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
@@ -35,6 +37,13 @@ pub(super) struct Pending {
     pub(super) outlet: Outlet,
     /// Where it was sent; absent while it waits for a connection.
     pub(super) callers: Option<Callers>,
+    /// What a `resources/subscribe` subscribes to.
+    subscription: Option<Box<Subscription>>,
+}
+
+struct Subscription {
+    public: String,
+    native: String,
 }
 
 /// How a call's answer leaves.
@@ -75,6 +84,13 @@ impl Session {
             let _ = reply.send(ToFront::Json(answer_frame(&request, answer)));
             return;
         }
+        let subscription = match (&request.method, &target.native_uri, request.uri()) {
+            (Method::ResourcesSubscribe, Some(native), Some(public)) => {
+                let (public, native) = (public.into_owned(), native.clone());
+                Some(Box::new(Subscription { public, native }))
+            }
+            _ => None,
+        };
         let token = request.params.progress_token.clone();
         let pending = Pending {
             id: request.id.clone(),
@@ -85,6 +101,7 @@ impl Session {
             accepts_stream,
             outlet: Outlet::Direct(reply),
             callers: None,
+            subscription,
         };
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
@@ -131,7 +148,11 @@ impl Session {
             latest: now + settings.limits.request_timeout_max,
         };
         let patience = settings.limits.queue_while_restarting;
-        let key = server.entry_for(self.caller());
+        // Subscriptions outlive calls and sessions' own connections: everybody's are in one place.
+        let key = match request.method {
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => EntryKey::shared(),
+            _ => server.entry_for(self.caller()),
+        };
         match server.find(&key) {
             Some(child) => match child.current() {
                 Ok(up) => self.send(number, request, target, deadline, up.value, ctx),
@@ -219,8 +240,12 @@ impl Session {
             return;
         };
         self.drop_questions(number, &pending.server);
-        if pending.method == Method::ResourcesSubscribe && !is_success(&answer) {
-            self.subscription_failed(&pending.server);
+        if let Some(subscription) = pending
+            .subscription
+            .as_deref()
+            .filter(|_| !is_success(&answer))
+        {
+            self.subscription_failed(&pending.server, subscription);
         }
         self.parts.counters.add(match &answer {
             Ok(_) => Counter::CallsAnswered,
@@ -273,18 +298,12 @@ impl Session {
     }
 
     /// A refused subscription is no wish any more.
-    fn subscription_failed(&mut self, server: &ServerName) {
-        let catalog = self.catalog();
+    fn subscription_failed(&mut self, server: &ServerName, subscription: &Subscription) {
+        self.record
+            .subscriptions
+            .retain(|uri| *uri != subscription.public);
         let desired = self.parts.downstreams.desired();
-        let Some(public) = self.record.subscriptions.pop() else {
-            return;
-        };
-        if let Some(owned) = catalog
-            .resource(&public)
-            .filter(|owned| owned.server == *server)
-        {
-            desired.unwatch(server, &owned.native, self.id);
-        }
+        desired.unwatch(server, &subscription.native, self.id);
         self.save();
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler};
 
 use super::SessionParts;
-use super::message::{End, EndStreams, FromClient, Notice, OpenStream, ToFront, Upgrade};
+use super::message::{End, EndStreams, FromClient, Notice, OpenStream, Refresh, ToFront, Upgrade};
 use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
@@ -36,6 +36,8 @@ pub struct Session {
     questions: HashMap<u64, Asked>,
     /// Made with the first stream: most sessions are idle and have none.
     streams: Option<Box<Streams>>,
+    /// Whether a stream was open since somebody looked whether the session is idle.
+    had_stream: bool,
     /// The catalog of this session, if it is not the shared one.
     view: Option<Arc<Snapshot>>,
     /// What happened while no general stream was open.
@@ -67,6 +69,7 @@ impl Session {
             pending: HashMap::new(),
             questions: HashMap::new(),
             streams: None,
+            had_stream: false,
             view,
             missed: Missed::default(),
             elicitations: BTreeSet::new(),
@@ -120,14 +123,7 @@ impl Session {
         self.questions.clear();
         self.streams = None;
         if why != End::Draining {
-            self.parts.registry.remove(self.id);
-            self.parts.downstreams.forget(self.id);
-            let (store, key) = (self.parts.store.clone(), record_key(self.id));
-            actix_rt::spawn(async move {
-                if let Err(error) = store.delete(&key).await {
-                    log::warn!(error:%; "record of an ended session could not be deleted");
-                }
-            });
+            self.parts.forget(self.id);
         }
         ctx.stop();
     }
@@ -135,10 +131,7 @@ impl Session {
     /// Writes the durable part anew; nothing waits for it.
     fn save(&self) {
         let (store, key) = (self.parts.store.clone(), record_key(self.id));
-        let (value, ttl) = (
-            self.record.to_bytes(),
-            self.parts.settings.load().idle_timeout,
-        );
+        let (value, ttl) = (self.record.to_bytes(), self.parts.record_ttl());
         actix_rt::spawn(async move {
             if let Err(error) = store.put(&key, value, Some(ttl)).await {
                 log::warn!(error:%; "record of a session could not be written");
@@ -215,6 +208,14 @@ impl Handler<Notice> for Session {
     }
 }
 
+impl Handler<Refresh> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Refresh, _: &mut Self::Context) {
+        self.save();
+    }
+}
+
 impl Handler<EndStreams> for Session {
     type Result = ();
 
@@ -229,10 +230,14 @@ impl Handler<End> for Session {
     type Result = ();
 
     fn handle(&mut self, end: End, ctx: &mut Self::Context) {
-        if end == End::Idle && self.is_in_use() {
-            // Looked at again after another `idle_timeout`.
-            let _ = self.parts.registry.find(self.id);
-            return;
+        if end == End::Idle {
+            let in_use = self.is_in_use();
+            // When a client left its stream is not known: the time counts from here.
+            if in_use || std::mem::take(&mut self.had_stream) {
+                self.had_stream = in_use;
+                let _ = self.parts.registry.find(self.id);
+                return self.save();
+            }
         }
         if end == End::Idle {
             self.parts.counters.add(Counter::SessionsExpired);
