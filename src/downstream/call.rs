@@ -68,7 +68,7 @@ pub enum Delivered {
 /// connection. Dropped unanswered, it tells the server that there is no answer.
 pub struct Question {
     pub request: Request,
-    /// It may be about any call that is under way: the transport does not tell.
+    /// The transport could not tell which of the client's calls to this server it belongs to.
     pub of_any_call: bool,
     asker: Option<Recipient<Answered>>,
 }
@@ -91,9 +91,10 @@ impl Question {
         }
     }
 
-    pub fn of_any_call(mut self) -> Self {
-        self.of_any_call = true;
-        self
+    pub fn of_any_call(request: Request, asker: Recipient<Answered>) -> Self {
+        let mut question = Self::new(request, asker);
+        question.of_any_call = true;
+        question
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {

@@ -22,31 +22,51 @@ use crate::protocol::{
 };
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
 
-/// Calls in flight at one server, over all its connections.
+/// Calls in flight over one entry of a server's pool, and at the server in all.
+#[derive(Debug)]
+pub(crate) struct Load {
+    server: Arc<AtomicUsize>,
+    entry: AtomicUsize,
+}
+
+impl Load {
+    pub(crate) fn new(server: Arc<AtomicUsize>) -> Self {
+        let entry = AtomicUsize::new(0);
+        Self { server, entry }
+    }
+
+    pub(crate) fn of_entry(&self) -> usize {
+        self.entry.load(Ordering::Relaxed)
+    }
+}
+
+/// Lets calls in up to the server's limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    in_flight: Arc<AtomicUsize>,
+    load: Arc<Load>,
     max: usize,
 }
 
 /// One place taken in an [`Admission`]; given back when dropped.
-struct Place(Arc<AtomicUsize>);
+struct Place(Arc<Load>);
 
 impl Admission {
-    pub(crate) fn new(in_flight: Arc<AtomicUsize>, max: usize) -> Self {
-        Self { in_flight, max }
+    pub(crate) fn new(load: Arc<Load>, max: usize) -> Self {
+        Self { load, max }
     }
 
     fn enter(&self) -> Option<Place> {
-        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.in_flight.clone());
+        let before = self.load.server.fetch_add(1, Ordering::Relaxed);
+        self.load.entry.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.load.clone());
         (before < self.max).then_some(place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.server.fetch_sub(1, Ordering::Relaxed);
+        self.0.entry.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -73,6 +93,8 @@ pub(crate) struct Calls {
     asker: Recipient<Answered>,
     pending: HashMap<u64, Pending>,
     deadlines: Deadlines,
+    /// Questions under way, each with the calls whose deadline waits for its answer.
+    asked: HashMap<RequestId, Vec<u64>>,
     /// Refused by the server because our session was gone; sent again after a new handshake.
     refused: Vec<u64>,
 }
@@ -100,6 +122,7 @@ impl Calls {
             asker,
             pending: HashMap::new(),
             deadlines: Deadlines::default(),
+            asked: HashMap::new(),
             refused: Vec::new(),
         }
     }
@@ -110,6 +133,10 @@ impl Calls {
 
     pub(crate) fn into_link(self) -> Box<dyn Link> {
         self.link
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
     }
 
     /// The earliest deadline of a call.
@@ -217,7 +244,7 @@ impl Calls {
             let late = notification.method == Method::Progress;
             return (!late).then_some(Unhandled::Notification(notification));
         };
-        if notification.method == Method::Progress {
+        if notification.method == Method::Progress && !is_asked(&self.asked, number) {
             self.deadlines.set(number, pending.deadline.from(now));
         }
         pending.reply.notify(notification);
@@ -232,36 +259,44 @@ impl Calls {
             return Some(Unhandled::Request(request));
         };
         self.deadlines.set(number, pending.deadline.latest);
+        self.asked.insert(request.id.clone(), vec![number]);
         pending
             .reply
             .ask(Question::new(request, self.asker.clone()));
         None
     }
 
-    /// Asks the client of the newest call that is under way, on a link that cannot tell whose
-    /// question it is but serves one client only. Gives the request back when there is none.
+    /// Asks the client of the calls under way, on a link that cannot tell whose question it is
+    /// but serves one client only: any of them may wait for the answer. Gives the request back
+    /// when there is none.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some(newest) = self.pending.keys().max().copied() else {
+        let Some((_, newest)) = self.pending.iter().max_by_key(|(number, _)| **number) else {
             return Some(request);
         };
-        // Each of them may be the one that waits for the client.
         for (number, pending) in &self.pending {
             self.deadlines.set(*number, pending.deadline.latest);
         }
-        if let Some(pending) = self.pending.get(&newest) {
-            let question = Question::new(request, self.asker.clone());
-            pending.reply.ask(question.of_any_call());
-        }
+        let waiting = self.pending.keys().copied().collect();
+        self.asked.insert(request.id.clone(), waiting);
+        newest
+            .reply
+            .ask(Question::of_any_call(request, self.asker.clone()));
         None
     }
 
-    /// Writes a client's answer to the server, and lets the calls' deadlines run again.
+    /// Writes a client's answer to the server; the deadlines that waited for it run again.
     pub(crate) fn on_answered(&mut self, answered: Answered, roots: &[String], now: Instant) {
-        let frame = reverse::answer_frame(&answered.request, answered.answer, roots);
+        let Answered { request, answer } = answered;
+        let frame = reverse::answer_frame(&request, answer, roots);
         // The server is gone if this fails, which its calls notice by themselves.
         let _ = self.link.send(None, frame);
-        for (number, pending) in &self.pending {
-            self.deadlines.set(*number, pending.deadline.from(now));
+        let waited = self.asked.remove(&request.id).unwrap_or_default();
+        for number in waited {
+            if let Some(pending) = self.pending.get(&number)
+                && !is_asked(&self.asked, number)
+            {
+                self.deadlines.set(number, pending.deadline.from(now));
+            }
         }
     }
 
@@ -374,6 +409,11 @@ impl Calls {
             }
         }
     }
+}
+
+/// Whether a call waits for the answer to a question.
+fn is_asked(asked: &HashMap<RequestId, Vec<u64>>, call: u64) -> bool {
+    asked.values().any(|calls| calls.contains(&call))
 }
 
 /// The call that a progress notification is about: our tokens are call numbers.

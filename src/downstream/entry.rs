@@ -1,13 +1,12 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::call::{Call, Cancel, Question};
-use super::calls::Admission;
+use super::calls::{Admission, Load};
 use super::desired::Desired;
 use super::settings::ServerSettings;
 use crate::catalog::ServerPart;
@@ -74,8 +73,7 @@ pub(crate) struct EntrySpec {
     /// Index of the arbiter that the connection lives on.
     pub(crate) home: usize,
     pub(crate) numbers: CallNumbers,
-    /// Calls in flight at the server, over all its entries.
-    pub(crate) in_flight: Arc<AtomicUsize>,
+    pub(crate) load: Arc<Load>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) counters: Counters,
@@ -93,7 +91,7 @@ impl EntrySpec {
     }
 
     pub(crate) fn admission(&self) -> Admission {
-        Admission::new(self.in_flight.clone(), self.settings().limits.calls_max)
+        Admission::new(self.load.clone(), self.settings().limits.calls_max)
     }
 }
 

@@ -14,9 +14,10 @@ use actix::{
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
+use super::calls::Load;
 use super::connection::Connection;
 use super::desired::Desired;
-use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, Wish};
+use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, News, Wish};
 use super::server::Server;
 use super::settings::ServerSettings;
 use crate::id::{CallNumbers, ServerName, SessionId};
@@ -116,13 +117,21 @@ impl Downstreams {
                 self.wish(&watched.server, Wish::Unsubscribe(watched.uri));
             }
         }
-        self.keeper.do_send(SessionEnded(session));
+        // Most sessions have none of their own, and the keeper is on another thread.
+        if self
+            .servers
+            .load()
+            .values()
+            .any(|server| server.has_own(session))
+        {
+            self.keeper.do_send(SessionEnded(session));
+        }
     }
 
     /// The most verbose level that a session wants has changed.
     pub fn set_level(&self, level: LogLevel) {
-        for server in self.servers.load().keys() {
-            self.wish(server, Wish::Level(level));
+        for server in self.servers.load().values() {
+            server.tell_all(&Wish::Level(level));
         }
     }
 
@@ -206,7 +215,7 @@ impl Keeper {
             connector: &connector,
             in_flight: &in_flight,
         };
-        let shared = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let (shared, _) = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
             name,
             settings,
@@ -227,13 +236,14 @@ impl Keeper {
         key: EntryKey,
         spread: u64,
         seed: &EntrySeed<'_>,
-    ) -> ChildRef<Callers> {
+    ) -> (ChildRef<Callers>, Arc<Load>) {
         let child = match &key.owner {
             EntryOwner::Shared => format!("server/{server}"),
             EntryOwner::Profile(..) => format!("server/{server}/profile"),
             EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         };
         let arbiters = &self.parts.arbiters;
+        let load = Arc::new(Load::new(seed.in_flight.clone()));
         let spec = Arc::new(EntrySpec {
             server: server.clone(),
             settings: seed.settings.clone(),
@@ -242,7 +252,7 @@ impl Keeper {
             arbiters: arbiters.clone(),
             home: arbiters.index(spread),
             numbers: self.parts.numbers.clone(),
-            in_flight: seed.in_flight.clone(),
+            load: load.clone(),
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
@@ -252,7 +262,7 @@ impl Keeper {
         let mut child = ChildSpec::new(child, arbiters, start);
         child.settings = seed.settings.load().supervision.clone();
         child.key = spread;
-        Supervisor::supervise(child)
+        (Supervisor::supervise(child), load)
     }
 
     fn open(&self, open: Open) -> Option<ChildRef<Callers>> {
@@ -275,9 +285,31 @@ impl Keeper {
             in_flight: &server.in_flight,
         };
         let place = open.arbiter as u64;
-        let child = self.supervise(&server.name, open.key.clone(), place, &seed);
-        server.insert(open.key, child.clone());
+        let (child, load) = self.supervise(&server.name, open.key.clone(), place, &seed);
+        server.insert(open.key, child.clone(), load);
         Some(child)
+    }
+
+    /// Tells connections that were taken out to leave.
+    fn close(&self, server: &Server, own: Vec<(EntryKey, ChildRef<Callers>)>) {
+        for (key, child) in own {
+            child.stop();
+            self.parts.listener.do_send(FromServer {
+                server: server.name.clone(),
+                key,
+                news: News::Closed,
+            });
+        }
+    }
+
+    /// Tells a server's connections to leave; returns them, since they take a moment.
+    fn stop(&self, server: &Server) -> Vec<ChildRef<Callers>> {
+        let own = server.take_out(|_, _| true);
+        let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
+        self.close(server, own);
+        server.shared.stop();
+        children.push(server.shared.clone());
+        children
     }
 
     fn change(&self, change: ServerChange) {
@@ -288,7 +320,7 @@ impl Keeper {
             .chain(change.start.iter().map(|settings| &settings.name));
         for name in stopped {
             if let Some(server) = servers.remove(name) {
-                stop(&server);
+                self.stop(&server);
             }
         }
         for settings in change.start {
@@ -312,25 +344,13 @@ struct EntrySeed<'a> {
     in_flight: &'a Arc<AtomicUsize>,
 }
 
-/// Tells a server's connections to leave; returns them, since they take a moment.
-fn stop(server: &Server) -> Vec<ChildRef<Callers>> {
-    let mut children = server.take_out(|_, _| true);
-    children.push(server.shared.clone());
-    for child in &children {
-        child.stop();
-    }
-    children
-}
-
 impl Actor for Keeper {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(SWEEP_EVERY, |keeper, _| {
             for server in keeper.servers.load().values() {
-                for idle in server.take_idle() {
-                    idle.stop();
-                }
+                keeper.close(server, server.take_idle());
             }
         });
     }
@@ -357,9 +377,8 @@ impl Handler<SessionEnded> for Keeper {
 
     fn handle(&mut self, ended: SessionEnded, _: &mut Self::Context) {
         for server in self.servers.load().values() {
-            for child in server.take_out(|key, _| key.session() == Some(ended.0)) {
-                child.stop();
-            }
+            let of_session = server.take_out(|key, _| key.session() == Some(ended.0));
+            self.close(server, of_session);
         }
     }
 }
@@ -369,7 +388,10 @@ impl Handler<StopAll> for Keeper {
 
     fn handle(&mut self, _: StopAll, _: &mut Self::Context) -> Self::Result {
         let servers = self.servers.swap(Arc::default());
-        let children: Vec<_> = servers.values().flat_map(|server| stop(server)).collect();
+        let children: Vec<_> = servers
+            .values()
+            .flat_map(|server| self.stop(server))
+            .collect();
         Box::pin(async move {
             for child in children {
                 child.stopped().await;

@@ -7,7 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::entry::{Callers, EntryKey, EntryOwner};
+use super::calls::Load;
+use super::entry::{Callers, EntryKey, EntryOwner, Wish};
 use super::settings::{ServerSettings, Sharing};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
@@ -32,6 +33,7 @@ pub struct Server {
 /// A connection that does not belong to everybody.
 pub(crate) struct OwnEntry {
     pub(crate) child: ChildRef<Callers>,
+    load: Arc<Load>,
     /// Seconds since the server was configured.
     last_used: AtomicU64,
 }
@@ -101,9 +103,13 @@ impl Server {
         }
     }
 
-    pub(crate) fn insert(&self, key: EntryKey, child: ChildRef<Callers>) {
+    pub(crate) fn insert(&self, key: EntryKey, child: ChildRef<Callers>, load: Arc<Load>) {
         let last_used = AtomicU64::new(self.started.elapsed().as_secs());
-        let entry = OwnEntry { child, last_used };
+        let entry = OwnEntry {
+            child,
+            load,
+            last_used,
+        };
         self.own
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -114,24 +120,47 @@ impl Server {
     pub(crate) fn take_out(
         &self,
         leaves: impl Fn(&EntryKey, &OwnEntry) -> bool,
-    ) -> Vec<ChildRef<Callers>> {
+    ) -> Vec<(EntryKey, ChildRef<Callers>)> {
         let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
         let out: Vec<EntryKey> = own
             .iter()
             .filter(|(key, entry)| leaves(key, entry))
             .map(|(key, _)| key.clone())
             .collect();
-        out.iter()
-            .filter_map(|key| own.remove(key))
-            .map(|entry| entry.child)
+        out.into_iter()
+            .filter_map(|key| own.remove_entry(&key))
+            .map(|(key, entry)| (key, entry.child))
             .collect()
     }
 
-    /// Entries that were not used for longer than `entry_idle`.
-    pub(crate) fn take_idle(&self) -> Vec<ChildRef<Callers>> {
+    /// Takes out the entries that were not used for longer than `entry_idle`.
+    pub(crate) fn take_idle(&self) -> Vec<(EntryKey, ChildRef<Callers>)> {
         let now = self.started.elapsed().as_secs();
         let idle = self.settings.load().limits.entry_idle.as_secs();
-        self.take_out(|_, entry| entry.last_used.load(Ordering::Relaxed) + idle < now)
+        self.take_out(|_, entry| {
+            if entry.load.of_entry() > 0 {
+                entry.last_used.store(now, Ordering::Relaxed);
+            }
+            entry.last_used.load(Ordering::Relaxed) + idle < now
+        })
+    }
+
+    /// Tells every connection that is up.
+    pub(crate) fn tell_all(&self, wish: &Wish) {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let own = own.values().map(|entry| &entry.child);
+        for up in std::iter::once(&self.shared)
+            .chain(own)
+            .flat_map(ChildRef::current)
+        {
+            up.value.wish(wish.clone());
+        }
+    }
+
+    /// Whether a session has a connection of its own.
+    pub(crate) fn has_own(&self, session: SessionId) -> bool {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        own.keys().any(|key| key.session() == Some(session))
     }
 
     pub(crate) fn own_count(&self) -> usize {

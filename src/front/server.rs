@@ -207,10 +207,13 @@ fn cors(allowed: impl Fn(&str) -> bool + 'static) -> Cors {
         .max_age(PREFLIGHT_MAX_AGE)
 }
 
-async fn no_such_path(request: HttpRequest, front: web::Data<Front>) -> HttpResponse {
+async fn no_such_path(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {
     let path: String = request.path().chars().take(100).collect();
-    let endpoint = &front.settings.load().endpoint;
-    let message = format!("there is nothing at `{path}`; MCP is served at `{endpoint}`");
+    let settings = gate.front().await.settings.load_full();
+    let message = format!(
+        "there is nothing at `{path}`; MCP is served at `{}`",
+        settings.endpoint
+    );
     respond::refused(&Failure::new(ErrorKind::NotFound, message), "null")
 }
 

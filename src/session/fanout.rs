@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::actor::log_level;
 use super::message::Notice;
 use super::sessions::Sessions;
-use super::view::CatalogView;
+use super::view::{CatalogView, OwnViews};
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News, Watched};
 use crate::id::{ServerName, SessionId};
@@ -32,8 +32,7 @@ pub struct Fanout {
     parts: HashMap<ServerName, Arc<ServerPart>>,
     /// Lists of connections that do not belong to everybody, where they differ from the shared.
     own_parts: HashMap<(ServerName, EntryKey), Arc<ServerPart>>,
-    /// Owners whose sessions see a catalog of their own.
-    audiences: BTreeSet<SessionId>,
+    own_views: Arc<ArcSwap<OwnViews>>,
     merge_due: bool,
     counters: Counters,
 }
@@ -58,7 +57,8 @@ impl Fanout {
         let empty = catalog::merge(&[], &CatalogSettings::default());
         let snapshot = Arc::new(ArcSwap::from_pointee(empty));
         let (listed, on_listed) = watch::channel(false);
-        let view = CatalogView::new(snapshot.clone(), on_listed);
+        let own_views = Arc::<ArcSwap<OwnViews>>::default();
+        let view = CatalogView::new(snapshot.clone(), on_listed, own_views.clone());
         let fanout = Self {
             sessions: None,
             snapshot,
@@ -66,7 +66,7 @@ impl Fanout {
             arrangement: Arrange::default(),
             parts: HashMap::new(),
             own_parts: HashMap::new(),
-            audiences: BTreeSet::new(),
+            own_views,
             merge_due: false,
             counters,
         };
@@ -142,7 +142,7 @@ impl Fanout {
 
     /// Sessions whose own connections list something else see a catalog of their own.
     fn publish_own_views(&mut self) {
-        let Some(sessions) = self.sessions.clone() else {
+        let Some(sessions) = &self.sessions else {
             return;
         };
         let owners: BTreeSet<SessionId> = self
@@ -150,18 +150,19 @@ impl Fanout {
             .keys()
             .filter_map(|(_, key)| key.session())
             .collect();
-        for session in self.audiences.difference(&owners) {
+        let view = |session| (session, Arc::new(self.merged_for(Some(session))));
+        let views: OwnViews = owners.into_iter().map(view).collect();
+        let before = self.own_views.swap(Arc::new(views.clone()));
+        for session in before.keys().filter(|session| !views.contains_key(session)) {
             if let Some(address) = sessions.address(*session) {
                 address.do_send(Notice::View(None));
             }
         }
-        for session in &owners {
-            if let Some(address) = sessions.address(*session) {
-                let view = Arc::new(self.merged_for(Some(*session)));
+        for (session, view) in views {
+            if let Some(address) = sessions.address(session) {
                 address.do_send(Notice::View(Some(view)));
             }
         }
-        self.audiences = owners;
     }
 
     fn merged_for(&self, session: Option<SessionId>) -> Snapshot {
@@ -320,8 +321,9 @@ impl Handler<FromServer> for Fanout {
                 }
             }
             News::Closed => {
-                self.own_parts.remove(&(server, key));
-                self.merge_soon(ctx);
+                if self.own_parts.remove(&(server, key)).is_some() {
+                    self.merge_soon(ctx);
+                }
             }
             News::Other(notification) => self.on_other(&key, &notification),
         }

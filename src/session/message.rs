@@ -60,6 +60,11 @@ pub enum End {
     Draining,
 }
 
+/// The session is in use: its record must not expire.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct Refresh;
+
 /// The stream that belongs to no call ends now; calls go on.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]

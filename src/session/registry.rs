@@ -97,11 +97,11 @@ impl Registry {
         shard.get(&id)?.address.clone()
     }
 
-    /// The session's actor died without ending the session.
+    /// The session's actor died without ending the session. It may have been replaced already.
     pub(crate) fn set_dormant(&self, id: SessionId) {
         self.write(id, |shard| {
             if let Some(slot) = shard.get_mut(&id) {
-                slot.address = None;
+                slot.address.take_if(|address| !address.connected());
             }
         });
     }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::actor::Session;
 use super::handshake::Greetings;
-use super::message::{End, EndGeneralStream};
+use super::message::{End, EndGeneralStream, Refresh};
 use super::record::{SessionRecord, record_key};
 use super::registry::{Found, Registry};
 use super::settings::SessionSettings;
@@ -57,6 +57,24 @@ pub(crate) struct SessionParts {
 }
 
 impl SessionParts {
+    /// How long a record is kept. It is written anew whenever a session in use is looked at,
+    /// which is at least once in `idle_timeout`.
+    pub(crate) fn record_ttl(&self) -> Duration {
+        self.settings.load().idle_timeout.saturating_mul(2)
+    }
+
+    /// A session is over: nothing of it is left.
+    pub(crate) fn forget(&self, id: SessionId) {
+        self.registry.remove(id);
+        self.downstreams.forget(id);
+        let (store, key) = (self.store.clone(), record_key(id));
+        actix_rt::spawn(async move {
+            if let Err(error) = store.delete(&key).await {
+                log::warn!(error:%; "record of an ended session could not be deleted");
+            }
+        });
+    }
+
     /// A number that tells the event ids of one actor from those of another.
     pub(crate) fn epoch(&self) -> u32 {
         // Truncation is what is wanted: 32 random bits.
@@ -166,11 +184,7 @@ impl Sessions {
         }
         let id = SessionId::new((self.0.mint)());
         let (key, value) = (record_key(id), record.to_bytes());
-        if let Err(error) = parts
-            .store
-            .put(&key, value, Some(settings.idle_timeout))
-            .await
-        {
+        if let Err(error) = parts.store.put(&key, value, Some(parts.record_ttl())).await {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");
         }
         let revision = record.revision;
@@ -208,7 +222,7 @@ impl Sessions {
                     }
                 };
                 let Some(record) = record else {
-                    parts.registry.remove(id);
+                    parts.forget(id);
                     return None;
                 };
                 // Somebody else may have rebuilt it meanwhile.
@@ -310,17 +324,21 @@ impl Sessions {
                     continue;
                 };
                 let expires = last_seen.saturating_add(idle);
+                let address = parts.registry.address(id);
                 if expires > now {
+                    if let Some(address) = address {
+                        address.do_send(Refresh);
+                    }
                     self.schedule(id, expires);
                     continue;
                 }
-                match parts.registry.address(id) {
+                match address {
                     Some(address) => {
                         address.do_send(End::Idle);
                         // One that is in use stays and is looked at again.
                         self.schedule(id, now.saturating_add(idle.max(1)));
                     }
-                    None => parts.registry.remove(id),
+                    None => parts.forget(id),
                 }
             }
         }

@@ -55,6 +55,8 @@ struct Event {
 pub(crate) enum Resumed {
     /// Missed events first, then live ones.
     Stream(mpsc::Receiver<Bytes>),
+    /// The same of the general stream, but some of the missed events were not kept.
+    Gap(mpsc::Receiver<Bytes>),
     /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
     Unknown(Option<RequestId>),
 }
@@ -142,13 +144,18 @@ impl Streams {
             .iter()
             .filter(|event| event.stream == id.stream && event.sequence > id.sequence)
             .collect();
+        let complete = (stream.sequence - id.sequence.min(stream.sequence)) == missed.len() as u64;
         let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
         for event in missed {
             // The channel has room for all of them.
             let _ = reader.try_send(event.text.clone());
         }
         stream.reader = (!stream.ended).then_some(reader);
-        Resumed::Stream(events)
+        if complete || id.stream != GENERAL {
+            Resumed::Stream(events)
+        } else {
+            Resumed::Gap(events)
+        }
     }
 
     fn push(&mut self, number: u64, message: Option<&[u8]>) {

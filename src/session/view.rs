@@ -1,22 +1,41 @@
 //! The catalog as sessions read it: without messages, without waiting.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::catalog::Snapshot;
+use crate::id::SessionId;
 
 /// Where the shared catalog is published. Cheap to clone; may be read from any thread.
 #[derive(Clone)]
 pub struct CatalogView {
     snapshot: Arc<ArcSwap<Snapshot>>,
     listed: watch::Receiver<bool>,
+    own: Arc<ArcSwap<OwnViews>>,
 }
 
+/// Catalogs of sessions that do not see the shared one.
+pub(crate) type OwnViews = BTreeMap<SessionId, Arc<Snapshot>>;
+
 impl CatalogView {
-    pub(crate) fn new(snapshot: Arc<ArcSwap<Snapshot>>, listed: watch::Receiver<bool>) -> Self {
-        Self { snapshot, listed }
+    pub(crate) fn new(
+        snapshot: Arc<ArcSwap<Snapshot>>,
+        listed: watch::Receiver<bool>,
+        own: Arc<ArcSwap<OwnViews>>,
+    ) -> Self {
+        Self {
+            snapshot,
+            listed,
+            own,
+        }
+    }
+
+    /// The catalog of a session that does not see the shared one.
+    pub(crate) fn own(&self, session: SessionId) -> Option<Arc<Snapshot>> {
+        self.own.load().get(&session).cloned()
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

@@ -13,3 +13,7 @@ mod world;
 
 mod calls;
 mod connection;
+mod entries;
+mod questions;
+mod renewal;
+mod sessions;

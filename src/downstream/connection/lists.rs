@@ -40,7 +40,8 @@ impl Connection {
 
     /// Fetches lists anew; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
-        let Some(negotiated) = &self.negotiated else {
+        // A new handshake ends with a refresh of everything.
+        let Some(negotiated) = self.negotiated.as_ref().filter(|_| !self.renewing) else {
             return;
         };
         if self.own.has_page() {

@@ -320,7 +320,8 @@ impl Connection {
     }
 
     fn ping(&mut self, ctx: &mut Context<Self>) {
-        if self.negotiated.is_some() && !self.own.has_ping() {
+        // In a session that is being renewed nobody would answer.
+        if self.negotiated.is_some() && !self.renewing && !self.own.has_ping() {
             self.ask_server(&Method::Ping, &json!({}), Own::Ping, ctx);
         }
     }
@@ -466,9 +467,6 @@ impl Handler<Shutdown> for Connection {
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
         self.end_calls("the gateway closed the connection");
-        if !self.spec.key.is_shared() {
-            self.tell(News::Closed);
-        }
         let Some(calls) = self.calls.take() else {
             return ctx.stop();
         };

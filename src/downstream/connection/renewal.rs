@@ -24,10 +24,10 @@ impl Connection {
     pub(super) fn renewed(&mut self) {
         self.renewing = false;
         let Some(calls) = &mut self.calls else { return };
+        calls.resend();
         let Some(session) = calls.link().http_session() else {
             return;
         };
-        calls.resend();
         for lane in &self.lanes {
             lane.renewed(session.clone());
         }

@@ -1,13 +1,14 @@
 //! Calls of the client: sent on, answered, reported on, taken back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::super::message::ToFront;
 use super::super::route::{self, Target};
@@ -21,7 +22,7 @@ use crate::protocol::{
     Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
     Response, splice,
 };
-use crate::supervision::{Away, ChildRef, Up};
+use crate::supervision::{Away, ChildRef, Phase, Up};
 use crate::telemetry::Counter;
 
 /// A call of the client that is not answered yet.
@@ -138,33 +139,35 @@ impl Session {
             idle: settings.limits.request_timeout,
             latest: now + settings.limits.request_timeout_max,
         };
+        let patience = settings.limits.queue_while_restarting;
         let key = server.entry_for(self.caller());
         match server.find(&key) {
             Some(child) => match child.current() {
                 Ok(up) => self.send(number, request, target, deadline, up.value, ctx),
                 Err(away) => {
-                    let patience = settings.limits.queue_while_restarting;
-                    let patience = if key.is_shared() {
-                        patience
-                    } else {
-                        deadline.idle
-                    };
-                    if patience.is_zero() {
+                    let opening = !key.is_shared() && away.phase == Phase::Starting;
+                    if patience.is_zero() && !opening {
                         return self.on_answer(number, Err(server.away(&away)));
                     }
-                    let until = deadline.latest.min(now + patience);
-                    let waiting = async move { child.wait_up(until).await };
+                    let opened_by = if opening { deadline.from(now) } else { now };
+                    let waiting = async move { wait_up(child, opened_by, patience).await };
                     self.send_when_up(number, request, target, deadline, waiting, ctx);
                 }
             },
             None => {
-                self.has_own_connection = true;
                 let downstreams = self.parts.downstreams.clone();
-                let until = deadline.from(now);
+                let opened_by = deadline.from(now);
                 let (name, arbiter) = (target.server.clone(), self.arbiter);
                 let opening = async move {
-                    let child = downstreams.open(name.clone(), key, arbiter).await;
-                    wait_up(child, &name, until).await
+                    match downstreams.open(name.clone(), key, arbiter).await {
+                        Some(child) => wait_up(child, opened_by, patience).await,
+                        None => Err(Away {
+                            name: name.as_str().into(),
+                            phase: Phase::Stopped,
+                            why: None,
+                            retry_after: None,
+                        }),
+                    }
                 };
                 self.send_when_up(number, request, target, deadline, opening, ctx);
             }
@@ -359,21 +362,22 @@ impl Pending {
     }
 }
 
-/// Waits for a connection that was just opened.
+/// Waits for a connection that is being opened; one that is away is waited for only as long as
+/// its configuration allows.
 async fn wait_up(
-    child: Option<ChildRef<Callers>>,
-    server: &ServerName,
-    until: Instant,
+    child: ChildRef<Callers>,
+    opened_by: Instant,
+    patience: Duration,
 ) -> Result<Up<Callers>, Away> {
-    match child {
-        Some(child) => child.wait_up(until).await,
-        None => Err(Away {
-            name: server.as_str().into(),
-            phase: crate::supervision::Phase::Stopped,
-            why: None,
-            retry_after: None,
-        }),
+    let mut changes = child.subscribe();
+    let starting = |phase| matches!(phase, Phase::Idle | Phase::Starting);
+    let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
+    // Too late, or its supervisor is gone: what it is now tells.
+    drop(timeout_at(opened_by, opened).await);
+    if patience.is_zero() {
+        return child.current();
     }
+    child.wait_up(Instant::now() + patience).await
 }
 
 fn is_success(answer: &Result<Response, Failure>) -> bool {

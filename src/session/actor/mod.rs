@@ -14,7 +14,9 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 
 use super::SessionParts;
-use super::message::{End, EndGeneralStream, FromClient, Notice, OpenStream, ToFront, Upgrade};
+use super::message::{
+    End, EndGeneralStream, FromClient, Notice, OpenStream, Refresh, ToFront, Upgrade,
+};
 use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
@@ -32,14 +34,14 @@ pub struct Session {
     record: SessionRecord,
     /// Where its calls are answered to; made with the first one.
     answers_to: Option<Arc<Recipient<Delivery>>>,
-    /// Whether a connection of its own was opened for it.
-    has_own_connection: bool,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     pending: HashMap<u64, Pending>,
     questions: HashMap<u64, Asked>,
     /// Made with the first stream: most sessions are idle and have none.
     streams: Option<Box<Streams>>,
+    /// Whether a stream was open since somebody looked whether the session is idle.
+    had_stream: bool,
     /// The catalog of this session, if it is not the shared one.
     view: Option<Arc<Snapshot>>,
     /// What happened while no general stream was open.
@@ -62,17 +64,18 @@ impl Session {
         record: SessionRecord,
         arbiter: usize,
     ) -> Self {
+        let view = parts.catalog.own(id);
         Self {
             id,
             parts,
             record,
             answers_to: None,
-            has_own_connection: false,
             arbiter,
             pending: HashMap::new(),
             questions: HashMap::new(),
             streams: None,
-            view: None,
+            had_stream: false,
+            view,
             missed: Missed::default(),
             elicitations: BTreeSet::new(),
         }
@@ -125,33 +128,15 @@ impl Session {
         self.questions.clear();
         self.streams = None;
         if why != End::Draining {
-            self.parts.registry.remove(self.id);
-            self.withdraw();
-            let (store, key) = (self.parts.store.clone(), record_key(self.id));
-            actix_rt::spawn(async move {
-                if let Err(error) = store.delete(&key).await {
-                    log::warn!(error:%; "record of an ended session could not be deleted");
-                }
-            });
+            self.parts.forget(self.id);
         }
         ctx.stop();
-    }
-
-    /// Takes back what the session asked of servers, if it asked for anything.
-    fn withdraw(&self) {
-        let wishes = self.record.level.is_some() || !self.record.subscriptions.is_empty();
-        if wishes || self.has_own_connection {
-            self.parts.downstreams.forget(self.id);
-        }
     }
 
     /// Writes the durable part anew; nothing waits for it.
     fn save(&self) {
         let (store, key) = (self.parts.store.clone(), record_key(self.id));
-        let (value, ttl) = (
-            self.record.to_bytes(),
-            self.parts.settings.load().idle_timeout,
-        );
+        let (value, ttl) = (self.record.to_bytes(), self.parts.record_ttl());
         actix_rt::spawn(async move {
             if let Err(error) = store.put(&key, value, Some(ttl)).await {
                 log::warn!(error:%; "record of a session could not be written");
@@ -228,6 +213,14 @@ impl Handler<Notice> for Session {
     }
 }
 
+impl Handler<Refresh> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Refresh, _: &mut Self::Context) {
+        self.save();
+    }
+}
+
 impl Handler<EndGeneralStream> for Session {
     type Result = ();
 
@@ -242,10 +235,14 @@ impl Handler<End> for Session {
     type Result = ();
 
     fn handle(&mut self, end: End, ctx: &mut Self::Context) {
-        if end == End::Idle && self.is_in_use() {
-            // Looked at again after another `idle_timeout`.
-            let _ = self.parts.registry.find(self.id);
-            return;
+        if end == End::Idle {
+            let in_use = self.is_in_use();
+            // When a client left its stream is not known: the time counts from here.
+            if in_use || std::mem::take(&mut self.had_stream) {
+                self.had_stream = in_use;
+                let _ = self.parts.registry.find(self.id);
+                return self.save();
+            }
         }
         if end == End::Idle {
             self.parts.counters.add(Counter::SessionsExpired);

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::super::streams::GENERAL;
 use super::Session;
+use super::calls::Outlet;
 use crate::downstream::Question;
 use crate::id::ServerName;
 use crate::protocol::{
@@ -17,6 +18,8 @@ pub(super) struct Asked {
     question: Question,
     /// The call that it belongs to.
     call: u64,
+    /// The stream that it went out on.
+    stream: u64,
 }
 
 impl Session {
@@ -53,9 +56,17 @@ impl Session {
         self.remember_elicitation(&question.request);
         self.streams().send(stream, &frame);
         self.parts.counters.add(Counter::QuestionsAsked);
-        self.questions.insert(number, Asked { question, call });
+        self.questions.insert(
+            number,
+            Asked {
+                question,
+                call,
+                stream,
+            },
+        );
         ctx.run_later(settings.answer_timeout, move |session, _| {
             if let Some(asked) = session.questions.remove(&number) {
+                session.withdraw(number, asked.stream, "no answer in time");
                 session.parts.counters.add(Counter::QuestionsUnanswered);
                 let message = "the client did not answer in time";
                 asked
@@ -73,34 +84,34 @@ impl Session {
         }
     }
 
-    /// The call is over: its questions are taken back from the client, unless they may be about
-    /// another call at that server.
+    /// The call is over: its questions are taken back from the client. One that may belong to
+    /// another call to the same server stays.
     pub(super) fn drop_questions(&mut self, call: u64, server: &ServerName) {
         if self.questions.is_empty() {
             return;
         }
-        let mut others = self.pending.iter();
-        let other = others.find(|(_, pending)| pending.server == *server);
-        if let Some((other, _)) = other {
-            for asked in self.questions.values_mut() {
-                if asked.call == call && asked.question.of_any_call {
-                    asked.call = *other;
-                }
+        let other = self.pending.iter().find(|(_, p)| p.server == *server);
+        let other = other.map(|(number, pending)| match pending.outlet {
+            Outlet::Stream => (*number, *number),
+            Outlet::Direct(_) | Outlet::Nowhere => (*number, GENERAL),
+        });
+        let mut dropped = Vec::new();
+        for (number, asked) in self.questions.iter_mut().filter(|(_, a)| a.call == call) {
+            match other.filter(|_| asked.question.of_any_call) {
+                Some((call, stream)) => (asked.call, asked.stream) = (call, stream),
+                None => dropped.push((*number, asked.stream)),
             }
         }
-        let of_call = |asked: &Asked| asked.call == call;
-        let dropped: Vec<u64> = self
-            .questions
-            .iter()
-            .filter(|(_, asked)| of_call(asked))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in dropped {
+        for (number, stream) in dropped {
             self.questions.remove(&number);
-            let params = serde_json::json!({ "requestId": number, "reason": "the call is over" });
-            self.streams()
-                .send(call, &notification(&Method::Cancelled, Some(&params)));
+            self.withdraw(number, stream, "the call is over");
         }
+    }
+
+    fn withdraw(&mut self, question: u64, stream: u64, reason: &str) {
+        let params = serde_json::json!({ "requestId": question, "reason": reason });
+        let frame = notification(&Method::Cancelled, Some(&params));
+        self.streams().send(stream, &frame);
     }
 
     fn remember_elicitation(&mut self, request: &Request) {

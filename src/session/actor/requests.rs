@@ -14,6 +14,9 @@ use crate::catalog::ItemKind;
 use crate::downstream::{Change, EntryKey, Watched, Wish};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
 
+/// Resources that one session may be subscribed to: they are kept, and written with its record.
+const SUBSCRIPTIONS_MAX: usize = 1000;
+
 impl Session {
     pub(super) fn on_request(
         &mut self,
@@ -124,8 +127,17 @@ impl Session {
         let desired = self.parts.downstreams.desired();
         let change = match request.method {
             Method::ResourcesSubscribe => {
-                if !self.record.subscriptions.iter().any(|uri| *uri == public) {
-                    self.record.subscriptions.push(public.into_owned());
+                let subscriptions = &mut self.record.subscriptions;
+                if !subscriptions.iter().any(|uri| *uri == public) {
+                    if subscriptions.len() >= SUBSCRIPTIONS_MAX {
+                        let message = format!(
+                            "this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have"
+                        );
+                        let failure = Failure::new(ErrorKind::Overloaded, message);
+                        let id = request.id.as_str();
+                        return Some(ToFront::Json(failure_frame(&request.method, id, &failure)));
+                    }
+                    subscriptions.push(public.into_owned());
                 }
                 desired.watch(watched, self.id)
             }

@@ -49,19 +49,29 @@ impl Session {
 
     pub(super) fn open_stream(&mut self, open: OpenStream) {
         let resumed = open.last_event_id.map(|id| self.streams().resume(&id));
+        self.had_stream = true;
         let events = match resumed {
             Some(Resumed::Stream(events)) => events,
+            Some(Resumed::Gap(events)) => {
+                self.miss_everything();
+                events
+            }
             Some(Resumed::Unknown(Some(request))) => self.lost_answer(&request),
             Some(Resumed::Unknown(None)) => {
-                // Of a process or an actor before this one: what happened since is unknown.
-                self.missed.lists = Changes::all();
-                self.missed.uris = self.record.subscriptions.iter().cloned().collect();
+                // Of a process or an actor before this one.
+                self.miss_everything();
                 self.open_general()
             }
             None => self.open_general(),
         };
         let _ = open.reply.send(ToFront::Stream(events));
         self.send_missed();
+    }
+
+    /// What happened since the client's last event is unknown.
+    fn miss_everything(&mut self) {
+        self.missed.lists = Changes::all();
+        self.missed.uris = self.record.subscriptions.iter().cloned().collect();
     }
 
     fn open_general(&mut self) -> tokio::sync::mpsc::Receiver<Bytes> {
