@@ -135,10 +135,6 @@ impl Calls {
         self.link
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.pending.len()
-    }
-
     /// The earliest deadline of a call.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next()

@@ -131,7 +131,7 @@ impl Downstreams {
     /// The most verbose level that a session wants has changed.
     pub fn set_level(&self, level: LogLevel) {
         for server in self.servers.load().values() {
-            server.tell_all(&Wish::Level(level));
+            server.tell_common(&Wish::Level(level));
         }
     }
 

@@ -145,14 +145,12 @@ impl Server {
         })
     }
 
-    /// Tells every connection that is up.
-    pub(crate) fn tell_all(&self, wish: &Wish) {
+    /// Tells every connection that is up and serves more than one session.
+    pub(crate) fn tell_common(&self, wish: &Wish) {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        let own = own.values().map(|entry| &entry.child);
-        for up in std::iter::once(&self.shared)
-            .chain(own)
-            .flat_map(ChildRef::current)
-        {
+        let common = own.iter().filter(|(key, _)| key.session().is_none());
+        let children = common.map(|(_, entry)| &entry.child);
+        for up in children.chain([&self.shared]).flat_map(ChildRef::current) {
             up.value.wish(wish.clone());
         }
     }

@@ -227,14 +227,12 @@ impl Session {
 
     /// The one answer to a call, from the server or from whoever knows that there will be none.
     pub(super) fn on_answer(&mut self, number: u64, answer: Result<Response, Failure>) {
-        let Some(pending) = self.pending.remove(&number) else {
+        let Some(mut pending) = self.pending.remove(&number) else {
             return;
         };
         self.drop_questions(number, &pending.server);
-        if let Some((watched, public)) = &pending.watches
-            && !is_success(&answer)
-        {
-            self.subscription_failed(watched, public);
+        if let Some((watched, public)) = pending.watches.take().filter(|_| is_success(&answer)) {
+            self.subscribed(watched, public);
         }
         self.parts.counters.add(match &answer {
             Ok(_) => Counter::CallsAnswered,
@@ -284,13 +282,6 @@ impl Session {
             Some(rewritten) => response.with_id_and_value(&pending.id, &rewritten),
             None => response.with_id(&pending.id),
         }
-    }
-
-    /// A refused subscription is no wish any more.
-    fn subscription_failed(&mut self, watched: &Watched, public: &str) {
-        self.parts.downstreams.desired().unwatch(watched, self.id);
-        self.record.subscriptions.retain(|uri| uri != public);
-        self.save();
     }
 
     /// Progress and log lines of a call go out on its own stream.

@@ -114,7 +114,8 @@ impl Session {
         Ok(RawJson::from_value(&json!({})))
     }
 
-    /// A subscription that another session holds already needs no word with the server.
+    /// A subscription that another session holds already needs no word with the server, nor does
+    /// the end of one that others still hold. One that is forwarded counts once it is accepted.
     ///
     /// Returns the answer if there is nothing to forward.
     pub(super) fn subscribe(
@@ -124,33 +125,48 @@ impl Session {
     ) -> Option<ToFront> {
         let public = request.uri()?;
         let watched = self.watched(target)?;
-        let desired = self.parts.downstreams.desired();
-        let change = match request.method {
+        let is_told = match request.method {
             Method::ResourcesSubscribe => {
-                let subscriptions = &mut self.record.subscriptions;
-                if !subscriptions.iter().any(|uri| *uri == public) {
-                    if subscriptions.len() >= SUBSCRIPTIONS_MAX {
-                        let message = format!(
-                            "this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have"
-                        );
-                        let failure = Failure::new(ErrorKind::Overloaded, message);
-                        let id = request.id.as_str();
-                        return Some(ToFront::Json(failure_frame(&request.method, id, &failure)));
-                    }
-                    subscriptions.push(public.into_owned());
+                if self.record.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+                    return Some(self.too_many_subscriptions(request));
                 }
-                desired.watch(watched, self.id)
+                if !self.parts.downstreams.desired().is_watched(&watched) {
+                    return None;
+                }
+                self.subscribed(watched, public.into_owned());
+                true
             }
             Method::ResourcesUnsubscribe => {
                 self.record.subscriptions.retain(|uri| *uri != public);
                 self.missed.uris.remove(&*public);
-                desired.unwatch(&watched, self.id)
+                self.save();
+                let desired = self.parts.downstreams.desired();
+                desired.unwatch(&watched, self.id) == Change::Nothing
             }
-            _ => return None,
+            _ => false,
         };
-        self.save();
         let done = RawJson::from_value(&json!({}));
-        (change == Change::Nothing).then(|| ToFront::List(result_parts(request, &done)))
+        is_told.then(|| ToFront::List(result_parts(request, &done)))
+    }
+
+    /// The server, or another session before this one, has what this session asked for.
+    pub(super) fn subscribed(&mut self, watched: Watched, public: String) {
+        self.parts.downstreams.desired().watch(watched, self.id);
+        if !self.record.subscriptions.contains(&public) {
+            self.record.subscriptions.push(public);
+        }
+        self.save();
+    }
+
+    fn too_many_subscriptions(&self, request: &Request) -> ToFront {
+        let message =
+            format!("this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have");
+        let failure = Failure::new(ErrorKind::Overloaded, message);
+        ToFront::Json(failure_frame(
+            &request.method,
+            request.id.as_str(),
+            &failure,
+        ))
     }
 }
 
