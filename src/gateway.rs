@@ -233,8 +233,12 @@ impl Gateway {
         log::info!(grace:? = grace; "gateway stops");
         self.front.drain();
         self.state.sessions.end_streams();
-        self.front.stop(grace / 2).await;
+        // The rest is for servers and threads.
+        if timeout(grace * 7 / 10, self.front.drained()).await.is_err() {
+            log::warn!("some calls did not end in time; they are given up");
+        }
         self.state.sessions.drain();
+        self.front.stop(grace / 10).await;
         let left = deadline.saturating_duration_since(Instant::now());
         if timeout(left, self.state.downstreams.stop_all())
             .await

@@ -11,6 +11,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use arc_swap::ArcSwap;
+use tokio_util::task::TaskTracker;
 
 use super::body::BytesInFlight;
 use super::guard::origin_is_allowed;
@@ -35,6 +36,8 @@ pub struct Front {
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
     draining: AtomicBool,
+    /// Requests and event streams that are not answered to their end.
+    pub(super) under_way: TaskTracker,
 }
 
 /// A running server.
@@ -60,6 +63,7 @@ impl Front {
             counters,
             bytes: BytesInFlight::default(),
             draining: AtomicBool::new(false),
+            under_way: TaskTracker::new(),
         }
     }
 
@@ -133,6 +137,12 @@ impl FrontServer {
     /// New requests are refused with 503 from now on.
     pub fn drain(&self) {
         self.front.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the requests and streams under way.
+    pub async fn drained(&self) {
+        self.front.under_way.close();
+        self.front.under_way.wait().await;
     }
 
     /// Closes the listener, waits for requests under way until `within`, and ends the workers.

@@ -58,7 +58,7 @@ pub enum End {
     Draining,
 }
 
-/// Every event stream ends now; calls go on.
+/// The general stream ends now; calls go on, with theirs.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct EndStreams;

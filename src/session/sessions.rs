@@ -245,7 +245,7 @@ impl Sessions {
         self.0.parts.registry.address(id)
     }
 
-    /// The gateway stops: event streams end, so that the front can; clients resume them later.
+    /// The gateway stops: the streams that no call ends end now; clients resume them later.
     pub fn end_streams(&self) {
         for (_, address) in self.addresses() {
             address.do_send(EndStreams);

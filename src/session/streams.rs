@@ -101,9 +101,9 @@ impl Streams {
         reader.is_some_and(|reader| !reader.is_closed())
     }
 
-    /// Ends every connection to a reader; streams can be resumed.
-    pub(crate) fn let_readers_go(&mut self) {
-        for stream in self.streams.values_mut() {
+    /// Ends the connection to a stream's reader; the stream can be resumed.
+    pub(crate) fn let_reader_go(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
             stream.reader = None;
         }
     }

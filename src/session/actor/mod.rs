@@ -16,11 +16,11 @@ use actix::{Actor, ActorContext, Context, Handler};
 use super::SessionParts;
 use super::message::{End, EndStreams, FromClient, Notice, OpenStream, ToFront, Upgrade};
 use super::record::{SessionRecord, record_key};
-use super::streams::Streams;
+use super::streams::{GENERAL, Streams};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallMessage, Cancel, Delivered, Delivery, Wish};
 use crate::id::SessionId;
-use crate::protocol::{Envelope, Method, Notification};
+use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::telemetry::Counter;
 use calls::Pending;
 pub(super) use calls::log_level;
@@ -110,12 +110,22 @@ impl Session {
     }
 
     fn end(&mut self, why: End, ctx: &mut Context<Self>) {
-        for (number, pending) in self.pending.drain() {
+        for (number, pending) in &self.pending {
             if let Some(callers) = &pending.callers {
-                let reason = Some("the client's session ended".to_owned());
+                let (number, reason) = (*number, Some("the client's session ended".to_owned()));
                 callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
             }
         }
+        if why == End::Draining {
+            let numbers: Vec<u64> = self.pending.keys().copied().collect();
+            for number in numbers {
+                let message =
+                    "the gateway stopped before the server answered; the call may have run";
+                let failure = Failure::new(ErrorKind::ShuttingDown, message);
+                self.on_answer(number, Err(failure));
+            }
+        }
+        self.pending.clear();
         self.questions.clear();
         self.streams = None;
         if why != End::Draining {
@@ -219,7 +229,7 @@ impl Handler<EndStreams> for Session {
 
     fn handle(&mut self, _: EndStreams, _: &mut Self::Context) {
         if let Some(streams) = &mut self.streams {
-            streams.let_readers_go();
+            streams.let_reader_go(GENERAL);
         }
     }
 }
