@@ -116,6 +116,12 @@ async fn a_call_may_wait_for_a_server_that_is_restarting() {
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     client.call("example__crash", json!({})).await;
+    until("the loss to be noticed", || async {
+        let server = gateway.server("example").await;
+        let is_first = server["connection"]["shared"]["generation"] == 1;
+        (!is_first || server["state"] != "up").then_some(())
+    })
+    .await;
     let result = client
         .call("example__echo", json!({"message": "waited"}))
         .await;
