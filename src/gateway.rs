@@ -228,12 +228,15 @@ impl Gateway {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
         log::info!(grace:? = grace; "gateway stops");
-        self.server.drain().await;
+        self.server.drain();
         self.state.sessions.end_general_streams();
-        self.state
-            .downstreams
-            .drained(Instant::now() + grace / 2)
-            .await;
+        // The rest is for servers and threads.
+        if timeout(grace * 7 / 10, self.server.drained())
+            .await
+            .is_err()
+        {
+            log::warn!("some calls did not end in time; they are given up");
+        }
         self.state.sessions.drain();
         let left = deadline.saturating_duration_since(Instant::now());
         if timeout(left, self.state.downstreams.stop_all())

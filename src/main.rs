@@ -85,11 +85,11 @@ fn check(path: Option<&Path>) -> Result<(), Failed> {
 }
 
 fn show_status(path: Option<&Path>, json: bool) -> Result<(), Failed> {
-    let loaded = Config::load(path, &ProcessEnvironment::new())?;
+    let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let status = runtime.block_on(ask_status(&loaded.config.data_dir))?;
+    let status = runtime.block_on(ask_status(&data_dir))?;
     if json {
         print(&(serde_json::to_string_pretty(&status)? + "\n"))
     } else {

@@ -119,6 +119,37 @@ impl Config {
         })
     }
 
+    /// Where a gateway with this configuration keeps its state, whatever errors the file has: it
+    /// may have been broken while the gateway runs.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigError::Read`] when a file is there and cannot be read.
+    pub fn data_dir_of(path: Option<&Path>, env: &dyn Environment) -> Result<PathBuf, ConfigError> {
+        let name = path.unwrap_or(Path::new(FILE_NAME));
+        let failed = |source| ConfigError::Read {
+            path: name.to_owned(),
+            source,
+        };
+        let here = env.current_dir().map_err(failed)?;
+        let file = here.join(name);
+        let text = match read(&file) {
+            Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
+                SHIPPED.to_owned()
+            }
+            text => text.map_err(failed)?,
+        };
+        let (tree, _) = DeTable::parse_recoverable(&text);
+        let reader = Reader::new(Sources {
+            environment: env,
+            directory: file.parent().unwrap_or(&here),
+        });
+        let config = assemble(&reader, tree.get_ref());
+        // Reported by whoever loads the file.
+        let _ = reader.finish();
+        Ok(config.data_dir)
+    }
+
     /// Checks a text; `name` is what errors call it, relative paths start at `directory`.
     ///
     /// # Errors

@@ -126,6 +126,7 @@ pub struct Reply {
     number: u64,
     server: ServerName,
     caller: Option<Arc<Recipient<Delivery>>>,
+    is_sent: bool,
 }
 
 impl Reply {
@@ -134,7 +135,13 @@ impl Reply {
             number,
             server,
             caller: Some(caller),
+            is_sent: false,
         }
+    }
+
+    /// The call was written to the server: from now on it may run.
+    pub fn sent(&mut self) {
+        self.is_sent = true;
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
@@ -171,10 +178,24 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.caller.is_some() {
-            let failure = lost(&self.server, "its connection ended");
+            let failure = if self.is_sent {
+                lost(&self.server, "its connection ended")
+            } else {
+                not_sent(&self.server)
+            };
             self.answer_once(Err(failure));
         }
     }
+}
+
+/// What a caller reads when the connection ended before the call was written to it.
+fn not_sent(server: &ServerName) -> Failure {
+    let message = format!(
+        "server `{server}` was lost before the call was sent to it, so the call did not run; it is reconnected automatically"
+    );
+    Failure::new(ErrorKind::ServerUnavailable, message)
+        .server(server.as_str())
+        .retry_after_ms(100)
 }
 
 /// What a caller reads when its call was under way and the answer will not come.
@@ -183,4 +204,45 @@ pub(crate) fn lost(server: &ServerName, why: &str) -> Failure {
         "server `{server}` was lost before it answered: {why}; the call may have run, so it is not repeated"
     );
     Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use actix::{Actor, Context, Handler};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    struct Session(mpsc::UnboundedSender<Failure>);
+
+    impl Actor for Session {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Delivery> for Session {
+        type Result = ();
+
+        fn handle(&mut self, delivery: Delivery, _: &mut Self::Context) {
+            if let Delivered::Answer(Err(failure)) = delivery.what {
+                let _ = self.0.send(failure);
+            }
+        }
+    }
+
+    #[actix::test]
+    async fn a_call_that_was_not_sent_says_that_it_did_not_run() {
+        let (sender, mut failures) = mpsc::unbounded_channel();
+        let session = Session(sender).start();
+        let server = ServerName::try_new("docs").unwrap();
+        let reply = || Reply::new(1, server.clone(), Arc::new(session.clone().recipient()));
+        drop(reply());
+        let failure = failures.recv().await.unwrap();
+        assert_eq!(failure.kind, ErrorKind::ServerUnavailable);
+        assert!(failure.message.contains("did not run"), "{failure}");
+        let mut sent = reply();
+        sent.sent();
+        drop(sent);
+        let failure = failures.recv().await.unwrap();
+        assert_eq!(failure.kind, ErrorKind::ServerLost);
+    }
 }

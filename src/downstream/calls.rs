@@ -147,7 +147,7 @@ impl Calls {
             request,
             mut edits,
             deadline,
-            reply,
+            mut reply,
         } = call;
         let Some(place) = self.admission.enter() else {
             let message = format!(
@@ -163,6 +163,7 @@ impl Calls {
         if let Err(error) = self.link.send(Some(number), frame.clone()) {
             return reply.answer(Err(self.not_sent(error)));
         }
+        reply.sent();
         self.deadlines.set(number, deadline.from(now));
         let pending = Pending {
             frame,

@@ -29,9 +29,6 @@ use crate::transport::Connector;
 /// How often connections are looked at that nobody uses any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
-/// How often draining looks whether calls are still in flight.
-const DRAIN_POLL: Duration = Duration::from_millis(20);
-
 /// Makes the connector of a server: a seam, through which tests inject one in memory.
 pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
 
@@ -142,17 +139,6 @@ impl Downstreams {
             .and_then(|server| server.shared.current().ok())
         {
             up.value.wish(wish);
-        }
-    }
-
-    /// Waits until no call is in flight, at most until then.
-    pub async fn drained(&self, until: Instant) {
-        while Instant::now() < until {
-            let servers = self.servers.load_full();
-            if servers.values().all(|server| server.in_flight() == 0) {
-                return;
-            }
-            tokio::time::sleep(DRAIN_POLL).await;
         }
     }
 

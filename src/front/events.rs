@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// A line that clients ignore: it keeps proxies from closing the stream, and shows whether the
 /// client is still there.
@@ -17,13 +18,22 @@ const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 pub(super) struct EventBody {
     events: mpsc::Receiver<Bytes>,
     comments: Interval,
+    _under_way: TaskTrackerToken,
 }
 
 impl EventBody {
-    pub(super) fn new(events: mpsc::Receiver<Bytes>, comment_every: Duration) -> Self {
+    pub(super) fn new(
+        events: mpsc::Receiver<Bytes>,
+        comment_every: Duration,
+        under_way: TaskTrackerToken,
+    ) -> Self {
         let mut comments = interval_at(Instant::now() + comment_every, comment_every);
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { events, comments }
+        Self {
+            events,
+            comments,
+            _under_way: under_way,
+        }
     }
 }
 

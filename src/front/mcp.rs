@@ -64,6 +64,7 @@ pub(super) async fn endpoint(
     gate: web::Data<Gate>,
 ) -> HttpResponse {
     let front = gate.front().await;
+    let _under_way = front.under_way.token();
     let handled = AssertUnwindSafe(handle(&request, payload, front))
         .catch_unwind()
         .await;
@@ -103,18 +104,15 @@ async fn handle(
         text(request, &header::HOST),
         text(request, &header::ORIGIN),
     )?;
-    if front.is_draining() {
-        let message = "the gateway is shutting down";
-        return Err(Failure::new(ErrorKind::ShuttingDown, message)
-            .retry_after_ms(1000)
-            .into());
-    }
     let principal = front
         .authenticate
         .authenticate(text(request, &header::AUTHORIZATION))?;
     match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, principal).await,
-        HttpMethod::GET => get(request, front, &settings).await,
+        HttpMethod::GET => {
+            refuse_when_draining(front)?;
+            get(request, front, &settings).await
+        }
         HttpMethod::DELETE => delete(request, front).await,
         HttpMethod::OPTIONS => {
             let mut response = respond::empty(StatusCode::NO_CONTENT);
@@ -150,20 +148,35 @@ async fn post(
     let mut held = front.bytes.hold();
     let body = body::read(&mut payload, announced, settings, &mut held).await?;
     if is_array(&body) {
+        refuse_when_draining(front)?;
         return batch(request, front, &body).await;
     }
     let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
+    let id = id_of(&envelope);
+    // Answers to questions and cancellations help the calls under way to their end.
+    if let Envelope::Request(_) = &envelope
+        && let Err(failure) = refuse_when_draining(front)
+    {
+        return Err(Refusal { failure, id });
+    }
     if let Envelope::Request(initialize) = &envelope
         && initialize.method == Method::Initialize
     {
         return open(request, front, initialize, principal).await;
     }
-    let id = id_of(&envelope);
     let session = find(request, front)
         .await
         .map_err(|failure| Refusal { failure, id })?;
     let answer = exchange(front, &session, envelope, takes_events, settings).await?;
-    Ok(respond(answer, session.revision, settings))
+    Ok(respond(answer, session.revision, front, settings))
+}
+
+fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
+    if !front.is_draining() {
+        return Ok(());
+    }
+    let message = "the gateway is shutting down";
+    Err(Failure::new(ErrorKind::ShuttingDown, message).retry_after_ms(1000))
 }
 
 async fn open(
@@ -220,13 +233,20 @@ async fn exchange(
     })
 }
 
-fn respond(answer: ToFront, revision: Revision, settings: &FrontSettings) -> HttpResponse {
+fn respond(
+    answer: ToFront,
+    revision: Revision,
+    front: &Front,
+    settings: &FrontSettings,
+) -> HttpResponse {
     match answer {
         ToFront::Json(body) => respond::json(BoxBody::new(body), revision),
         ToFront::List(list) => respond::json(BoxBody::new(ListBody::new(list)), revision),
         ToFront::Accepted => respond::accepted(revision),
         ToFront::Stream(events) => {
-            respond::events(EventBody::new(events, settings.sse_comment_every), revision)
+            let under_way = front.under_way.token();
+            let body = EventBody::new(events, settings.sse_comment_every, under_way);
+            respond::events(body, revision)
         }
     }
 }
@@ -314,7 +334,7 @@ async fn get(
             "the session ended before its stream was open",
         )
     })?;
-    Ok(respond(answer, session.revision, settings))
+    Ok(respond(answer, session.revision, front, settings))
 }
 
 /// Without a session there is nothing to end, which is fine.

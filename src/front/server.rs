@@ -13,6 +13,7 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc};
+use tokio_util::task::TaskTracker;
 
 use super::body::BytesInFlight;
 use super::guard::origin_is_allowed;
@@ -37,6 +38,8 @@ pub struct Front {
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
     draining: AtomicBool,
+    /// Requests and event streams that are not answered to their end.
+    pub(super) under_way: TaskTracker,
 }
 
 /// What every worker has: the front, once the gateway is built.
@@ -92,6 +95,7 @@ impl Front {
             counters,
             bytes: BytesInFlight::default(),
             draining: AtomicBool::new(false),
+            under_way: TaskTracker::new(),
         }
     }
 
@@ -181,11 +185,19 @@ impl FrontServer {
         }
     }
 
-    /// No new connections from now on; new requests are refused with 503.
-    pub async fn drain(&self) {
-        self.handle.pause().await;
+    /// New requests are refused with 503 from now on. What helps the calls under way to their end
+    /// is still taken: answers to questions, and cancellations.
+    pub fn drain(&self) {
         if let Some(front) = self.gate.front.get() {
             front.draining.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for the requests and streams under way.
+    pub async fn drained(&self) {
+        if let Some(front) = self.gate.front.get() {
+            front.under_way.close();
+            front.under_way.wait().await;
         }
     }
 

@@ -1,1 +1,254 @@
-//! Later.
+//! Limits: what is over them is refused readably, and everything else goes on.
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::support::{
+    Answer, Client, Gateway, Http, HttpServer, INITIALIZE, example, failure_of, names, python,
+    request, soon, text_of, until,
+};
+
+/// Starts calls that never end, and waits until the server has them.
+async fn hang(gateway: &Gateway, client: &Client, count: u64) -> Vec<JoinHandle<Answer>> {
+    let start = |_| {
+        let params = json!({"name": "py__hang", "arguments": {}});
+        let http = client.post(&request(client.id(), "tools/call", params));
+        tokio::spawn(http.send())
+    };
+    let before = gateway.server("py").await["connection"]["in_flight"]
+        .as_u64()
+        .unwrap();
+    let calls = (0..count).map(start).collect();
+    until("the calls under way", || async {
+        let server = gateway.server("py").await;
+        (server["connection"]["in_flight"] == before + count).then_some(())
+    })
+    .await;
+    calls
+}
+
+#[tokio::test]
+async fn calls_of_one_session_are_limited() {
+    let config = format!("[limits]\ncalls_per_session = 3\n{}", python("py", ""));
+    let gateway = Gateway::start(&config).await;
+    let (client, other) = (Client::open(&gateway).await, Client::open(&gateway).await);
+    let calls = hang(&gateway, &client, 3).await;
+    let result = client.call("py__echo", json!({})).await;
+    let failure = failure_of(&result);
+    assert_eq!(failure["code"], "overloaded");
+    assert_eq!(failure["retryable"], true);
+    assert!(failure["retryAfterMs"].as_u64().unwrap() > 0);
+    assert!(text_of(&result).contains("calls_per_session"));
+    // Lists and pings are no calls, and others have their own limit.
+    client.get("tools/list", json!({})).await;
+    assert_eq!(text_of(&other.call("py__echo", json!({})).await), "py {}");
+    client
+        .notify("notifications/cancelled", json!({"requestId": 1}))
+        .await;
+    until("a free place", || async {
+        let result = client.call("py__echo", json!({})).await;
+        result.get("isError").is_none().then_some(())
+    })
+    .await;
+    client.delete().await;
+    for call in calls {
+        soon("the end of a call", call).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn calls_at_one_server_are_limited() {
+    let config = format!(
+        "[limits]\ncalls_per_server = 4\n{}{}",
+        python("py", ""),
+        example("other")
+    );
+    let gateway = Gateway::start(&config).await;
+    let (one, two) = (Client::open(&gateway).await, Client::open(&gateway).await);
+    hang(&gateway, &one, 2).await;
+    hang(&gateway, &two, 2).await;
+    let result = one.call("py__echo", json!({})).await;
+    let failure = failure_of(&result);
+    assert_eq!(
+        (&failure["code"], &failure["server"]),
+        (&json!("overloaded"), &json!("py"))
+    );
+    assert!(failure["retryAfterMs"].as_u64().unwrap() > 0);
+    let error = one
+        .refused("resources/read", json!({"uri": "it://py"}))
+        .await;
+    assert_eq!(error["data"]["code"], "overloaded");
+    assert_eq!(
+        text_of(&one.call("other__echo", json!({"message": "m"})).await),
+        "m"
+    );
+    two.delete().await;
+    until("free places", || async {
+        let result = one.call("py__echo", json!({})).await;
+        result.get("isError").is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_id_that_is_in_flight_is_not_taken_twice() {
+    let gateway = Gateway::start(&python("py", "")).await;
+    let client = Client::open(&gateway).await;
+    hang(&gateway, &client, 1).await;
+    let params = json!({"name": "py__echo", "arguments": {}});
+    let answer = client
+        .post(&request(1, "tools/call", params))
+        .send()
+        .await
+        .json()
+        .await;
+    assert_eq!(answer["error"]["code"], -32600);
+}
+
+#[tokio::test]
+async fn sessions_are_limited() {
+    let gateway = Gateway::start("[sessions]\nmax = 2\n").await;
+    let (one, _two) = (Client::open(&gateway).await, Client::open(&gateway).await);
+    let refused = Http::post(gateway.address, INITIALIZE).send().await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let body = refused.json().await;
+    assert_eq!(body["id"], "first");
+    assert_eq!(body["error"]["data"]["code"], "overloaded");
+    one.delete().await;
+    Client::open(&gateway).await;
+    assert_eq!(gateway.status().await["counters"]["sessions_refused"], 1);
+}
+
+#[tokio::test]
+async fn bodies_under_way_are_limited_in_all() {
+    let config = "[limits]\nbytes_in_flight = \"1MiB\"\nbody = \"900KiB\"\n[gateway]\nbody_timeout = \"20s\"\n";
+    let gateway = Gateway::start(config).await;
+    let client = Client::open(&gateway).await;
+    let mut big = request(1, "ping", json!({}));
+    big["params"] = json!({"padding": "x".repeat(800 << 10)});
+    let bytes = client.post(&big).bytes();
+    // One that has nearly come holds its place.
+    let mut first = tokio::net::TcpStream::connect(gateway.address)
+        .await
+        .unwrap();
+    let most = bytes.len() - 10;
+    tokio::io::AsyncWriteExt::write_all(&mut first, &bytes[..most])
+        .await
+        .unwrap();
+    let refused = until("a refusal", || async {
+        let answer = client.post(&big).send().await;
+        (answer.status != 200).then_some(answer)
+    })
+    .await;
+    assert_eq!(refused.status, 503);
+    let body = refused.json().await;
+    assert!(
+        body["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("bytes_in_flight")
+    );
+    tokio::io::AsyncWriteExt::write_all(&mut first, &bytes[most..])
+        .await
+        .unwrap();
+    let answer = soon("the first one's answer", Answer::read(first))
+        .await
+        .unwrap();
+    assert_eq!(answer.status, 200);
+    assert_eq!(client.post(&big).send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_megabyte_passes_both_ways() {
+    let server = HttpServer::start(Default::default()).await;
+    let gateway = Gateway::start(&format!("{}{}", example("stdio"), server.config("http"))).await;
+    let client = Client::open(&gateway).await;
+    let result = client.call("stdio__big", json!({"bytes": 1 << 20})).await;
+    assert_eq!(text_of(&result).len(), 1 << 20);
+    let message = "é".repeat(1 << 19);
+    let result = client
+        .call("stdio__echo", json!({ "message": message }))
+        .await;
+    assert_eq!(text_of(&result), message);
+    let result = client
+        .call("http__echo", json!({ "message": message }))
+        .await;
+    assert_eq!(
+        text_of(&result).len(),
+        message.len() + "http {\"message\":\"\"}".len()
+    );
+}
+
+#[tokio::test]
+async fn a_line_over_the_limit_fails_its_call_and_the_connection_lives() {
+    let config = format!("[limits]\nline = \"256KiB\"\n{}", example("example"));
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let (_, mut events) = client
+        .start("example__slow", json!({"steps": 5, "delay_ms": 50}))
+        .await;
+    let result = client.call("example__big", json!({"bytes": 1 << 20})).await;
+    let failure = failure_of(&result);
+    assert_eq!(
+        (&failure["code"], &failure["server"]),
+        (&json!("server_protocol"), &json!("example"))
+    );
+    assert!(text_of(&result).contains("limits.line"), "{result}");
+    events.method("notifications/progress").await;
+    assert!(events.rest().await.pop().unwrap()["result"].is_object());
+    let result = client
+        .call("example__big", json!({"bytes": 200 << 10}))
+        .await;
+    assert_eq!(text_of(&result).len(), 200 << 10);
+    assert_eq!(
+        gateway.server("example").await["connection"]["shared"]["generation"],
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_list_is_cut_at_the_limit() {
+    let config = format!("[limits]\nlist_items = 4\n{}", example("example"));
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let list = client.get("tools/list", json!({})).await;
+    assert_eq!(names(&list["tools"]).len(), 4);
+}
+
+#[tokio::test]
+async fn an_idle_session_expires_and_one_in_use_does_not() {
+    let config = format!("[sessions]\nidle_timeout = \"1s\"\n{}", example("example"));
+    let gateway = Gateway::start(&config).await;
+    let idle = Client::open(&gateway).await;
+    let listening = Client::open(&gateway).await;
+    let mut stream = listening.listen().await;
+    let calling = Client::open(&gateway).await;
+    let (_, events) = calling
+        .start("example__slow", json!({"steps": 50, "delay_ms": 100}))
+        .await;
+    until("the idle one's end", || async {
+        (gateway.status().await["sessions"] == 2).then_some(())
+    })
+    .await;
+    let ping = request(1, "ping", json!({}));
+    let gone = idle.post(&ping).send().await;
+    assert_eq!(gone.status, 404);
+    assert_eq!(
+        gone.json().await["error"]["data"]["code"],
+        "session_not_found"
+    );
+    let answer: Value = events.rest().await.pop().unwrap();
+    assert_eq!(text_of(&answer["result"]), "done after 50 steps");
+    listening
+        .call(
+            "example__log",
+            json!({"message": "still", "level": "error"}),
+        )
+        .await;
+    assert_eq!(
+        stream.method("notifications/message").await["params"]["data"],
+        "still"
+    );
+    assert_eq!(gateway.status().await["counters"]["sessions_expired"], 1);
+}

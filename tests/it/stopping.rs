@@ -1,1 +1,149 @@
-//! Later.
+//! How the gateway ends, and that nothing outlives it.
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{
+    Client, Gateway, Http, HttpServer, INITIALIZE, alive, example, python, quick, request, soon,
+    text_of, until,
+};
+
+#[tokio::test]
+async fn sigterm_lets_a_running_call_finish() {
+    let gateway_config = format!("{}{}", quick(), example("example"));
+    let mut gateway = Gateway::start(&gateway_config).await;
+    let client = Client::open(&gateway).await;
+    // One is answered as JSON, one as a stream; both take longer than a second.
+    let slow = json!({"name": "example__slow", "arguments": {"steps": 5, "delay_ms": 500}});
+    let http = client.post(&request("silent", "tools/call", slow));
+    let silent = tokio::spawn(http.header("Accept", "application/json").send());
+    let (id, mut events) = client
+        .start("example__slow", json!({"steps": 25, "delay_ms": 100}))
+        .await;
+    events.method("notifications/progress").await;
+    let mut general = client.listen().await;
+    gateway.signal(Signal::SIGTERM);
+    assert_eq!(general.message().await, None);
+    let answer = events.rest().await.pop().unwrap();
+    assert_eq!(answer["id"], id, "{answer}");
+    assert_eq!(text_of(&answer["result"]), "done after 25 steps");
+    let answer = soon("the silent call's answer", silent).await.unwrap();
+    assert_eq!(
+        text_of(&answer.json().await["result"]),
+        "done after 5 steps"
+    );
+    assert!(gateway.ended().await.success());
+    gateway.nothing_left().await;
+}
+
+#[tokio::test]
+async fn while_it_stops_new_requests_are_refused_readably() {
+    let mut gateway = Gateway::start(&(quick() + &example("example"))).await;
+    let client = Client::open(&gateway).await;
+    let (_, mut events) = client
+        .start("example__slow", json!({"steps": 20, "delay_ms": 100}))
+        .await;
+    events.method("notifications/progress").await;
+    gateway.signal(Signal::SIGTERM);
+    let initialize = Http::post(gateway.address, INITIALIZE);
+    let answer = until("a refusal", || async {
+        let answer = initialize.clone().try_send().await?;
+        (answer.status == 503).then_some(answer)
+    })
+    .await;
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(
+        answer.json().await["error"]["data"]["code"],
+        "shutting_down"
+    );
+    assert!(events.rest().await.pop().unwrap()["result"].is_object());
+    assert!(gateway.ended().await.success());
+}
+
+#[tokio::test]
+async fn calls_that_do_not_end_are_given_up_after_the_grace() {
+    let config = format!(
+        "[gateway]\nshutdown_grace = \"1s\"\n{}{}",
+        quick(),
+        python("py", "")
+    );
+    let mut gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let params = json!({"name": "py__hang", "arguments": {}});
+    let call = client.post(&request(1, "tools/call", params));
+    let call = tokio::spawn(call.try_send());
+    until("the call under way", || async {
+        let server = gateway.server("py").await;
+        (server["connection"]["in_flight"] == 1).then_some(())
+    })
+    .await;
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+    gateway.nothing_left().await;
+    soon("the end of the call", call).await.unwrap();
+}
+
+#[tokio::test]
+async fn stopping_takes_grandchildren_and_tells_http_servers() {
+    let server = HttpServer::start(Default::default()).await;
+    let config = format!("{}{}{}", quick(), python("py", ""), server.config("http"));
+    let mut gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let grandchild = client.call("py__spawn", json!({})).await;
+    let grandchild: i32 = text_of(&grandchild).parse().unwrap();
+    assert!(alive(grandchild));
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+    gateway.nothing_left().await;
+    assert!(!alive(grandchild));
+    assert_eq!(server.behaviour().deleted, 1);
+}
+
+#[tokio::test]
+async fn a_killed_gateway_leaves_no_child() {
+    let config = format!("{}{}", example("example"), python("py", ""));
+    let mut gateway = Gateway::start(&config).await;
+    let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
+    client.call("example__echo", json!({"message": "m"})).await;
+    assert_eq!(gateway.server_pids("example").len(), 2);
+    gateway.signal(Signal::SIGKILL);
+    gateway.ended().await;
+    gateway.nothing_left().await;
+    // The directory can be used again at once, whatever was left in it.
+    assert!(gateway.data_dir().join("run.json").exists());
+    let mut again = gateway
+        .setup
+        .command(&["serve"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    until("another gateway", || async {
+        let run = std::fs::read(gateway.data_dir().join("run.json")).ok()?;
+        let run: serde_json::Value = serde_json::from_slice(&run).ok()?;
+        (run["pid"] == again.id()).then_some(())
+    })
+    .await;
+    again.kill().unwrap();
+    again.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_its_end_is_killed() {
+    let script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)\n";
+    let setup = crate::support::Setup::new("");
+    std::fs::write(setup.path("stubborn.py"), script).unwrap();
+    let config = format!(
+        "{}[servers.stubborn]\ncommand = \"python3\"\nargs = [\"{}\"]\nenv = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"stubborn\" }}\n",
+        quick().replace("\"2s\"", "\"500ms\""),
+        setup.path("stubborn.py").display()
+    );
+    std::fs::write(setup.path("config.toml"), config).unwrap();
+    let mut gateway = setup.serve().await;
+    until("its process", || async {
+        (gateway.server_pids("stubborn").len() == 1).then_some(())
+    })
+    .await;
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+    gateway.nothing_left().await;
+}

@@ -6,6 +6,7 @@ use actix::{Context, Handler};
 use super::super::lane::FromLane;
 use super::Connection;
 use crate::telemetry::Counter;
+use crate::transport::HttpSession;
 
 impl Connection {
     /// Starts a new handshake unless one is under way.
@@ -17,6 +18,15 @@ impl Connection {
         self.renewing = true;
         self.spec.counters.add(Counter::ServersRenewed);
         self.own.clear();
+        // On a lane only the lane forgot the old id: sent with `initialize`, it would be kept.
+        if let Some(calls) = &self.calls
+            && let Some(session) = calls.link().http_session()
+        {
+            calls.link().set_session(HttpSession {
+                id: None,
+                ..session
+            });
+        }
         self.send_initialize(ctx);
     }
 
@@ -54,6 +64,8 @@ impl Handler<FromLane> for Connection {
                     _ => self.renew(ctx),
                 }
             }
+            // While this connection closes, its lanes end as they were told.
+            FromLane::Died(_) if self.calls.is_none() => {}
             FromLane::Died(why) => self.fail(format!("a lane {why}"), ctx),
         }
     }

@@ -22,7 +22,7 @@ use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallMessage, Cancel, Delivered, Delivery, Wish};
 use crate::id::SessionId;
-use crate::protocol::{Envelope, Method, Notification};
+use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::telemetry::Counter;
 use calls::Pending;
 pub(super) use calls::log_level;
@@ -119,12 +119,22 @@ impl Session {
     }
 
     fn end(&mut self, why: End, ctx: &mut Context<Self>) {
-        for (number, pending) in self.pending.drain() {
+        for (number, pending) in &self.pending {
             if let Some(callers) = &pending.callers {
-                let reason = Some("the client's session ended".to_owned());
+                let (number, reason) = (*number, Some("the client's session ended".to_owned()));
                 callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
             }
         }
+        if why == End::Draining {
+            let numbers: Vec<u64> = self.pending.keys().copied().collect();
+            for number in numbers {
+                let message =
+                    "the gateway stopped before the server answered; the call may have run";
+                let failure = Failure::new(ErrorKind::ShuttingDown, message);
+                self.on_answer(number, Err(failure));
+            }
+        }
+        self.pending.clear();
         self.questions.clear();
         self.streams = None;
         if why != End::Draining {

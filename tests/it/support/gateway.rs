@@ -100,6 +100,12 @@ impl Setup {
             let log = fs::read_to_string(self.path("log")).unwrap_or_default();
             panic!("the gateway ended with {status}:\n{log}")
         });
+        // It opens a moment after the port.
+        let data_dir = self.path(".mcpvisor");
+        until("the control socket", || async {
+            mcpvisor::admin::ask_status(&data_dir).await.ok()
+        })
+        .await;
         Gateway {
             address: run["listen"].as_str().unwrap().parse().unwrap(),
             child,
@@ -156,8 +162,11 @@ impl Gateway {
     /// Waits until a server is in a state.
     pub(crate) async fn wait_state(&self, name: &str, state: &str) -> Value {
         until(&format!("server {name} {state}"), || async {
-            let server = self.server(name).await;
-            (server["state"] == state).then_some(server)
+            // One that is being added may not be listed yet.
+            let status = self.status().await;
+            let servers = status["servers"].as_array()?.iter();
+            let mut found = servers.filter(|server| server["name"] == name);
+            found.find(|server| server["state"] == state).cloned()
         })
         .await
     }

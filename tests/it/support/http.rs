@@ -78,6 +78,13 @@ impl Http {
         bytes
     }
 
+    /// The answer; `None` when nobody listens, or the connection ends before it.
+    pub(crate) async fn try_send(self) -> Option<Answer> {
+        let mut stream = TcpStream::connect(self.address).await.ok()?;
+        stream.write_all(&self.bytes()).await.ok()?;
+        Answer::read(stream).await
+    }
+
     /// Sends the request and reads the head of the answer.
     #[track_caller]
     pub(crate) fn send(self) -> impl Future<Output = Answer> {

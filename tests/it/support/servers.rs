@@ -55,7 +55,7 @@ pub(crate) struct Behaviour {
     pub(crate) cancelled: Vec<Value>,
     pub(crate) deleted: usize,
     /// Questions that wait for their answer, by id.
-    questions: HashMap<String, oneshot::Sender<Value>>,
+    pub(crate) questions: HashMap<String, oneshot::Sender<Value>>,
 }
 
 /// A Streamable HTTP server on a port of its own.
