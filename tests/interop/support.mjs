@@ -34,8 +34,10 @@ export async function connect({ capabilities = {}, prepare, fetch } = {}) {
       maxRetries: 10,
     },
   });
-  const client = await open(transport, capabilities, prepare);
-  return client;
+  // A client that comes before every server was listed is told of changes that it has not missed.
+  const ready = new URL("/readyz", process.env.GATEWAY_URL);
+  await until("the gateway is ready", async () => (await globalThis.fetch(ready)).ok);
+  return open(transport, capabilities, prepare);
 }
 
 /** The same server without the gateway, to compare with. */
