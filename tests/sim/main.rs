@@ -14,6 +14,7 @@ mod world;
 mod calls;
 mod connection;
 mod entries;
+mod feed;
 mod questions;
 mod renewal;
 mod sessions;
