@@ -18,3 +18,4 @@ mod feed;
 mod questions;
 mod renewal;
 mod sessions;
+mod storm;
