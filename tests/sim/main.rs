@@ -8,6 +8,7 @@
 
 mod client;
 mod hostile;
+mod lanes;
 mod server;
 mod world;
 

@@ -107,13 +107,17 @@ impl World {
     }
 
     pub(crate) fn with(tune: impl FnOnce(&mut SessionSettings)) -> Self {
+        Self::on(Arbiters::current().unwrap(), tune)
+    }
+
+    /// With other threads than the calling one there is no simulated time.
+    pub(crate) fn on(arbiters: Arbiters, tune: impl FnOnce(&mut SessionSettings)) -> Self {
         let mut settings = session_settings();
         tune(&mut settings);
         let first_list_wait = settings.first_list_wait;
         let counters = Counters::default();
         let numbers = CallNumbers::default();
         let desired = Arc::new(Desired::default());
-        let arbiters = Arbiters::current().unwrap();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let (fanout, catalog) = Fanout::new(counters.clone());
         let fanout = fanout.start();
