@@ -33,7 +33,10 @@ impl Connector for PanickingConnector {
 impl Link for PanickingLink {
     fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
         let text = String::from_utf8_lossy(&frame);
-        assert!(!text.contains("poison"), "panic on demand");
+        if text.contains("poison") {
+            // A panic on which nobody comments.
+            std::panic::resume_unwind(Box::new("panic on demand"));
+        }
         self.0.send(call, frame)
     }
 

@@ -8,12 +8,15 @@
 
 mod client;
 mod hostile;
+mod lanes;
 mod server;
 mod world;
 
 mod calls;
 mod connection;
 mod entries;
+mod feed;
 mod questions;
 mod renewal;
 mod sessions;
+mod storm;

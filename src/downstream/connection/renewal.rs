@@ -48,6 +48,10 @@ impl Handler<FromLane> for Connection {
     type Result = ();
 
     fn handle(&mut self, message: FromLane, ctx: &mut Self::Context) {
+        // Lanes end before the link is closed, which takes its time.
+        if self.calls.is_none() {
+            return;
+        }
         match message {
             FromLane::Unhandled(unhandled) => self.on_unhandled(unhandled, ctx),
             FromLane::SessionGone { arbiter, session } => {

@@ -1,0 +1,260 @@
+//! Ways into one HTTP session from several threads; the one place here where time is real.
+
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::System;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use mcpvisor::protocol::Revision;
+use mcpvisor::supervision::{Arbiters, Spread};
+use mcpvisor::transport::{
+    Connector, EventSink, HttpSession, Link, LinkError, OpenError, SendError,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::client::{Client, Exchange};
+use crate::server::{Server, text};
+use crate::world::{Plan, World};
+
+/// Gives a connection in memory what Streamable HTTP has: a session, and lanes into it.
+struct WithLanes(Arc<dyn Connector>);
+
+struct SessionLink {
+    inner: Box<dyn Link>,
+    close_takes: Duration,
+}
+
+impl Connector for WithLanes {
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+        let opening = self.0.open(sink);
+        opening.map(|link| link.map(session_link)).boxed_local()
+    }
+
+    fn lane(&self, _: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+        let opened = self.0.open(sink).now_or_never()?;
+        opened.ok().map(session_link)
+    }
+
+    fn attributes(&self) -> bool {
+        true
+    }
+
+    fn transport(&self) -> &'static str {
+        "lanes"
+    }
+}
+
+fn session_link(inner: Box<dyn Link>) -> Box<dyn Link> {
+    let close_takes = Duration::from_millis(200);
+    Box::new(SessionLink { inner, close_takes })
+}
+
+impl Link for SessionLink {
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+        if String::from_utf8_lossy(&frame).contains("poison") {
+            // A panic on which nobody comments.
+            std::panic::resume_unwind(Box::new("panic on demand"));
+        }
+        self.inner.send(call, frame)
+    }
+
+    fn forget(&self, call: u64) {
+        self.inner.forget(call);
+    }
+
+    fn http_session(&self) -> Option<HttpSession> {
+        let revision = Revision::NEWEST;
+        Some(HttpSession { id: None, revision })
+    }
+
+    /// As a goodbye over HTTP does, this one takes a moment and tells the server.
+    fn close(self: Box<Self>, _: Duration) -> LocalBoxFuture<'static, ()> {
+        async move {
+            sleep(self.close_takes).await;
+            let goodbye = Bytes::from(r#"{"jsonrpc":"2.0","method":"goodbye"}"#);
+            let _ = self.inner.send(None, goodbye);
+            sleep(Duration::from_millis(50)).await;
+        }
+        .boxed_local()
+    }
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never came to hold: {what}");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+struct Lanes {
+    world: Rc<World>,
+    arbiters: Arbiters,
+    server: Server,
+}
+
+impl Lanes {
+    async fn start() -> Self {
+        let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), Spread).unwrap();
+        let world = Rc::new(World::on(arbiters.clone(), |_| {}));
+        let server = world.start("a", true, |plan: &mut Plan| {
+            plan.wrap = Some(Box::new(|inner| Arc::new(WithLanes(inner))));
+        });
+        until("listed", || world.catalog.snapshot().tools().count() == 3).await;
+        until("lanes", || server.links() == 2).await;
+        Self {
+            world,
+            arbiters,
+            server,
+        }
+    }
+
+    /// One client on each thread.
+    async fn clients(&self) -> [Client; 2] {
+        let mut clients: [Option<Client>; 2] = [None, None];
+        while clients.iter().any(Option::is_none) {
+            let client = self.world.client(json!({})).await;
+            let place = self.arbiters.index(client.id.spread());
+            clients[place] = Some(client);
+        }
+        clients.map(|client| client.unwrap())
+    }
+
+    /// A call of each client, which come on a link each.
+    async fn held(&self, clients: &[Client; 2], before: usize) -> [Exchange; 2] {
+        let exchanges = [
+            clients[0].call("a__hold").await,
+            clients[1].call("a__hold").await,
+        ];
+        until("calls", || self.server.held().len() == before + 2).await;
+        exchanges
+    }
+}
+
+fn run_real(test: impl Future<Output = ()>) {
+    System::new().block_on(test);
+}
+
+#[test]
+fn calls_of_each_thread_have_a_way_of_their_own() {
+    run_real(async {
+        let lanes = Lanes::start().await;
+        let clients = lanes.clients().await;
+        let exchanges = lanes.held(&clients, 0).await;
+        let held = lanes.server.held();
+        assert_ne!(held[0].link, held[1].link);
+        assert_eq!(lanes.world.view("a").in_flight, 2);
+        clients[1].cancel(&exchanges[1]).await;
+        until("cancelled", || {
+            lanes.server.of("notifications/cancelled").len() == 1
+        })
+        .await;
+        let mine = held
+            .iter()
+            .find(|call| call.call == Some(exchanges[0].number));
+        lanes.server.answer(mine.unwrap(), text(json!("done")));
+        until("answered", || {
+            exchanges[0].is_over() && exchanges[1].is_over()
+        })
+        .await;
+        exchanges[0].result();
+        assert!(exchanges[1].messages().is_empty());
+        until("in flight", || lanes.world.view("a").in_flight == 0).await;
+        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_renewal_resends_what_was_refused_on_every_lane() {
+    run_real(async {
+        let lanes = Lanes::start().await;
+        let clients = lanes.clients().await;
+        let exchanges = lanes.held(&clients, 0).await;
+        for call in lanes.server.held() {
+            lanes.server.session_gone(&call);
+        }
+        until("sent again", || lanes.server.held().len() == 4).await;
+        for call in &lanes.server.held()[2..] {
+            lanes.server.answer(call, text(json!("done")));
+        }
+        until("answered", || exchanges.iter().all(Exchange::is_over)).await;
+        exchanges[0].result();
+        exchanges[1].result();
+        assert_eq!(lanes.world.view("a").shared.generation, 1);
+        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_lane_that_panics_restarts_the_connection_and_everybody_is_answered() {
+    run_real(async {
+        let lanes = Lanes::start().await;
+        let clients = lanes.clients().await;
+        let exchanges = lanes.held(&clients, 0).await;
+        let lane = lanes.server.held().iter().map(|call| call.link).max();
+        assert_eq!(lane, Some(1));
+        let of_lane = lanes.server.held().iter().position(|call| call.link == 1);
+        let params = json!({"name": "a__hold", "poison": true});
+        let poisoned = clients[of_lane.unwrap()]
+            .request("tools/call", params)
+            .await;
+        let all = [&exchanges[0], &exchanges[1], &poisoned];
+        until("answered", || all.iter().all(|exchange| exchange.is_over())).await;
+        for exchange in all {
+            assert_eq!(exchange.failure()["code"], "server_lost");
+        }
+        until("up again", || {
+            let view = lanes.world.view("a").shared;
+            view.generation == 2 && view.phase.to_string() == "up"
+        })
+        .await;
+        assert_eq!(lanes.world.view("a").in_flight, 0);
+        for client in &clients {
+            let exchange = client.call("a__echo").await;
+            until("served again", || exchange.is_over()).await;
+            exchange.result();
+        }
+        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_failed_on_a_lane_makes_the_owner_look_after_the_server() {
+    run_real(async {
+        let lanes = Lanes::start().await;
+        let clients = lanes.clients().await;
+        let exchanges = lanes.held(&clients, 0).await;
+        for call in lanes.server.held() {
+            let error = LinkError::NotSent("refused".to_owned());
+            lanes.server.fail(&call, error);
+        }
+        until("answered", || exchanges.iter().all(Exchange::is_over)).await;
+        until("pinged", || !lanes.server.of("ping").is_empty()).await;
+        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_goodbye_takes_its_time_although_the_lanes_are_gone() {
+    run_real(async {
+        let lanes = Lanes::start().await;
+        let clients = lanes.clients().await;
+        let exchanges = lanes.held(&clients, 0).await;
+        lanes.world.downstreams.stop_all().await;
+        until("answered", || exchanges.iter().all(Exchange::is_over)).await;
+        for exchange in &exchanges {
+            assert!(
+                exchange
+                    .sentence()
+                    .contains("the gateway closed the connection")
+            );
+        }
+        until("goodbye", || lanes.server.of("goodbye").len() == 1).await;
+        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+    });
+}
