@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -231,10 +231,6 @@ impl Gateway {
 
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.setup.path(".mcpvisor")
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        self.setup.directory.path()
     }
 }
 
