@@ -33,7 +33,7 @@ fn request(message: &Value) -> Request {
 }
 
 impl Client {
-    pub(crate) async fn open(world: Rc<World>, capabilities: Value) -> Self {
+    pub(crate) async fn open(world: Rc<World>, arbiter: usize, capabilities: Value) -> Self {
         let initialize = json!({
             "jsonrpc": "2.0", "id": "first", "method": "initialize",
             "params": {
@@ -42,7 +42,9 @@ impl Client {
             },
         });
         let initialize = request(&initialize);
-        let opened = world.sessions.open(&initialize, Principal::Anonymous, 0);
+        let opened = world
+            .sessions
+            .open(&initialize, Principal::Anonymous, arbiter);
         let (id, _, answer) = opened.await.unwrap();
         let client = Self {
             world,

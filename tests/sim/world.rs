@@ -230,7 +230,12 @@ impl World {
 
     /// A client that declared these capabilities.
     pub(crate) async fn client(self: &Rc<Self>, capabilities: Value) -> Client {
-        Client::open(self.clone(), capabilities).await
+        self.client_on(0, capabilities).await
+    }
+
+    /// A client whose session lives on the arbiter of this index.
+    pub(crate) async fn client_on(self: &Rc<Self>, arbiter: usize, capabilities: Value) -> Client {
+        Client::open(self.clone(), arbiter, capabilities).await
     }
 
     pub(crate) fn view(&self, server: &str) -> ServerView {
