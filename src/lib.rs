@@ -5,6 +5,7 @@
 //! (`tests/tidy.rs` enforces the layers of `docs/architecture.md`).
 
 pub mod id;
+mod memory;
 pub mod protocol;
 pub mod telemetry;
 

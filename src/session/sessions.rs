@@ -1,6 +1,7 @@
 //! All client sessions: opened, found, rebuilt, ended.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::wheel::Wheel;
 use crate::auth::Policy;
 use crate::downstream::{Downstreams, Watched};
 use crate::id::{CallNumbers, Principal, SessionId};
+use crate::memory;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
@@ -27,6 +29,9 @@ use crate::telemetry::{Counter, Counters};
 
 /// How often idle sessions are looked for.
 const TICK: Duration = Duration::from_secs(1);
+
+/// So many sessions are a crowd, after which memory is given back.
+const CROWD: usize = 1000;
 
 /// What sessions are built with.
 pub struct SessionsSpec {
@@ -93,6 +98,8 @@ struct Shared {
     wheels: Box<[Mutex<Wheel>]>,
     greetings: Greetings,
     mint: fn() -> Uuid,
+    /// Most sessions at a time since memory was given back.
+    peak: AtomicUsize,
 }
 
 /// A session that a client named.
@@ -123,6 +130,7 @@ impl Sessions {
             wheels: wheels(count),
             greetings: Greetings::default(),
             mint: spec.mint,
+            peak: AtomicUsize::new(0),
         }));
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
@@ -130,7 +138,9 @@ impl Sessions {
             loop {
                 ticks.tick().await;
                 let Some(shared) = weak.upgrade() else { return };
-                Self(shared).end_idle();
+                let sessions = Self(shared);
+                sessions.end_idle();
+                sessions.give_memory_back();
             }
         });
         sessions
@@ -306,6 +316,16 @@ impl Sessions {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         wheel.schedule(id, at_second);
+    }
+
+    /// After a crowd has left, what it occupied is given back.
+    fn give_memory_back(&self) {
+        let now = self.len();
+        let peak = self.0.peak.fetch_max(now, Ordering::Relaxed).max(now);
+        if peak >= CROWD && now <= peak / 2 {
+            self.0.peak.store(now, Ordering::Relaxed);
+            actix_rt::task::spawn_blocking(memory::give_back);
+        }
     }
 
     /// Ends the sessions that nobody used for `idle_timeout`; each is looked at only when it may
