@@ -88,7 +88,10 @@ async fn sessions_come_and_go_and_leave_nothing() {
     let gateway = Gateway::start(&example("example")).await;
     let visit = async |n: usize| {
         let client = Client::open(&gateway).await;
-        let mut stream = (n % 3 == 0).then_some(client.listen().await);
+        let mut stream = None;
+        if n.is_multiple_of(3) {
+            stream = Some(client.listen().await);
+        }
         let counter = json!({"uri": "example://counter"});
         client.get("resources/subscribe", counter).await;
         client
