@@ -120,6 +120,16 @@ impl Streams {
         self.push(number, Some(message));
     }
 
+    /// Like [`Streams::send`] for what may be left out: a reader that lags behind does not get
+    /// it, so that a burst of it does not cost the stream.
+    pub(crate) fn send_if_room(&mut self, number: u64, message: &[u8]) {
+        let reserve = self.limits.queue_max / 4;
+        let reader = self.streams.get(&number).and_then(|s| s.reader.as_ref());
+        if reader.is_none_or(|reader| reader.capacity() > reserve) {
+            self.push(number, Some(message));
+        }
+    }
+
     /// Nothing follows on this stream; what was sent can still be fetched.
     pub(crate) fn end(&mut self, number: u64) {
         if let Some(stream) = self.streams.get_mut(&number) {
@@ -351,6 +361,24 @@ mod tests {
             };
             assert_eq!(found, request, "{text}");
         }
+    }
+
+    #[test]
+    fn a_burst_leaves_room_for_the_answer() {
+        let limits = StreamLimits {
+            queue_max: 8,
+            ..LIMITS
+        };
+        let mut streams = Streams::new(limits, 1);
+        let mut events = streams.open(1, Some(id("1")), false);
+        for _ in 0..100 {
+            streams.send_if_room(1, b"{}");
+        }
+        streams.send(1, b"[]");
+        streams.end(1);
+        let read = read(&mut events);
+        assert_eq!(read.len(), 7);
+        assert!(read[6].ends_with("data: []\n\n"));
     }
 
     #[test]

@@ -144,3 +144,49 @@ async fn large_results_pass_and_larger_ones_are_refused() {
         1
     );
 }
+
+#[tokio::test]
+async fn a_server_that_refuses_us_says_why_in_status() {
+    let server = HttpServer::start(Behaviour {
+        refuses: true,
+        ..Default::default()
+    })
+    .await;
+    let config = format!("{}max_restarts = 1\n{}", quick(), server.config("http"));
+    let gateway = crate::support::Setup::new(&config).serve().await;
+    let broken = gateway.wait_state("http", "broken").await;
+    let why = broken["connection"]["shared"]["last_exit"]
+        .as_str()
+        .unwrap();
+    assert!(why.contains("401") && why.contains("no token"), "{why}");
+    server.behaviour().refuses = false;
+    gateway.wait_state("http", "up").await;
+}
+
+#[tokio::test]
+async fn headers_of_the_configuration_are_sent_and_those_of_clients_are_not() {
+    let server = HttpServer::start(Default::default()).await;
+    let config = format!(
+        "{}headers = {{ X-Token = \"from config\" }}\n",
+        server.config("http")
+    );
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let params = json!({"name": "http__echo", "arguments": {}});
+    let http = client.post(&crate::support::request(1, "tools/call", params));
+    let http = http
+        .header("Authorization", "Bearer of-the-client")
+        .header("X-Other", "1");
+    assert_eq!(http.send().await.status, 200);
+    let headers = server.behaviour().headers.clone();
+    assert!(
+        headers.contains(&("x-token".to_owned(), "from config".to_owned())),
+        "{headers:?}"
+    );
+    let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(
+        !names.contains(&"authorization") && !names.contains(&"x-other"),
+        "{names:?}"
+    );
+    assert!(headers.contains(&("mcp-protocol-version".to_owned(), "2025-11-25".to_owned())));
+}

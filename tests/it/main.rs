@@ -9,11 +9,13 @@
 
 mod batches;
 mod cli;
+mod crowds;
 mod edge;
 mod handshake;
 mod http_servers;
 mod items;
 mod limits;
+mod oddities;
 mod questions;
 mod reload;
 mod resumption;

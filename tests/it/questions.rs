@@ -254,7 +254,7 @@ async fn a_question_of_one_call_does_not_end_with_another_call() {
         assert_eq!(answer["id"], ask, "{answer}");
         assert_eq!(text_of(&answer["result"]), "the user answered: still here");
     };
-    soon("the story", async { tokio::join!(both, story) }).await;
+    Box::pin(soon("the story", async { tokio::join!(both, story) })).await;
 }
 
 #[tokio::test]

@@ -147,3 +147,25 @@ async fn a_server_that_ignores_its_end_is_killed() {
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
 }
+
+#[tokio::test]
+async fn a_question_can_be_answered_while_it_stops() {
+    let mut gateway = Gateway::start(&(quick() + &example("example"))).await;
+    let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
+    let (id, mut events) = client.start("example__ask", json!({})).await;
+    let question = events.method("elicitation/create").await;
+    gateway.signal(Signal::SIGTERM);
+    until("the beginning of the stop", || async {
+        let answer = gateway.get("/mcp").try_send().await?;
+        (answer.status == 503).then_some(())
+    })
+    .await;
+    let content = json!({"answer": "in time"});
+    client
+        .answer(&question, json!({"action": "accept", "content": content}))
+        .await;
+    let answer = events.rest().await.pop().unwrap();
+    assert_eq!(answer["id"], id);
+    assert_eq!(text_of(&answer["result"]), "the user answered: in time");
+    assert!(gateway.ended().await.success());
+}

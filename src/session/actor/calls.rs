@@ -298,7 +298,8 @@ impl Session {
         };
         let Some(frame) = frame else { return };
         if self.upgrade(number) {
-            self.streams().send(number, &frame);
+            // S-PROG-03, S-LOG-07: what comes faster than the client reads is left out.
+            self.streams().send_if_room(number, &frame);
         }
     }
 

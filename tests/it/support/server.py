@@ -16,6 +16,15 @@ asked = 0
 client = {}
 
 
+def tool(name):
+    return {"name": name, "inputSchema": {"type": "object"}}
+
+
+NAMES = ["echo", "pid", "declared", "sample", "roots", "ping", "hang", "spawn", "link", "long",
+         "odd", "list", "burst"]
+tools = [tool(name) for name in NAMES]
+
+
 def send(message):
     message["jsonrpc"] = "2.0"
     sys.stdout.write(json.dumps(message) + "\n")
@@ -33,8 +42,22 @@ def ask(call, method, params):
     send({"id": asked, "method": method, "params": params})
 
 
-def tool(name):
-    return {"name": name, "inputSchema": {"type": "object"}}
+def odd(call):
+    """Everything that a server should not say, then the answer, twice."""
+    ask(call, "no/such/method", {})
+    del waiting[asked]
+    send({"id": 987654321, "result": {}})
+    send({"id": "never asked", "result": {}})
+    send({"id": None, "error": {"code": -32700, "message": "what?"}})
+    send({"method": "notifications/progress", "params": {"progressToken": "no", "progress": 1}})
+    send({"method": "notifications/cancelled", "params": {"requestId": 5}})
+    send({"method": "notifications/no/such", "params": {}})
+    send({"method": "notifications/message", "params": {"level": "loud", "data": 1}})
+    send({"id": call, "method": "ping"})
+    print("[]", flush=True)
+    print("{\"jsonrpc\": \"2.0\"", flush=True)
+    text(call, "odd")
+    text(call, "odd again")
 
 
 def call_tool(call, params):
@@ -61,6 +84,18 @@ def call_tool(call, params):
         link = {"type": "resource_link", "uri": "it://shared", "name": "shared"}
         whole = {"type": "resource", "resource": {"uri": "it://shared", "text": NAME}}
         send({"id": call, "result": {"content": [link, whole]}})
+    elif name == "odd":
+        odd(call)
+    elif name == "list":
+        tools[:] = arguments["tools"]
+        send({"method": "notifications/tools/list_changed"})
+        text(call, "listed")
+    elif name == "burst":
+        token = params.get("_meta", {}).get("progressToken")
+        for step in range(arguments["steps"]):
+            progress = {"progressToken": token, "progress": step + 1}
+            send({"method": "notifications/progress", "params": progress})
+        text(call, "burst")
     elif name == "long":
         text(call, "x" * arguments["bytes"])
 
@@ -77,8 +112,7 @@ def answer(message):
     elif method == "ping":
         send({"id": call, "result": {}})
     elif method == "tools/list":
-        tools = ["echo", "pid", "declared", "sample", "roots", "ping", "hang", "spawn", "link", "long"]
-        send({"id": call, "result": {"tools": [tool(name) for name in tools]}})
+        send({"id": call, "result": {"tools": tools}})
     elif method == "tools/call":
         call_tool(call, params)
     elif method == "prompts/list":
@@ -110,6 +144,6 @@ for line in sys.stdin:
         continue
     if "method" in message and "id" in message:
         answer(message)
-    elif "id" in message:
+    elif message.get("id") in waiting:
         result = message.get("result", {"error": message.get("error")})
         text(waiting.pop(message["id"]), json.dumps(result))

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use actix_web::dev::ServerHandle;
+use actix_web::http::header::HeaderValue;
 use actix_web::{App, HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::stream;
@@ -42,6 +43,10 @@ env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}", {environment} }}
 pub(crate) struct Behaviour {
     /// Calls are answered as event streams.
     pub(crate) streams: bool,
+    /// Everything is answered with 401.
+    pub(crate) refuses: bool,
+    /// Headers of the last call, names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
     /// GET is answered with 405.
     pub(crate) no_get: bool,
     /// Sessions that it knows.
@@ -133,6 +138,9 @@ impl HttpServer {
 type Shared = web::Data<Mutex<Behaviour>>;
 
 async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResponse {
+    if behaviour.lock().unwrap().refuses {
+        return HttpResponse::Unauthorized().body("no token");
+    }
     match request.method().as_str() {
         "POST" => {}
         "DELETE" => {
@@ -158,7 +166,16 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
     if !behaviour.lock().unwrap().sessions.contains(session) {
         return HttpResponse::NotFound().finish();
     }
+    if message["method"] == "tools/call" {
+        let headers = request.headers().iter();
+        let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
+        behaviour.lock().unwrap().headers = headers.collect();
+    }
     answer(message, &behaviour).await
+}
+
+fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
 fn open(message: &Value, behaviour: &Shared) -> HttpResponse {
