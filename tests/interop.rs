@@ -149,7 +149,7 @@ impl Gateway {
         let directory = self.directory.path();
         let told = fs::File::create(directory.join("told")).unwrap();
         let mut process = Command::new("node")
-            .args(["--test-reporter=tap", "--test-force-exit", "--no-warnings"])
+            .args(["--test-reporter=tap", "--no-warnings"])
             .arg(scripts.join(script))
             .env("GATEWAY_URL", &self.url)
             .env("GATEWAY_CONFIG", directory.join("config.toml"))
@@ -240,7 +240,7 @@ fn scripts() -> Option<&'static Path> {
 fn install() -> Option<PathBuf> {
     let missing = ["node", "npm"].into_iter().find(|tool| !runs(tool));
     if let Some(tool) = missing {
-        let message = format!("`{tool}` is missing: the interop tests need Node 20 or later");
+        let message = format!("`{tool}` is missing: the interop tests need Node 18 or later");
         assert!(std::env::var_os("CI").is_none(), "{message}");
         // Not through the test's own output, which is shown only when it fails.
         let _ = writeln!(std::io::stderr(), "\nNOT TESTED: {message}\n");
