@@ -53,7 +53,9 @@ fn every_anchor_of_the_readme_is_a_heading() {
     let anchor = |heading: &str| {
         let kept = heading.chars().filter_map(|letter| match letter {
             ' ' | '-' => Some('-'),
-            letter if letter.is_alphanumeric() || letter == '_' => Some(letter.to_ascii_lowercase()),
+            letter if letter.is_alphanumeric() || letter == '_' => {
+                Some(letter.to_ascii_lowercase())
+            }
             _ => None,
         });
         kept.collect::<String>()
@@ -65,6 +67,9 @@ fn every_anchor_of_the_readme_is_a_heading() {
         .collect();
     for part in text.split("](#").skip(1) {
         let target = part.split(')').next().unwrap();
-        assert!(headings.iter().any(|heading| heading == target), "#{target}");
+        assert!(
+            headings.iter().any(|heading| heading == target),
+            "#{target}"
+        );
     }
 }
