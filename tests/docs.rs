@@ -1,5 +1,7 @@
 //! The documentation says what the code does.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::Path;
 

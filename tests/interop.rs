@@ -4,6 +4,8 @@
 //! packages are installed into the target directory, as the lock file says. Without Node nothing
 //! can be tested: that is a loud message, and in CI a failure.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -171,7 +173,7 @@ impl Gateway {
         // What the scripts measured.
         for line in told.lines().filter(|line| line.contains(" ms")) {
             if !line.contains("duration_ms") {
-                println!("{script}: {line}");
+                eprintln!("{script}: {line}");
             }
         }
     }
@@ -307,6 +309,7 @@ fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "no actor lives on this thread")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
