@@ -22,6 +22,9 @@ use tokio::time::Instant;
 /// Longest wait for a process to be ready, or to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Oldest Node that server-everything runs on.
+const NODE_MIN: u32 = 20;
+
 /// Longest run of a script.
 const SCRIPT_MAX: Duration = Duration::from_secs(180);
 
@@ -240,9 +243,8 @@ fn scripts() -> Option<&'static Path> {
 }
 
 fn install() -> Option<PathBuf> {
-    let missing = ["node", "npm"].into_iter().find(|tool| !runs(tool));
-    if let Some(tool) = missing {
-        let message = format!("`{tool}` is missing: the interop tests need Node 18 or later");
+    if let Err(reason) = has_node() {
+        let message = format!("{reason}: the interop tests need Node {NODE_MIN} or later, and npm");
         assert!(std::env::var_os("CI").is_none(), "{message}");
         // Not through the test's own output, which is shown only when it fails.
         let _ = writeln!(std::io::stderr(), "\nNOT TESTED: {message}\n");
@@ -274,9 +276,20 @@ fn install() -> Option<PathBuf> {
     Some(target)
 }
 
-fn runs(tool: &str) -> bool {
+fn has_node() -> Result<(), String> {
+    version("npm")?;
+    let node = version("node")?;
+    let major = node.trim_start_matches('v').split('.').next();
+    match major.and_then(|major| major.parse::<u32>().ok()) {
+        Some(major) if major >= NODE_MIN => Ok(()),
+        _ => Err(format!("`node` is {}", node.trim())),
+    }
+}
+
+fn version(tool: &str) -> Result<String, String> {
     let output = Command::new(tool).arg("--version").output();
-    output.is_ok_and(|output| output.status.success())
+    let output = output.map_err(|error| format!("`{tool}` cannot be run ({error})"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn text(output: &Output) -> String {
