@@ -81,7 +81,7 @@ fn serve(path: Option<&Path>) -> Result<(), Failed> {
 
 fn check(path: Option<&Path>) -> Result<(), Failed> {
     let loaded = Config::load(path, &ProcessEnvironment::new())?;
-    print(&describe(&loaded))
+    print(&(describe(&loaded) + "\n"))
 }
 
 fn show_status(path: Option<&Path>, json: bool) -> Result<(), Failed> {

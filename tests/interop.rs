@@ -4,6 +4,8 @@
 //! packages are installed into the target directory, as the lock file says. Without Node nothing
 //! can be tested: that is a loud message, and in CI a failure.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -19,6 +21,9 @@ use tokio::time::Instant;
 
 /// Longest wait for a process to be ready, or to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Oldest Node that server-everything runs on.
+const NODE_MIN: u32 = 20;
 
 /// Longest run of a script.
 const SCRIPT_MAX: Duration = Duration::from_secs(180);
@@ -149,7 +154,7 @@ impl Gateway {
         let directory = self.directory.path();
         let told = fs::File::create(directory.join("told")).unwrap();
         let mut process = Command::new("node")
-            .args(["--test-reporter=tap", "--test-force-exit", "--no-warnings"])
+            .args(["--test-reporter=tap", "--no-warnings"])
             .arg(scripts.join(script))
             .env("GATEWAY_URL", &self.url)
             .env("GATEWAY_CONFIG", directory.join("config.toml"))
@@ -171,7 +176,7 @@ impl Gateway {
         // What the scripts measured.
         for line in told.lines().filter(|line| line.contains(" ms")) {
             if !line.contains("duration_ms") {
-                println!("{script}: {line}");
+                eprintln!("{script}: {line}");
             }
         }
     }
@@ -238,9 +243,8 @@ fn scripts() -> Option<&'static Path> {
 }
 
 fn install() -> Option<PathBuf> {
-    let missing = ["node", "npm"].into_iter().find(|tool| !runs(tool));
-    if let Some(tool) = missing {
-        let message = format!("`{tool}` is missing: the interop tests need Node 20 or later");
+    if let Err(reason) = has_node() {
+        let message = format!("{reason}: the interop tests need Node {NODE_MIN} or later, and npm");
         assert!(std::env::var_os("CI").is_none(), "{message}");
         // Not through the test's own output, which is shown only when it fails.
         let _ = writeln!(std::io::stderr(), "\nNOT TESTED: {message}\n");
@@ -272,9 +276,20 @@ fn install() -> Option<PathBuf> {
     Some(target)
 }
 
-fn runs(tool: &str) -> bool {
+fn has_node() -> Result<(), String> {
+    version("npm")?;
+    let node = version("node")?;
+    let major = node.trim_start_matches('v').split('.').next();
+    match major.and_then(|major| major.parse::<u32>().ok()) {
+        Some(major) if major >= NODE_MIN => Ok(()),
+        _ => Err(format!("`node` is {}", node.trim())),
+    }
+}
+
+fn version(tool: &str) -> Result<String, String> {
     let output = Command::new(tool).arg("--version").output();
-    output.is_ok_and(|output| output.status.success())
+    let output = output.map_err(|error| format!("`{tool}` cannot be run ({error})"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn text(output: &Output) -> String {
@@ -307,6 +322,7 @@ fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "no actor lives on this thread")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }

@@ -1,7 +1,7 @@
 // server-everything behind the gateway: the same as without it, but for the prefix of the names.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { before, test } from "node:test";
 import { all, connect, connectDirectly, leave, text, until } from "./support.mjs";
 
 const PREFIX = `${process.env.SERVER}__`;
@@ -12,7 +12,6 @@ before(async () => {
   // The gateway answers for roots itself, so its server offers what needs them to everybody.
   [client, direct] = await Promise.all([connect(), connectDirectly({ roots: {} })]);
 });
-after(() => Promise.all([leave(client), direct.close()]));
 
 const call = (name, args = {}, options) =>
   client.callTool({ name: PREFIX + name, arguments: args }, undefined, options);

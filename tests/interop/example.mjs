@@ -1,7 +1,7 @@
 // The official SDK as a client of the gateway, in front of the built-in example server.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { before, test } from "node:test";
 import { connect, all, leave, serverStatus, status, text, toolNames, until } from "./support.mjs";
 
 const TOOLS = [
@@ -12,7 +12,6 @@ let client;
 before(async () => {
   client = await connect();
 });
-after(() => leave(client));
 
 const call = (name, args = {}, options) =>
   client.callTool({ name: `example__${name}`, arguments: args }, undefined, options);

@@ -2,6 +2,7 @@
 
 import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";
+import { after } from "node:test";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -19,6 +20,10 @@ const PATIENCE = 30_000;
 export const everything = createRequire(import.meta.url).resolve(
   "@modelcontextprotocol/server-everything/dist/index.js",
 );
+
+/** Clients that are connected. One that a failed test left behind would keep Node from ending. */
+const connected = new Set();
+after(() => Promise.allSettled([...connected].map(leave)));
 
 /**
  * A connected client. `seen` holds what it was told outside of its calls. A stream is resumed
@@ -69,12 +74,14 @@ async function open(transport, capabilities, prepare) {
     client.seen.logs.push(note.params);
   });
   prepare?.(client);
+  connected.add(client);
   await client.connect(transport);
   return client;
 }
 
 /** Ends the session as a well-behaved client does. */
 export async function leave(client) {
+  connected.delete(client);
   await client.transport.terminateSession?.();
   await client.close();
 }
