@@ -22,15 +22,39 @@ use crate::protocol::{
 };
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
 
+/// Calls in flight at one server, over all its connections, and how many there may be.
+#[derive(Debug)]
+pub(crate) struct ServerLoad {
+    in_flight: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl ServerLoad {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            in_flight: AtomicUsize::new(0),
+            max: AtomicUsize::new(max),
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+}
+
 /// Calls in flight over one entry of a server's pool, and at the server in all.
 #[derive(Debug)]
 pub(crate) struct Load {
-    server: Arc<AtomicUsize>,
+    server: Arc<ServerLoad>,
     entry: AtomicUsize,
 }
 
 impl Load {
-    pub(crate) fn new(server: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(server: Arc<ServerLoad>) -> Self {
         let entry = AtomicUsize::new(0);
         Self { server, entry }
     }
@@ -42,30 +66,31 @@ impl Load {
 
 /// Lets calls in up to the server's limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission {
-    load: Arc<Load>,
-    max: usize,
-}
+pub(crate) struct Admission(Arc<Load>);
 
 /// One place taken in an [`Admission`]; given back when dropped.
 struct Place(Arc<Load>);
 
 impl Admission {
-    pub(crate) fn new(load: Arc<Load>, max: usize) -> Self {
-        Self { load, max }
+    pub(crate) fn new(load: Arc<Load>) -> Self {
+        Self(load)
+    }
+
+    fn max(&self) -> usize {
+        self.0.server.max.load(Ordering::Relaxed)
     }
 
     fn enter(&self) -> Option<Place> {
-        let before = self.load.server.fetch_add(1, Ordering::Relaxed);
-        self.load.entry.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.load.clone());
-        (before < self.max).then_some(place)
+        let before = self.0.server.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.0.entry.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.0.clone());
+        (before < self.max()).then_some(place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.server.fetch_sub(1, Ordering::Relaxed);
+        self.0.server.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.0.entry.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -151,12 +176,13 @@ impl Calls {
             request,
             mut edits,
             deadline,
-            reply,
+            mut reply,
         } = call;
         let Some(place) = self.admission.enter() else {
             let message = format!(
                 "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",
-                self.server, self.admission.max
+                self.server,
+                self.admission.max()
             );
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100);
             return reply.answer(Err(failure.server(self.server.as_str())));
@@ -164,6 +190,7 @@ impl Calls {
         edits.push(request.edit_id(&RequestId::from(number)));
         edits.extend(request.edit_progress_token(number));
         let frame = splice(request.frame.as_bytes(), &mut edits);
+        reply.mark_sent();
         if let Err(error) = self.link.send(Some(number), frame.clone()) {
             return reply.answer(Err(self.not_sent(error)));
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{
@@ -14,7 +14,7 @@ use actix::{
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::calls::Load;
+use super::calls::{Load, ServerLoad};
 use super::connection::Connection;
 use super::desired::Desired;
 use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, News, Wish};
@@ -166,15 +166,15 @@ impl Keeper {
             ..Default::default()
         });
         let connector = (self.parts.make_connector)(&settings, &log);
+        let load = Arc::new(ServerLoad::new(settings.limits.calls_max));
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let seed = EntrySeed {
             settings: &settings,
             connector: &connector,
-            in_flight: &in_flight,
+            load: &load,
         };
         let (shared, _) = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
@@ -183,7 +183,7 @@ impl Keeper {
             connector,
             shared,
             own: Default::default(),
-            in_flight,
+            load,
             entries_refused: AtomicU64::new(0),
             log,
             started: Instant::now(),
@@ -204,7 +204,7 @@ impl Keeper {
             EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.in_flight.clone()));
+        let load = Arc::new(Load::new(seed.load.clone()));
         let spec = Arc::new(EntrySpec {
             server: server.clone(),
             settings: seed.settings.clone(),
@@ -243,7 +243,7 @@ impl Keeper {
         let seed = EntrySeed {
             settings: &server.settings,
             connector: &server.connector,
-            in_flight: &server.in_flight,
+            load: &server.load,
         };
         let spread = open.key.session().map_or(0, SessionId::spread);
         let (child, load) = self.supervise(&server.name, open.key.clone(), spread, &seed);
@@ -288,11 +288,9 @@ impl Keeper {
             servers.insert(settings.name.clone(), self.start_server(settings));
         }
         for settings in change.retune {
-            let Some(server) = servers.get(&settings.name) else {
-                continue;
-            };
-            server.shared.configure(settings.supervision.clone(), None);
-            server.settings.store(Arc::new(settings));
+            if let Some(server) = servers.get(&settings.name) {
+                server.retune(settings);
+            }
         }
         self.servers.store(Arc::new(servers));
     }
@@ -302,7 +300,7 @@ impl Keeper {
 struct EntrySeed<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
-    in_flight: &'a Arc<AtomicUsize>,
+    load: &'a Arc<ServerLoad>,
 }
 
 impl Actor for Keeper {

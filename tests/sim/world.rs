@@ -220,6 +220,19 @@ impl World {
         });
     }
 
+    /// Changes settings of a server as a reload does that keeps its connections.
+    pub(crate) async fn retune(&self, name: &str, change: impl FnOnce(&mut ServerSettings)) {
+        let name = ServerName::try_new(name).unwrap();
+        let server = self.downstreams.get(&name).unwrap();
+        let mut settings = ServerSettings::clone(&server.settings());
+        change(&mut settings);
+        self.downstreams.apply(ServerChange {
+            retune: vec![settings],
+            ..ServerChange::default()
+        });
+        settle().await;
+    }
+
     pub(crate) fn stop_server(&self, name: &str) {
         self.arrange(|order| order.retain(|(other, _)| other.as_str() != name));
         self.downstreams.apply(ServerChange {

@@ -33,6 +33,8 @@ pub struct Session {
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     pending: HashMap<u64, Pending>,
+    /// Requests that wait for the first lists.
+    waiting: usize,
     questions: HashMap<u64, Asked>,
     /// Made with the first stream: most sessions are idle and have none.
     streams: Option<Box<Streams>>,
@@ -67,6 +69,7 @@ impl Session {
             record,
             arbiter,
             pending: HashMap::new(),
+            waiting: 0,
             questions: HashMap::new(),
             streams: None,
             had_stream: false,
