@@ -124,8 +124,6 @@ impl Drop for Question {
 pub struct Reply {
     number: u64,
     server: ServerName,
-    /// Whether the server may have seen the call.
-    sent: bool,
     caller: Option<Recipient<Delivery>>,
 }
 
@@ -134,14 +132,8 @@ impl Reply {
         Self {
             number,
             server,
-            sent: false,
             caller: Some(caller),
         }
-    }
-
-    /// From now on the server may have seen the call.
-    pub(crate) fn mark_sent(&mut self) {
-        self.sent = true;
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
@@ -178,12 +170,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.caller.is_some() {
-            let failure = if self.sent {
-                lost(&self.server, "its connection ended")
-            } else {
-                let message = format!("server `{}` went away; the call was not sent", self.server);
-                Failure::new(ErrorKind::ServerUnavailable, message).server(self.server.as_str())
-            };
+            let failure = lost(&self.server, "its connection ended");
             self.answer_once(Err(failure));
         }
     }

@@ -176,7 +176,7 @@ impl Calls {
             request,
             mut edits,
             deadline,
-            mut reply,
+            reply,
         } = call;
         let Some(place) = self.admission.enter() else {
             let message = format!(
@@ -190,7 +190,6 @@ impl Calls {
         edits.push(request.edit_id(&RequestId::from(number)));
         edits.extend(request.edit_progress_token(number));
         let frame = splice(request.frame.as_bytes(), &mut edits);
-        reply.mark_sent();
         if let Err(error) = self.link.send(Some(number), frame.clone()) {
             return reply.answer(Err(self.not_sent(error)));
         }

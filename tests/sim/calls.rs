@@ -466,24 +466,3 @@ fn a_server_that_is_removed_answers_its_callers() {
         drop(server);
     });
 }
-
-#[test]
-fn a_call_that_was_not_sent_is_not_said_to_have_run() {
-    run(async {
-        let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
-        let client = world.client(json!({})).await;
-        pass(millis(50)).await;
-        let before = client.call("a__hold").await;
-        server.crash("gone");
-        // The connection hears of its end before it hears of this call.
-        let params = json!({"name": "a__hold"});
-        let message = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params});
-        let exchange = client.exchange(message, true).await;
-        settle().await;
-        assert_eq!(before.failure()["code"], "server_lost");
-        assert_eq!(exchange.failure()["code"], "server_unavailable");
-        assert_eq!(exchange.failure()["retryable"], true);
-        assert_eq!(server.held().len(), 1);
-    });
-}

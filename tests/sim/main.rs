@@ -10,6 +10,7 @@ mod client;
 mod hostile;
 mod lanes;
 mod server;
+mod wishes;
 mod world;
 
 mod calls;

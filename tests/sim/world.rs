@@ -23,7 +23,7 @@ use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
 use mcpvisor::transport::{Connector, StdioSettings};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::client::Client;
@@ -66,8 +66,10 @@ pub(crate) struct Plan {
     pub(crate) script: Script,
     pub(crate) settings: ServerSettings,
     /// Stands between the gateway and the played server.
-    pub(crate) wrap: Option<Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>>,
+    pub(crate) wrap: Option<Wrap>,
 }
+
+type Wrap = Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>;
 
 pub(crate) struct World {
     pub(crate) downstreams: Downstreams,
@@ -254,6 +256,14 @@ impl World {
     pub(crate) fn counted(&self, name: &str) -> u64 {
         self.counters.view()[name]
     }
+}
+
+/// A server that also has resources and log lines.
+pub(crate) fn full(plan: &mut Plan) {
+    plan.script.capabilities =
+        json!({"tools": {}, "resources": {"subscribe": true}, "logging": {}});
+    let resources = ["x://1", "x://2"].map(|uri| json!({"uri": uri, "name": uri}));
+    plan.script.lists.insert("resources", resources.to_vec());
 }
 
 fn session_settings() -> SessionSettings {
