@@ -22,41 +22,22 @@ use crate::protocol::{
 };
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
 
-/// Calls in flight at one server, over all its connections, and how many there may be.
-#[derive(Debug)]
-pub(crate) struct ServerLoad {
-    in_flight: AtomicUsize,
-    max: AtomicUsize,
-}
-
-impl ServerLoad {
-    pub(crate) fn new(max: usize) -> Self {
-        Self {
-            in_flight: AtomicUsize::new(0),
-            max: AtomicUsize::new(max),
-        }
-    }
-
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_max(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
-    }
-}
-
 /// Calls in flight over one entry of a server's pool, and at the server in all.
 #[derive(Debug)]
 pub(crate) struct Load {
-    server: Arc<ServerLoad>,
+    server: Arc<AtomicUsize>,
+    /// The limit of the server; a reload may change it.
+    calls_max: Arc<AtomicUsize>,
     entry: AtomicUsize,
 }
 
 impl Load {
-    pub(crate) fn new(server: Arc<ServerLoad>) -> Self {
-        let entry = AtomicUsize::new(0);
-        Self { server, entry }
+    pub(crate) fn new(server: Arc<AtomicUsize>, calls_max: Arc<AtomicUsize>) -> Self {
+        Self {
+            server,
+            calls_max,
+            entry: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn of_entry(&self) -> usize {
@@ -66,31 +47,33 @@ impl Load {
 
 /// Lets calls in up to the server's limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission(Arc<Load>);
+pub(crate) struct Admission {
+    load: Arc<Load>,
+}
 
 /// One place taken in an [`Admission`]; given back when dropped.
 struct Place(Arc<Load>);
 
 impl Admission {
     pub(crate) fn new(load: Arc<Load>) -> Self {
-        Self(load)
+        Self { load }
     }
 
     fn max(&self) -> usize {
-        self.0.server.max.load(Ordering::Relaxed)
+        self.load.calls_max.load(Ordering::Relaxed)
     }
 
     fn enter(&self) -> Option<Place> {
-        let before = self.0.server.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.0.entry.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.0.clone());
+        let before = self.load.server.fetch_add(1, Ordering::Relaxed);
+        self.load.entry.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.load.clone());
         (before < self.max()).then_some(place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.server.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.server.fetch_sub(1, Ordering::Relaxed);
         self.0.entry.fetch_sub(1, Ordering::Relaxed);
     }
 }

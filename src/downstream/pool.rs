@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix::{
@@ -14,7 +14,7 @@ use actix::{
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::calls::{Load, ServerLoad};
+use super::calls::Load;
 use super::connection::Connection;
 use super::desired::Desired;
 use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, News, Wish};
@@ -166,15 +166,17 @@ impl Keeper {
             ..Default::default()
         });
         let connector = (self.parts.make_connector)(&settings, &log);
-        let load = Arc::new(ServerLoad::new(settings.limits.calls_max));
+        let calls_max = Arc::new(AtomicUsize::new(settings.limits.calls_max));
         let settings = Arc::new(ArcSwap::from_pointee(settings));
+        let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let seed = EntrySeed {
             settings: &settings,
             connector: &connector,
-            load: &load,
+            in_flight: &in_flight,
+            calls_max: &calls_max,
         };
         let (shared, _) = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
@@ -183,7 +185,8 @@ impl Keeper {
             connector,
             shared,
             own: Default::default(),
-            load,
+            in_flight,
+            calls_max,
             entries_refused: AtomicU64::new(0),
             log,
             started: Instant::now(),
@@ -204,7 +207,7 @@ impl Keeper {
             EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.load.clone()));
+        let load = Arc::new(Load::new(seed.in_flight.clone(), seed.calls_max.clone()));
         let spec = Arc::new(EntrySpec {
             server: server.clone(),
             settings: seed.settings.clone(),
@@ -243,7 +246,8 @@ impl Keeper {
         let seed = EntrySeed {
             settings: &server.settings,
             connector: &server.connector,
-            load: &server.load,
+            in_flight: &server.in_flight,
+            calls_max: &server.calls_max,
         };
         let spread = open.key.session().map_or(0, SessionId::spread);
         let (child, load) = self.supervise(&server.name, open.key.clone(), spread, &seed);
@@ -300,7 +304,8 @@ impl Keeper {
 struct EntrySeed<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
-    load: &'a Arc<ServerLoad>,
+    in_flight: &'a Arc<AtomicUsize>,
+    calls_max: &'a Arc<AtomicUsize>,
 }
 
 impl Actor for Keeper {

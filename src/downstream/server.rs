@@ -1,13 +1,13 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::calls::{Load, ServerLoad};
+use super::calls::Load;
 use super::entry::{Callers, EntryKey, EntryOwner, Wish};
 use super::settings::{ServerSettings, Sharing};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
@@ -23,7 +23,9 @@ pub struct Server {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) shared: ChildRef<Callers>,
     pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
-    pub(crate) load: Arc<ServerLoad>,
+    pub(crate) in_flight: Arc<AtomicUsize>,
+    /// Calls in flight that are let in.
+    pub(crate) calls_max: Arc<AtomicUsize>,
     /// How often a client wanted a connection of its own and none was free.
     pub(crate) entries_refused: AtomicU64,
     pub(crate) log: LogRing,
@@ -72,6 +74,20 @@ impl Server {
 
     pub fn shared(&self) -> &ChildRef<Callers> {
         &self.shared
+    }
+
+    /// Goes over to other settings; no connection ends.
+    pub(crate) fn retune(&self, settings: ServerSettings) {
+        let (limits, supervision) = (&settings.limits, settings.supervision.clone());
+        self.calls_max.store(limits.calls_max, Ordering::Relaxed);
+        self.settings.store(Arc::new(settings));
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
+            child.configure(supervision.clone(), None);
+            if let Ok(up) = child.current() {
+                up.value.wish(Wish::Retune);
+            }
+        }
     }
 
     /// Why a call cannot be taken now.
@@ -138,20 +154,6 @@ impl Server {
             }
             entry.last_used.load(Ordering::Relaxed) + idle < now
         })
-    }
-
-    /// Goes over to other settings; no connection ends.
-    pub(crate) fn retune(&self, settings: ServerSettings) {
-        self.load.set_max(settings.limits.calls_max);
-        let supervision = settings.supervision.clone();
-        self.settings.store(Arc::new(settings));
-        {
-            let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-            for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
-                child.configure(supervision.clone(), None);
-            }
-        }
-        self.tell_all(&Wish::Retune);
     }
 
     /// Tells every connection that is up.

@@ -54,7 +54,7 @@ impl Server {
         ServerView {
             name: self.name.to_string(),
             transport: self.connector.transport(),
-            in_flight: self.load.in_flight(),
+            in_flight: self.in_flight.load(Ordering::Relaxed),
             shared: self.shared.view(),
             own: own.collect(),
             own_refused: self.entries_refused.load(Ordering::Relaxed),

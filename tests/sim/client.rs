@@ -228,13 +228,6 @@ impl Exchange {
         messages
     }
 
-    /// Levels of the log lines so far.
-    pub(crate) fn log_levels(&self) -> Vec<Value> {
-        let lines = self.of("notifications/message");
-        let levels = lines.iter().map(|line| line["params"]["level"].clone());
-        levels.collect()
-    }
-
     /// The one answer, if it is there.
     pub(crate) fn answer(&self) -> Option<Value> {
         let mut messages = self.messages();

@@ -10,7 +10,6 @@ mod client;
 mod hostile;
 mod lanes;
 mod server;
-mod wishes;
 mod world;
 
 mod calls;

@@ -303,16 +303,6 @@ pub(crate) fn note(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-pub(crate) fn updated(uri: &str) -> Value {
-    let params = json!({"uri": uri, "vendor": true});
-    note("notifications/resources/updated", params)
-}
-
-pub(crate) fn log_line(level: &str) -> Value {
-    let params = json!({"level": level, "data": level});
-    note("notifications/message", params)
-}
-
 pub(crate) fn ask(id: &str, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }

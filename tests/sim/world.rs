@@ -23,7 +23,7 @@ use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
 use mcpvisor::transport::{Connector, StdioSettings};
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::client::Client;
@@ -256,14 +256,6 @@ impl World {
     pub(crate) fn counted(&self, name: &str) -> u64 {
         self.counters.view()[name]
     }
-}
-
-/// A server that also has resources and log lines.
-pub(crate) fn full(plan: &mut Plan) {
-    plan.script.capabilities =
-        json!({"tools": {}, "resources": {"subscribe": true}, "logging": {}});
-    let resources = ["x://1", "x://2"].map(|uri| json!({"uri": uri, "name": uri}));
-    plan.script.lists.insert("resources", resources.to_vec());
 }
 
 fn session_settings() -> SessionSettings {
