@@ -32,7 +32,8 @@ impl Session {
                 self.parts.counters.add(Counter::CallsShed);
                 let message = "too many requests wait for the first lists; try again later";
                 let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-                let _ = reply.send(ToFront::Json(answer_frame(&request, Err(failure))));
+                let frame = failure_frame(&request.method, request.id.as_str(), &failure);
+                let _ = reply.send(ToFront::Json(frame));
                 return;
             }
             self.waiting += 1;
