@@ -26,13 +26,18 @@ use crate::transport::{Link, LinkError, LinkEvent, SendError};
 #[derive(Debug)]
 pub(crate) struct Load {
     server: Arc<AtomicUsize>,
+    /// The limit of the server; a reload may change it.
+    calls_max: Arc<AtomicUsize>,
     entry: AtomicUsize,
 }
 
 impl Load {
-    pub(crate) fn new(server: Arc<AtomicUsize>) -> Self {
-        let entry = AtomicUsize::new(0);
-        Self { server, entry }
+    pub(crate) fn new(server: Arc<AtomicUsize>, calls_max: Arc<AtomicUsize>) -> Self {
+        Self {
+            server,
+            calls_max,
+            entry: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn of_entry(&self) -> usize {
@@ -44,22 +49,25 @@ impl Load {
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
     load: Arc<Load>,
-    max: usize,
 }
 
 /// One place taken in an [`Admission`]; given back when dropped.
 struct Place(Arc<Load>);
 
 impl Admission {
-    pub(crate) fn new(load: Arc<Load>, max: usize) -> Self {
-        Self { load, max }
+    pub(crate) fn new(load: Arc<Load>) -> Self {
+        Self { load }
+    }
+
+    fn max(&self) -> usize {
+        self.load.calls_max.load(Ordering::Relaxed)
     }
 
     fn enter(&self) -> Option<Place> {
         let before = self.load.server.fetch_add(1, Ordering::Relaxed);
         self.load.entry.fetch_add(1, Ordering::Relaxed);
         let place = Place(self.load.clone());
-        (before < self.max).then_some(place)
+        (before < self.max()).then_some(place)
     }
 }
 
@@ -152,7 +160,8 @@ impl Calls {
         let Some(place) = self.admission.enter() else {
             let message = format!(
                 "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",
-                self.server, self.admission.max
+                self.server,
+                self.admission.max()
             );
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100);
             return reply.answer(Err(failure.server(self.server.as_str())));

@@ -91,7 +91,7 @@ impl EntrySpec {
     }
 
     pub(crate) fn admission(&self) -> Admission {
-        Admission::new(self.load.clone(), self.settings().limits.calls_max)
+        Admission::new(self.load.clone())
     }
 }
 
@@ -139,6 +139,8 @@ pub enum Wish {
     /// Look again whether the lists changed.
     Refresh,
     RootsChanged,
+    /// The settings are different now.
+    Retune,
 }
 
 /// What a server says that belongs to no call.

@@ -191,6 +191,7 @@ impl Keeper {
             ..Default::default()
         });
         let connector = (self.parts.make_connector)(&settings, &log);
+        let calls_max = Arc::new(AtomicUsize::new(settings.limits.calls_max));
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
@@ -200,6 +201,7 @@ impl Keeper {
             settings: &settings,
             connector: &connector,
             in_flight: &in_flight,
+            calls_max: &calls_max,
         };
         let (shared, _) = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
@@ -209,6 +211,7 @@ impl Keeper {
             shared,
             own: Default::default(),
             in_flight,
+            calls_max,
             entries_refused: AtomicU64::new(0),
             log,
             started: Instant::now(),
@@ -229,7 +232,7 @@ impl Keeper {
             EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.in_flight.clone()));
+        let load = Arc::new(Load::new(seed.in_flight.clone(), seed.calls_max.clone()));
         let spec = Arc::new(EntrySpec {
             server: server.clone(),
             settings: seed.settings.clone(),
@@ -269,6 +272,7 @@ impl Keeper {
             settings: &server.settings,
             connector: &server.connector,
             in_flight: &server.in_flight,
+            calls_max: &server.calls_max,
         };
         let place = open.arbiter as u64;
         let (child, load) = self.supervise(&server.name, open.key.clone(), place, &seed);
@@ -313,11 +317,9 @@ impl Keeper {
             servers.insert(settings.name.clone(), self.start_server(settings));
         }
         for settings in change.retune {
-            let Some(server) = servers.get(&settings.name) else {
-                continue;
-            };
-            server.shared.configure(settings.supervision.clone(), None);
-            server.settings.store(Arc::new(settings));
+            if let Some(server) = servers.get(&settings.name) {
+                server.retune(settings);
+            }
         }
         self.servers.store(Arc::new(servers));
     }
@@ -328,6 +330,7 @@ struct EntrySeed<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
     in_flight: &'a Arc<AtomicUsize>,
+    calls_max: &'a Arc<AtomicUsize>,
 }
 
 impl Actor for Keeper {

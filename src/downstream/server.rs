@@ -24,6 +24,8 @@ pub struct Server {
     pub(crate) shared: ChildRef<Callers>,
     pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
     pub(crate) in_flight: Arc<AtomicUsize>,
+    /// Calls in flight that are let in.
+    pub(crate) calls_max: Arc<AtomicUsize>,
     /// How often a client wanted a connection of its own and none was free.
     pub(crate) entries_refused: AtomicU64,
     pub(crate) log: LogRing,
@@ -77,6 +79,20 @@ impl Server {
 
     pub fn shared(&self) -> &ChildRef<Callers> {
         &self.shared
+    }
+
+    /// Goes over to other settings; no connection ends.
+    pub(crate) fn retune(&self, settings: ServerSettings) {
+        let (limits, supervision) = (&settings.limits, settings.supervision.clone());
+        self.calls_max.store(limits.calls_max, Ordering::Relaxed);
+        self.settings.store(Arc::new(settings));
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
+            child.configure(supervision.clone(), None);
+            if let Ok(up) = child.current() {
+                up.value.wish(Wish::Retune);
+            }
+        }
     }
 
     /// Why a call cannot be taken now.

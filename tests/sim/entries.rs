@@ -1,5 +1,6 @@
 //! Connections that do not belong to everybody: opened, listed, counted, closed.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use mcpvisor::downstream::Sharing;
@@ -224,5 +225,34 @@ fn roots_that_changed_are_told_on_own_connections_only() {
             .await;
         let told = server.of("notifications/roots/list_changed");
         assert_eq!(told.iter().map(|frame| frame.link).collect::<Vec<_>>(), [1]);
+    });
+}
+
+#[test]
+fn new_settings_hold_for_connections_that_are_open() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let client = world.client(asked_for()).await;
+        client.call("a__echo").await.result();
+        world
+            .retune("a", |settings| {
+                settings.limits.calls_max = 1;
+                settings.limits.ping_every = seconds(10);
+                settings.limits.request_timeout = seconds(15);
+            })
+            .await;
+        let held = client.call("a__hold").await;
+        let shed = client.call("a__hold").await;
+        assert!(shed.sentence().contains("has 1 calls in flight"));
+        pass(seconds(14)).await;
+        assert!(held.is_waiting());
+        pass(seconds(1)).await;
+        assert_eq!(held.failure()["code"], "timeout");
+        pass(seconds(20)).await;
+        let pings: BTreeSet<_> = server.of("ping").iter().map(|ping| ping.link).collect();
+        assert_eq!(pings, [0, 1].into());
+        assert_eq!(server.links(), 2);
     });
 }

@@ -221,3 +221,26 @@ fn what_the_owner_lacks_is_its_own_answer() {
         assert_eq!(lists, [json!({"prompts": []}), json!({"resources": []})]);
     });
 }
+
+#[test]
+fn only_so_many_requests_wait_for_the_first_lists() {
+    run(async {
+        let world = Rc::new(World::with(|settings| settings.calls_max = 3));
+        world.start("a", false, mute_list);
+        settle().await;
+        let client = world.client(json!({})).await;
+        let mut waiting = Vec::new();
+        for _ in 0..5 {
+            waiting.push(client.request("tools/list", json!({})).await);
+        }
+        let shed: Vec<_> = waiting
+            .iter()
+            .map(crate::client::Exchange::is_over)
+            .collect();
+        assert_eq!(shed, [false, false, false, true, true]);
+        assert_eq!(waiting[3].error()["data"]["code"], "overloaded");
+        pass(seconds(3)).await;
+        assert!(waiting.iter().all(crate::client::Exchange::is_over));
+        assert!(client.tools().await.is_empty());
+    });
+}

@@ -9,7 +9,6 @@ use std::rc::Rc;
 use mcpvisor::transport::{LinkError, MemoryConnector, MemoryServer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 /// What the server does by itself.
 pub(crate) struct Script {
@@ -57,7 +56,6 @@ pub(crate) struct Frame {
     pub(crate) call: Option<u64>,
     pub(crate) json: Value,
     pub(crate) raw: String,
-    pub(crate) at: Instant,
 }
 
 impl Frame {
@@ -117,7 +115,6 @@ impl Server {
                 call: sent.call,
                 json: serde_json::from_slice(&sent.frame).unwrap(),
                 raw: String::from_utf8(sent.frame.to_vec()).unwrap(),
-                at: Instant::now(),
             };
             self.0.frames.borrow_mut().push(frame.clone());
             self.react(&frame);

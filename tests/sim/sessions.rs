@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::store::Store;
 use serde_json::{Value, json};
 
 use crate::client::Exchange;
@@ -503,6 +504,7 @@ fn a_session_that_died_and_is_never_asked_for_leaves_nothing() {
         // The subscription ended with the connection that it was on.
         assert!(server.of("resources/unsubscribe").is_empty());
         assert_eq!(world.desired.level(), None);
+        assert_eq!(world.store.scan("").await.unwrap(), []);
     });
 }
 

@@ -66,8 +66,10 @@ pub(crate) struct Plan {
     pub(crate) script: Script,
     pub(crate) settings: ServerSettings,
     /// Stands between the gateway and the played server.
-    pub(crate) wrap: Option<Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>>,
+    pub(crate) wrap: Option<Wrap>,
 }
+
+type Wrap = Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>;
 
 pub(crate) struct World {
     pub(crate) downstreams: Downstreams,
@@ -218,6 +220,19 @@ impl World {
             catalog: CatalogSettings::default(),
             first_list_wait: self.first_list_wait,
         });
+    }
+
+    /// Changes settings of a server as a reload does that keeps its connections.
+    pub(crate) async fn retune(&self, name: &str, change: impl FnOnce(&mut ServerSettings)) {
+        let name = ServerName::try_new(name).unwrap();
+        let server = self.downstreams.get(&name).unwrap();
+        let mut settings = ServerSettings::clone(&server.settings());
+        change(&mut settings);
+        self.downstreams.apply(ServerChange {
+            retune: vec![settings],
+            ..ServerChange::default()
+        });
+        settle().await;
     }
 
     pub(crate) fn stop_server(&self, name: &str) {

@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     stale: Vec<ItemKind>,
     debounce: Option<SpawnHandle>,
     timer: Option<(Instant, SpawnHandle)>,
+    /// What is done from time to time.
+    intervals: Vec<SpawnHandle>,
     last_heard: Instant,
 }
 
@@ -71,6 +73,7 @@ impl Connection {
             stale: Vec::new(),
             debounce: None,
             timer: None,
+            intervals: Vec::new(),
             last_heard: Instant::now(),
         }
     }
@@ -326,6 +329,27 @@ impl Connection {
         }
     }
 
+    /// Pings an idle server and refreshes the lists, as often as the settings say now.
+    fn keep_watch(&mut self, ctx: &mut Context<Self>) {
+        for interval in self.intervals.drain(..) {
+            ctx.cancel_future(interval);
+        }
+        let limits = self.spec.settings().limits.clone();
+        if !limits.ping_every.is_zero() {
+            let every = limits.ping_every;
+            let pings = ctx.run_interval(every, move |connection, ctx| {
+                if connection.last_heard.elapsed() >= every {
+                    connection.ping(ctx);
+                }
+            });
+            self.intervals.push(pings);
+        }
+        let refreshes = ctx.run_interval(limits.refresh_every, |connection, ctx| {
+            connection.refresh(&ItemKind::ALL, ctx);
+        });
+        self.intervals.push(refreshes);
+    }
+
     /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
     fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
         let reason = reason.into();
@@ -393,18 +417,7 @@ impl Actor for Connection {
         let sink = Rc::new(move |event| address.do_send(Event(event)));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
         ctx.spawn(opening.map(|link, connection, ctx| connection.opened(link, ctx)));
-        let limits = self.spec.settings().limits.clone();
-        if !limits.ping_every.is_zero() {
-            let every = limits.ping_every;
-            ctx.run_interval(every, move |connection, ctx| {
-                if connection.last_heard.elapsed() >= every {
-                    connection.ping(ctx);
-                }
-            });
-        }
-        ctx.run_interval(limits.refresh_every, |connection, ctx| {
-            connection.refresh(&ItemKind::ALL, ctx);
-        });
+        self.keep_watch(ctx);
     }
 }
 
@@ -458,6 +471,7 @@ impl Handler<Wish> for Connection {
             }
             Wish::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             Wish::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
+            Wish::Retune => self.keep_watch(ctx),
         }
     }
 }

@@ -37,6 +37,8 @@ pub struct Session {
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     pending: HashMap<u64, Pending>,
+    /// Requests that wait for the first lists.
+    waiting: usize,
     questions: HashMap<u64, Asked>,
     /// Made with the first stream: most sessions are idle and have none.
     streams: Option<Box<Streams>>,
@@ -72,6 +74,7 @@ impl Session {
             answers_to: None,
             arbiter,
             pending: HashMap::new(),
+            waiting: 0,
             questions: HashMap::new(),
             streams: None,
             had_stream: false,

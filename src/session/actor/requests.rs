@@ -13,6 +13,7 @@ use super::Session;
 use crate::catalog::ItemKind;
 use crate::downstream::{Change, EntryKey, Watched, Wish};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
+use crate::telemetry::Counter;
 
 /// Resources that one session may be subscribed to: they are kept, and written with its record.
 const SUBSCRIPTIONS_MAX: usize = 1000;
@@ -27,9 +28,19 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         if self.must_wait_for_lists(&request) {
+            if self.waiting >= self.parts.settings.load().calls_max {
+                self.parts.counters.add(Counter::CallsShed);
+                let message = "too many requests wait for the first lists; try again later";
+                let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+                let frame = failure_frame(&request.method, request.id.as_str(), &failure);
+                let _ = reply.send(ToFront::Json(frame));
+                return;
+            }
+            self.waiting += 1;
             let mut catalog = self.parts.catalog.clone();
             let listed = wrap_future::<_, Self>(async move { catalog.wait_listed().await });
             ctx.spawn(listed.map(move |(), session, ctx| {
+                session.waiting -= 1;
                 session.answer_or_call(request, number, accepts_stream, reply, ctx);
             }));
             return;
