@@ -28,7 +28,7 @@ pub(crate) struct Lane {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum FromLane {
-    Unhandled(Unhandled),
+    Unhandled(Box<Unhandled>),
     /// The server does not know this session any more.
     SessionGone {
         arbiter: usize,
@@ -156,7 +156,7 @@ impl Handler<Event> for Lane {
             }
             // Of a call that was cancelled or timed out.
             Some(Unhandled::Response(_)) => {}
-            Some(other) => self.owner.do_send(FromLane::Unhandled(other)),
+            Some(other) => self.owner.do_send(FromLane::Unhandled(Box::new(other))),
         }
         self.arm(ctx);
     }

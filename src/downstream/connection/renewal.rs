@@ -53,7 +53,7 @@ impl Handler<FromLane> for Connection {
             return;
         }
         match message {
-            FromLane::Unhandled(unhandled) => self.on_unhandled(unhandled, ctx),
+            FromLane::Unhandled(unhandled) => self.on_unhandled(*unhandled, ctx),
             FromLane::SessionGone { arbiter, session } => {
                 let current = self
                     .calls

@@ -4,110 +4,26 @@
 //! id, a name or a progress token in place ([`splice`]), so that everything the gateway does not
 //! understand survives byte for byte.
 
+mod peek;
+mod raw;
+
 use std::borrow::Cow;
-use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Method;
+use peek::Peek;
+pub use raw::{RawJson, RequestId};
 
 /// Where a part of a frame is, in bytes.
 pub type Span = Range<usize>;
 
 /// One replacement in a frame; an empty span inserts.
 pub type Edit = (Span, Bytes);
-
-/// A complete JSON value, as its sender wrote it. Cloning is cheap.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RawJson(Bytes);
-
-impl RawJson {
-    /// # Errors
-    ///
-    /// Returns [`EnvelopeError::Json`] when `bytes` is not exactly one JSON value.
-    pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        serde_json::from_slice::<IgnoredAny>(&bytes).map_err(EnvelopeError::json)?;
-        Ok(Self(bytes))
-    }
-
-    /// The JSON text of a value.
-    pub fn from_value<T: Serialize>(value: &T) -> Self {
-        Self(Bytes::from(
-            serde_json::to_vec(value).unwrap_or_else(|_| b"null".to_vec()),
-        ))
-    }
-
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or("null")
-    }
-
-    pub fn as_bytes(&self) -> &Bytes {
-        &self.0
-    }
-
-    /// # Errors
-    ///
-    /// Returns [`EnvelopeError::Json`] when the value has another shape than `T`.
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
-        serde_json::from_slice(&self.0).map_err(EnvelopeError::json)
-    }
-}
-
-impl fmt::Debug for RawJson {
-    /// Payloads may hold secrets: only their size is shown.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RawJson({} bytes)", self.0.len())
-    }
-}
-
-/// The id of a request, as its sender wrote it: a string or an integer, never null (B-RPC-02).
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RequestId(Bytes);
-
-impl RequestId {
-    /// # Errors
-    ///
-    /// Returns [`EnvelopeError::Id`] unless `bytes` is a JSON string or integer.
-    pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        let digits = bytes.strip_prefix(b"-").unwrap_or(&bytes);
-        let integer = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        if integer || bytes.first() == Some(&b'"') {
-            Ok(Self(bytes))
-        } else {
-            Err(EnvelopeError::Id)
-        }
-    }
-
-    /// The raw JSON text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or("null")
-    }
-
-    pub fn as_bytes(&self) -> &Bytes {
-        &self.0
-    }
-
-    /// The number, if it is one of ours: requests that the gateway sends are numbered.
-    pub fn as_number(&self) -> Option<u64> {
-        self.as_str().parse().ok()
-    }
-}
-
-impl From<u64> for RequestId {
-    fn from(number: u64) -> Self {
-        Self(Bytes::from(number.to_string()))
-    }
-}
-
-impl fmt::Debug for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Why bytes are no JSON-RPC message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -387,132 +303,6 @@ pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes 
         r#"{{"jsonrpc":"2.0","method":{}{params}}}"#,
         method.as_str()
     ))
-}
-
-#[derive(Deserialize)]
-struct Peek<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<&'a RawValue>,
-    // `id: null` is not an absent id.
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "text")]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<ParamsPeek<'a>>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
-/// Serde borrows a bare `Cow` only through an attribute; inside an `Option` it would allocate.
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    Text::deserialize(deserializer).map(|text| Some(text.0))
-}
-
-#[derive(Default)]
-struct ParamsPeek<'a> {
-    name: Option<&'a RawValue>,
-    uri: Option<&'a RawValue>,
-    reference: Option<&'a RawValue>,
-    meta: Option<&'a RawValue>,
-    progress_token: Option<&'a RawValue>,
-    request_id: Option<&'a RawValue>,
-}
-
-impl ParamsPeek<'_> {
-    fn locate(&self, frame: &Bytes) -> Result<Params, EnvelopeError> {
-        #[derive(Deserialize)]
-        struct MetaPeek<'a> {
-            #[serde(borrow, rename = "progressToken")]
-            progress_token: Option<&'a RawValue>,
-        }
-        let at = |raw: Option<&RawValue>| raw.map(|raw| span_in(frame, raw));
-        let meta = self.meta.filter(|raw| raw.get().starts_with('{'));
-        let progress_token = match meta {
-            Some(raw) => {
-                let peek: MetaPeek<'_> =
-                    serde_json::from_str(raw.get()).map_err(EnvelopeError::json)?;
-                at(peek.progress_token)
-            }
-            None => at(self.progress_token),
-        };
-        Ok(Params {
-            name: at(self.name),
-            uri: at(self.uri),
-            reference: at(self.reference),
-            meta: at(meta),
-            progress_token,
-            request_id: at(self.request_id),
-        })
-    }
-}
-
-/// By hand, because a derived one would also read an array by position.
-impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-
-        impl<'de> Visitor<'de> for Members {
-            type Value = ParamsPeek<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`params` as an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut peek = ParamsPeek::default();
-                while let Some(key) = map.next_key::<Key>()? {
-                    let place = match key {
-                        Key::Name => &mut peek.name,
-                        Key::Uri => &mut peek.uri,
-                        Key::Ref => &mut peek.reference,
-                        Key::Meta => &mut peek.meta,
-                        Key::ProgressToken => &mut peek.progress_token,
-                        Key::RequestId => &mut peek.request_id,
-                        Key::Other => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    if place.replace(map.next_value()?).is_some() {
-                        return Err(serde::de::Error::custom(
-                            "a member of `params` stands twice",
-                        ));
-                    }
-                }
-                Ok(peek)
-            }
-        }
-
-        deserializer.deserialize_map(Members)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier)]
-enum Key {
-    #[serde(rename = "name")]
-    Name,
-    #[serde(rename = "uri")]
-    Uri,
-    #[serde(rename = "ref")]
-    Ref,
-    #[serde(rename = "_meta")]
-    Meta,
-    #[serde(rename = "progressToken")]
-    ProgressToken,
-    #[serde(rename = "requestId")]
-    RequestId,
-    #[serde(other)]
-    Other,
 }
 
 /// Where `raw`, which was borrowed from `frame`, lies in it.

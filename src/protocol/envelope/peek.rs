@@ -1,0 +1,137 @@
+//! One borrowed pass over a message: finds the members that the gateway acts on.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::{EnvelopeError, Params, span_in};
+
+#[derive(Deserialize)]
+pub(super) struct Peek<'a> {
+    #[serde(borrow)]
+    pub(super) jsonrpc: Option<&'a RawValue>,
+    // `id: null` is not an absent id.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub(super) method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) params: Option<ParamsPeek<'a>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(super) result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Serde borrows a bare `Cow` only through an attribute; inside an `Option` it would allocate.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    Text::deserialize(deserializer).map(|text| Some(text.0))
+}
+
+#[derive(Default)]
+pub(super) struct ParamsPeek<'a> {
+    name: Option<&'a RawValue>,
+    uri: Option<&'a RawValue>,
+    reference: Option<&'a RawValue>,
+    meta: Option<&'a RawValue>,
+    progress_token: Option<&'a RawValue>,
+    request_id: Option<&'a RawValue>,
+}
+
+impl ParamsPeek<'_> {
+    pub(super) fn locate(&self, frame: &Bytes) -> Result<Params, EnvelopeError> {
+        #[derive(Deserialize)]
+        struct MetaPeek<'a> {
+            #[serde(borrow, rename = "progressToken")]
+            progress_token: Option<&'a RawValue>,
+        }
+        let at = |raw: Option<&RawValue>| raw.map(|raw| span_in(frame, raw));
+        let meta = self.meta.filter(|raw| raw.get().starts_with('{'));
+        let progress_token = match meta {
+            Some(raw) => {
+                let peek: MetaPeek<'_> =
+                    serde_json::from_str(raw.get()).map_err(EnvelopeError::json)?;
+                at(peek.progress_token)
+            }
+            None => at(self.progress_token),
+        };
+        Ok(Params {
+            name: at(self.name),
+            uri: at(self.uri),
+            reference: at(self.reference),
+            meta: at(meta),
+            progress_token,
+            request_id: at(self.request_id),
+        })
+    }
+}
+
+/// By hand, because a derived one would also read an array by position.
+impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = ParamsPeek<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`params` as an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut peek = ParamsPeek::default();
+                while let Some(key) = map.next_key::<Key>()? {
+                    let place = match key {
+                        Key::Name => &mut peek.name,
+                        Key::Uri => &mut peek.uri,
+                        Key::Ref => &mut peek.reference,
+                        Key::Meta => &mut peek.meta,
+                        Key::ProgressToken => &mut peek.progress_token,
+                        Key::RequestId => &mut peek.request_id,
+                        Key::Other => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    if place.replace(map.next_value()?).is_some() {
+                        return Err(serde::de::Error::custom(
+                            "a member of `params` stands twice",
+                        ));
+                    }
+                }
+                Ok(peek)
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier)]
+enum Key {
+    #[serde(rename = "name")]
+    Name,
+    #[serde(rename = "uri")]
+    Uri,
+    #[serde(rename = "ref")]
+    Ref,
+    #[serde(rename = "_meta")]
+    Meta,
+    #[serde(rename = "progressToken")]
+    ProgressToken,
+    #[serde(rename = "requestId")]
+    RequestId,
+    #[serde(other)]
+    Other,
+}
