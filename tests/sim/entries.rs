@@ -229,6 +229,33 @@ fn roots_that_changed_are_told_on_own_connections_only() {
 }
 
 #[test]
+fn a_subscription_outlives_an_own_connection_that_was_idle() {
+    run(async {
+        let world = Rc::new(World::new());
+        let plan = |plan: &mut Plan| {
+            plan.script.capabilities = json!({"tools": {}, "resources": {"subscribe": true}});
+            let resource = json!({"uri": "x://1", "name": "one"});
+            plan.script.lists.insert("resources", vec![resource]);
+        };
+        let server = world.stdio("a", plan).await;
+        pass(millis(50)).await;
+        let client = world.client(asked_for()).await;
+        let stream = client.listen(None).await;
+        client.call("a__echo").await.result();
+        let subscribe = client.request("resources/subscribe", json!({"uri": "x://1"}));
+        subscribe.await.result();
+        pass(seconds(400)).await;
+        // The server tells those connections that it was asked on.
+        let updated = note("notifications/resources/updated", json!({"uri": "x://1"}));
+        for asked in server.of("resources/subscribe") {
+            server.say_on(asked.link, updated.clone());
+        }
+        settle().await;
+        assert_eq!(stream.of("notifications/resources/updated").len(), 1);
+    });
+}
+
+#[test]
 fn new_settings_hold_for_connections_that_are_open() {
     run(async {
         let world = Rc::new(World::new());

@@ -9,6 +9,7 @@
 mod client;
 mod hostile;
 mod lanes;
+mod privacy;
 mod server;
 mod world;
 
