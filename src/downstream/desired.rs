@@ -55,11 +55,6 @@ impl Desired {
         if first { Change::Tell } else { Change::Nothing }
     }
 
-    /// Whether some session watches it, so that the server knows.
-    pub fn is_watched(&self, watched: &Watched) -> bool {
-        self.state().watchers.contains_key(watched)
-    }
-
     pub fn unwatch(&self, watched: &Watched, session: SessionId) -> Change {
         let mut state = self.state();
         let Some(watchers) = state.watchers.get_mut(watched) else {

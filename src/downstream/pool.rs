@@ -339,7 +339,7 @@ impl Actor for Keeper {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(SWEEP_EVERY, |keeper, _| {
             for server in keeper.servers.load().values() {
-                keeper.close(server, server.take_idle());
+                keeper.close(server, server.take_idle(&keeper.parts.desired));
             }
         });
     }

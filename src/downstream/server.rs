@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use super::calls::Load;
+use super::desired::Desired;
 use super::entry::{Callers, EntryKey, EntryOwner, Wish};
 use super::settings::{ServerSettings, Sharing};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
@@ -149,12 +150,13 @@ impl Server {
             .collect()
     }
 
-    /// Takes out the entries that were not used for longer than `entry_idle`.
-    pub(crate) fn take_idle(&self) -> Vec<(EntryKey, ChildRef<Callers>)> {
+    /// Takes out the entries that were not used for longer than `entry_idle`: no call, and no
+    /// subscription.
+    pub(crate) fn take_idle(&self, desired: &Desired) -> Vec<(EntryKey, ChildRef<Callers>)> {
         let now = self.started.elapsed().as_secs();
         let idle = self.settings.load().limits.entry_idle.as_secs();
-        self.take_out(|_, entry| {
-            if entry.load.of_entry() > 0 {
+        self.take_out(|key, entry| {
+            if entry.load.of_entry() > 0 || !desired.subscriptions(&self.name, key).is_empty() {
                 entry.last_used.store(now, Ordering::Relaxed);
             }
             entry.last_used.load(Ordering::Relaxed) + idle < now

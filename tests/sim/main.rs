@@ -11,6 +11,7 @@ mod hostile;
 mod lanes;
 mod privacy;
 mod server;
+mod wishes;
 mod world;
 
 mod calls;

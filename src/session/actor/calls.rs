@@ -227,12 +227,14 @@ impl Session {
 
     /// The one answer to a call, from the server or from whoever knows that there will be none.
     pub(super) fn on_answer(&mut self, number: u64, answer: Result<Response, Failure>) {
-        let Some(mut pending) = self.pending.remove(&number) else {
+        let Some(pending) = self.pending.remove(&number) else {
             return;
         };
         self.drop_questions(number, &pending.server);
-        if let Some((watched, public)) = pending.watches.take().filter(|_| is_success(&answer)) {
-            self.subscribed(watched, public);
+        if let Some((watched, public)) = &pending.watches
+            && !is_success(&answer)
+        {
+            self.unsubscribed(watched, public);
         }
         self.parts.counters.add(match &answer {
             Ok(_) => Counter::CallsAnswered,

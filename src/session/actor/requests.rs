@@ -126,7 +126,8 @@ impl Session {
     }
 
     /// A subscription that another session holds already needs no word with the server, nor does
-    /// the end of one that others still hold. One that is forwarded counts once it is accepted.
+    /// the end of one that others still hold. One that is forwarded counts at once, since the
+    /// first update may be faster than the answer; a refused one is taken back.
     ///
     /// Returns the answer if there is nothing to forward.
     pub(super) fn subscribe(
@@ -136,37 +137,30 @@ impl Session {
     ) -> Option<ToFront> {
         let public = request.uri()?;
         let watched = self.watched(target)?;
-        let is_told = match request.method {
+        let change = match request.method {
             Method::ResourcesSubscribe => {
                 if self.record.subscriptions.len() >= SUBSCRIPTIONS_MAX {
                     return Some(self.too_many_subscriptions(request));
                 }
-                if !self.parts.downstreams.desired().is_watched(&watched) {
-                    return None;
+                if !self.record.subscriptions.iter().any(|uri| *uri == public) {
+                    self.record.subscriptions.push(public.into_owned());
                 }
-                self.subscribed(watched, public.into_owned());
-                true
-            }
-            Method::ResourcesUnsubscribe => {
-                self.record.subscriptions.retain(|uri| *uri != public);
-                self.missed.uris.remove(&*public);
                 self.save();
-                let desired = self.parts.downstreams.desired();
-                desired.unwatch(&watched, self.id) == Change::Nothing
+                self.parts.downstreams.desired().watch(watched, self.id)
             }
-            _ => false,
+            Method::ResourcesUnsubscribe => self.unsubscribed(&watched, &public),
+            _ => return None,
         };
         let done = RawJson::from_value(&json!({}));
-        is_told.then(|| ToFront::List(result_parts(request, &done)))
+        (change == Change::Nothing).then(|| ToFront::List(result_parts(request, &done)))
     }
 
-    /// The server, or another session before this one, has what this session asked for.
-    pub(super) fn subscribed(&mut self, watched: Watched, public: String) {
-        self.parts.downstreams.desired().watch(watched, self.id);
-        if !self.record.subscriptions.contains(&public) {
-            self.record.subscriptions.push(public);
-        }
+    /// The client does not want a resource any more, or the server refused it.
+    pub(super) fn unsubscribed(&mut self, watched: &Watched, public: &str) -> Change {
+        self.record.subscriptions.retain(|uri| uri != public);
+        self.missed.uris.remove(public);
         self.save();
+        self.parts.downstreams.desired().unwatch(watched, self.id)
     }
 
     fn too_many_subscriptions(&self, request: &Request) -> ToFront {
