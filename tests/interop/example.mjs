@@ -120,7 +120,7 @@ test("a subscriber is told of changes, one who left is not", async () => {
   const uri = "example://counter";
   await client.subscribeResource({ uri });
   await call("touch");
-  await until("the change is told", () => client.seen.updated.length === 1);
+  await until("the change is told", () => client.seen.updated.length > 0);
   assert.deepEqual(client.seen.updated, [uri]);
   await client.unsubscribeResource({ uri });
   await call("touch");
