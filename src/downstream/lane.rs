@@ -4,14 +4,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix::{
-    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle,
-};
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::Instant;
 
 use super::call::Answered;
 use super::calls::{Calls, Unhandled};
 use super::entry::{CallMessage, EntrySpec};
+use super::timer::Timer;
 use crate::supervision::{Exit, spawn_temporary};
 use crate::transport::{HttpSession, LinkEvent};
 
@@ -21,7 +20,7 @@ pub(crate) struct Lane {
     session: HttpSession,
     owner: Recipient<FromLane>,
     calls: Option<Calls>,
-    timer: Option<(Instant, SpawnHandle)>,
+    timer: Timer,
 }
 
 /// What a lane tells its connection.
@@ -76,7 +75,7 @@ impl LaneHandle {
                 session,
                 owner,
                 calls: None,
-                timer: None,
+                timer: Timer::default(),
             },
             move |why| watcher.do_send(FromLane::Died(why.to_string())),
         );
@@ -104,24 +103,14 @@ impl Drop for LaneHandle {
 
 impl Lane {
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let Some(at) = self.calls.as_ref().and_then(Calls::next_deadline) else {
-            return;
-        };
-        if let Some((armed, handle)) = self.timer {
-            if armed <= at {
-                return;
-            }
-            ctx.cancel_future(handle);
-        }
-        let wait = at.saturating_duration_since(Instant::now());
-        let handle = ctx.run_later(wait, |lane, ctx| {
-            lane.timer = None;
+        let earliest = self.calls.as_ref().and_then(Calls::next_deadline);
+        self.timer.set(earliest, ctx, |lane, ctx| {
+            lane.timer.fired();
             if let Some(calls) = &mut lane.calls {
                 calls.expire(Instant::now());
             }
             lane.arm(ctx);
         });
-        self.timer = Some((at, handle));
     }
 }
 

@@ -17,6 +17,7 @@ mod pool;
 mod reverse;
 mod server;
 mod settings;
+mod timer;
 mod view;
 
 pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};

@@ -1,35 +1,11 @@
 //! `/health`, `/healthz` and `/readyz`.
 
-use std::sync::Arc;
-
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::Serialize;
 use serde_json::json;
 
 use super::respond::title_case;
-use super::server::Gate;
-
-/// How the gateway is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Health {
-    /// Whether every enabled server is connected.
-    pub ok: bool,
-    /// Whether lists can be answered.
-    pub ready: bool,
-    pub uptime_seconds: u64,
-    pub servers: Vec<ServerHealth>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ServerHealth {
-    pub name: String,
-    /// A phase of supervision, `disabled` or `misconfigured`.
-    pub state: String,
-}
-
-/// Asked for each health request.
-pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
+use super::state::Gate;
 
 /// 200 while the process serves; what is wrong is in the body.
 pub(super) async fn health(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {

@@ -22,8 +22,8 @@ use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
 use super::respond;
-use super::server::{Front, Gate, WorkerIndex};
 use super::settings::FrontSettings;
+use super::state::{Front, Gate, WorkerIndex};
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId, Revision,

@@ -12,7 +12,8 @@ mod mcp;
 mod respond;
 mod server;
 mod settings;
+mod state;
 
-pub use health::{Health, HealthSource, ServerHealth};
-pub use server::{Front, FrontServer};
+pub use server::FrontServer;
 pub use settings::FrontSettings;
+pub use state::{Front, Health, HealthSource, ServerHealth};

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix_cors::Cors;
@@ -11,65 +11,16 @@ use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::dev::ServerHandle;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
-use arc_swap::ArcSwap;
-use tokio::sync::{Notify, mpsc};
-use tokio_util::task::TaskTracker;
+use tokio::sync::mpsc;
 
-use super::body::BytesInFlight;
-use super::guard::origin_is_allowed;
 use super::headers::{ALLOWED, EXPOSED};
-use super::health::{self, HealthSource};
 use super::settings::FrontSettings;
-use super::{mcp, respond};
-use crate::auth::Authenticate;
+use super::state::{Front, Gate, WorkerIndex};
+use super::{health, mcp, respond};
 use crate::protocol::{ErrorKind, Failure};
-use crate::session::Sessions;
-use crate::telemetry::Counters;
 
 /// How long a browser may remember the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: usize = 86_400;
-
-/// What every request handler has.
-pub struct Front {
-    pub(super) settings: ArcSwap<FrontSettings>,
-    pub(super) sessions: Sessions,
-    pub(super) authenticate: Arc<dyn Authenticate>,
-    pub(super) health: HealthSource,
-    pub(super) counters: Counters,
-    pub(super) bytes: BytesInFlight,
-    draining: AtomicBool,
-    /// Requests and event streams that are not answered to their end.
-    pub(super) under_way: TaskTracker,
-}
-
-/// What every worker has: the front, once the gateway is built.
-#[derive(Default)]
-pub(super) struct Gate {
-    front: OnceLock<Front>,
-    opened: Notify,
-}
-
-impl Gate {
-    /// Waits for the front: clients may connect a moment before it is there.
-    pub(super) async fn front(&self) -> &Front {
-        loop {
-            let opened = self.opened.notified();
-            match self.front.get() {
-                Some(front) => return front,
-                None => opened.await,
-            }
-        }
-    }
-
-    fn allows_origin(&self, origin: &str) -> bool {
-        let front = self.front.get();
-        front.is_some_and(|front| origin_is_allowed(&front.settings.load().allowed_origins, origin))
-    }
-}
-
-/// Index of the worker that handles a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WorkerIndex(pub(super) usize);
 
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
@@ -77,31 +28,6 @@ pub struct FrontServer {
     gate: web::Data<Gate>,
     pub address: SocketAddr,
     pub workers: Vec<ArbiterHandle>,
-}
-
-impl Front {
-    pub fn new(
-        settings: FrontSettings,
-        sessions: Sessions,
-        authenticate: Arc<dyn Authenticate>,
-        health: HealthSource,
-        counters: Counters,
-    ) -> Self {
-        Self {
-            settings: ArcSwap::from_pointee(settings),
-            sessions,
-            authenticate,
-            health,
-            counters,
-            bytes: BytesInFlight::default(),
-            draining: AtomicBool::new(false),
-            under_way: TaskTracker::new(),
-        }
-    }
-
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
-    }
 }
 
 impl FrontServer {

@@ -23,6 +23,7 @@ use super::handshake::{self, Negotiated};
 use super::lane::LaneHandle;
 use super::own::{Own, OwnRequests};
 use super::reverse;
+use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
 use crate::protocol::{Method, Notification, Request, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
@@ -43,7 +44,7 @@ pub(crate) struct Connection {
     /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
     stale: Vec<ItemKind>,
     debounce: Option<SpawnHandle>,
-    timer: Option<(Instant, SpawnHandle)>,
+    timer: Timer,
     /// What is done from time to time.
     intervals: Vec<SpawnHandle>,
     last_heard: Instant,
@@ -72,7 +73,7 @@ impl Connection {
             renewing: false,
             stale: Vec::new(),
             debounce: None,
-            timer: None,
+            timer: Timer::default(),
             intervals: Vec::new(),
             last_heard: Instant::now(),
         }
@@ -368,24 +369,14 @@ impl Connection {
         }
     }
 
-    /// One timer serves all deadlines: it is set to the earliest.
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let of_calls = self.calls.as_ref().and_then(Calls::next_deadline);
-        let next = of_calls.into_iter().chain(self.own.next_deadline()).min();
-        let Some(at) = next else { return };
-        if let Some((armed, handle)) = self.timer {
-            if armed <= at {
-                return;
-            }
-            ctx.cancel_future(handle);
-        }
-        let wait = at.saturating_duration_since(Instant::now());
-        let handle = ctx.run_later(wait, |connection, ctx| {
-            connection.timer = None;
+        let earliest = of_calls.into_iter().chain(self.own.next_deadline()).min();
+        self.timer.set(earliest, ctx, |connection, ctx| {
+            connection.timer.fired();
             connection.expire(ctx);
             connection.arm(ctx);
         });
-        self.timer = Some((at, handle));
     }
 
     fn expire(&mut self, ctx: &mut Context<Self>) {

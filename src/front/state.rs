@@ -1,0 +1,104 @@
+//! What every request handler has: the front, behind a gate that opens once the gateway is built.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use super::body::BytesInFlight;
+use super::guard::origin_is_allowed;
+use super::settings::FrontSettings;
+use crate::auth::Authenticate;
+use crate::session::Sessions;
+use crate::telemetry::Counters;
+
+/// How the gateway is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// Whether every enabled server is connected.
+    pub ok: bool,
+    /// Whether lists can be answered.
+    pub ready: bool,
+    pub uptime_seconds: u64,
+    pub servers: Vec<ServerHealth>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerHealth {
+    pub name: String,
+    /// A phase of supervision, `disabled` or `misconfigured`.
+    pub state: String,
+}
+
+/// Asked for each health request.
+pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
+
+/// What every request handler has.
+pub struct Front {
+    pub(super) settings: ArcSwap<FrontSettings>,
+    pub(super) sessions: Sessions,
+    pub(super) authenticate: Arc<dyn Authenticate>,
+    pub(super) health: HealthSource,
+    pub(super) counters: Counters,
+    pub(super) bytes: BytesInFlight,
+    pub(super) draining: AtomicBool,
+    /// Requests and event streams that are not answered to their end.
+    pub(super) under_way: TaskTracker,
+}
+
+/// What every worker has: the front, once the gateway is built.
+#[derive(Default)]
+pub(super) struct Gate {
+    pub(super) front: OnceLock<Front>,
+    pub(super) opened: Notify,
+}
+
+impl Gate {
+    /// Waits for the front: clients may connect a moment before it is there.
+    pub(super) async fn front(&self) -> &Front {
+        loop {
+            let opened = self.opened.notified();
+            match self.front.get() {
+                Some(front) => return front,
+                None => opened.await,
+            }
+        }
+    }
+
+    pub(super) fn allows_origin(&self, origin: &str) -> bool {
+        let front = self.front.get();
+        front.is_some_and(|front| origin_is_allowed(&front.settings.load().allowed_origins, origin))
+    }
+}
+
+/// Index of the worker that handles a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorkerIndex(pub(super) usize);
+
+impl Front {
+    pub fn new(
+        settings: FrontSettings,
+        sessions: Sessions,
+        authenticate: Arc<dyn Authenticate>,
+        health: HealthSource,
+        counters: Counters,
+    ) -> Self {
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            sessions,
+            authenticate,
+            health,
+            counters,
+            bytes: BytesInFlight::default(),
+            draining: AtomicBool::new(false),
+            under_way: TaskTracker::new(),
+        }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
