@@ -105,6 +105,8 @@ pub(crate) struct Calls {
     asked: HashMap<RequestId, Vec<u64>>,
     /// Refused by the server because our session was gone; sent again after a new handshake.
     refused: Vec<u64>,
+    /// There is no session until a new handshake is done: calls wait with the refused ones.
+    is_held: bool,
 }
 
 struct Pending {
@@ -132,6 +134,7 @@ impl Calls {
             deadlines: Deadlines::default(),
             asked: HashMap::new(),
             refused: Vec::new(),
+            is_held: false,
         }
     }
 
@@ -169,10 +172,13 @@ impl Calls {
         edits.push(request.edit_id(&RequestId::from(number)));
         edits.extend(request.edit_progress_token(number));
         let frame = splice(request.frame.as_bytes(), &mut edits);
-        if let Err(error) = self.link.send(Some(number), frame.clone()) {
+        if self.is_held {
+            self.refused.push(number);
+        } else if let Err(error) = self.link.send(Some(number), frame.clone()) {
             return reply.answer(Err(self.not_sent(error)));
+        } else {
+            reply.sent();
         }
-        reply.sent();
         self.deadlines.set(number, deadline.from(now));
         let pending = Pending {
             frame,
@@ -306,7 +312,13 @@ impl Calls {
         }
     }
 
+    /// From now on calls wait for a new handshake.
+    pub(crate) fn hold(&mut self) {
+        self.is_held = true;
+    }
+
     fn on_session_gone(&mut self, call: Option<u64>) {
+        self.hold();
         let Some(number) = call else { return };
         let again = self.pending.get_mut(&number).is_some_and(|pending| {
             let first = !pending.resent;
@@ -324,10 +336,12 @@ impl Calls {
 
     /// A new handshake is done: what the server refused unseen is sent once more.
     pub(crate) fn resend(&mut self) {
+        self.is_held = false;
         for number in std::mem::take(&mut self.refused) {
-            let Some(pending) = self.pending.get(&number) else {
+            let Some(pending) = self.pending.get_mut(&number) else {
                 continue;
             };
+            pending.reply.sent();
             if let Err(error) = self.link.send(Some(number), pending.frame.clone())
                 && let Some(pending) = self.take(number)
             {

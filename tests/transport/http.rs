@@ -6,7 +6,7 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 use mcpvisor::protocol::Revision;
-use mcpvisor::transport::{Connector as _, HttpConnector, Tls};
+use mcpvisor::transport::{Connector as _, HttpConnector, HttpSession, Tls};
 
 use crate::http_peer::{
     PROGRESS, Peer, Then, call, event, json, open, parts, result, settings, sse,
@@ -259,7 +259,15 @@ fn c_http_15_an_unknown_session_is_told_apart_from_an_unknown_path() {
         link.set_revision(Revision::NEWEST);
         link.send(Some(8), call(8, "tools/call")).unwrap();
         assert_eq!(events.next().await, "session gone Some(8)");
+        // A call that was on its way meanwhile is told the same, not that it was wrong.
+        link.send(Some(9), call(9, "tools/call")).unwrap();
+        assert_eq!(events.next().await, "session gone Some(9)");
         // A new handshake on the same link begins without the old id.
+        let session = link.http_session().unwrap();
+        link.set_session(HttpSession {
+            id: None,
+            ..session
+        });
         link.send(Some(1), call(1, "initialize")).unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         assert_eq!(peer.seen().last().unwrap().header("mcp-session-id"), None);

@@ -19,9 +19,10 @@ impl Connection {
         self.spec.counters.add(Counter::ServersRenewed);
         self.own.clear();
         // On a lane only the lane forgot the old id: sent with `initialize`, it would be kept.
-        if let Some(calls) = &self.calls
+        if let Some(calls) = &mut self.calls
             && let Some(session) = calls.link().http_session()
         {
+            calls.hold();
             calls.link().set_session(HttpSession {
                 id: None,
                 ..session

@@ -60,15 +60,15 @@ fn kind_of_type(value: &[u8]) -> Kind {
 
 /// Sends a request; its events say what became of it.
 pub(super) fn call(shared: &Rc<Shared>, call: u64, frame: Bytes) {
-    let task = run_call(Rc::clone(shared), call, frame);
+    // In the session of this moment: the task may start after the session was dropped.
+    let task = run_call(Rc::clone(shared), shared.requests(), call, frame);
     shared.start_call(call, task);
 }
 
-async fn run_call(shared: Rc<Shared>, call: u64, frame: Bytes) {
+async fn run_call(shared: Rc<Shared>, requests: Rc<Requests>, call: u64, frame: Bytes) {
     if let Some(held) = shared.held() {
         let _ = timeout(INITIALIZED_MAX, held.cancelled()).await;
     }
-    let requests = shared.requests();
     let sent = match requests.call.send_body(frame.clone()).await {
         Err(error) if is_lost(&error) && may_repeat(&frame) => {
             log::debug!(error:%; "idle connection was closed, request is sent again");
@@ -142,13 +142,13 @@ async fn refused(
 ) {
     let status = response.status();
     if status == StatusCode::NOT_FOUND && requests.has_session {
-        return shared.session_gone(call, requests);
+        return shared.session_gone(call);
     }
     let idle_max = shared.settings.stream_idle_timeout;
     let body = body::read(&mut response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
     if status == StatusCode::BAD_REQUEST && requests.has_session && names_session(&body) {
-        return shared.session_gone(call, requests);
+        return shared.session_gone(call);
     }
     if call.is_some() && shared.receive(call, body.clone(), true) == Ok(true) {
         return;

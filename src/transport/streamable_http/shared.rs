@@ -114,12 +114,9 @@ impl Shared {
         self.change_session(|session| session.id = Some(id));
     }
 
-    /// The server does not know the session any more (C-HTTP-15).
-    pub(super) fn session_gone(&self, call: Option<u64>, used: &Rc<Requests>) {
-        // A new handshake may have brought a new id meanwhile.
-        if Rc::ptr_eq(used, &self.requests.borrow()) {
-            self.change_session(|session| session.id = None);
-        }
+    /// The server does not know the session any more (C-HTTP-15). The id stays until a new
+    /// handshake begins ([`Shared::set_session`]): a call without one would be refused as wrong.
+    pub(super) fn session_gone(&self, call: Option<u64>) {
         self.emit(LinkEvent::SessionGone { call });
     }
 

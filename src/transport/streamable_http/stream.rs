@@ -70,7 +70,7 @@ pub(super) async fn answer(shared: &Rc<Shared>, call: u64, response: ClientRespo
                 // This call was taken, and may have run.
                 let text = format!("{}; the server forgot the session", stream.reason);
                 shared.fail(Some(call), LinkError::Lost(text));
-                return shared.session_gone(None, &requests);
+                return shared.session_gone(None);
             }
         }
     }
@@ -110,7 +110,7 @@ async fn run_listen(shared: Rc<Shared>) {
                 log::debug!(status; "server offers no stream of its own");
                 return;
             }
-            Got::SessionGone => return shared.session_gone(None, &requests),
+            Got::SessionGone => return shared.session_gone(None),
         }
         let delay = stream.delay(attempts);
         log::debug!(reason = stream.reason.as_str(), attempts; "stream is opened again");
