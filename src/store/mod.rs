@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 pub use memory::MemoryStore;
-pub use sqlite::{OpenError, SqliteStore};
+pub use sqlite::{OpenError, SqliteStore, WallClock};
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

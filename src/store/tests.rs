@@ -79,7 +79,7 @@ async fn entries_outlive_the_store_and_expired_ones_are_removed_at_the_next_star
     store.put("k", value("v"), None).await.unwrap();
     store.put("gone", value("v"), second).await.unwrap();
     // As after `kill -9`: nobody closes the file.
-    std::mem::forget(store);
+    Box::leak(Box::new(store));
     let later = SqliteStore::open(&path, || 2_000).unwrap();
     assert_eq!(keys(&later.scan("").await.unwrap()), ["k"]);
     let rows = rusqlite::Connection::open(&path).unwrap();

@@ -21,4 +21,5 @@ mod sdk;
 mod stopping;
 mod supervision;
 mod support;
+mod survival;
 mod tools;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::super::message::ToFront;
+use super::super::record::Subscription;
 use super::super::route;
 use super::Session;
 use crate::catalog::ItemKind;
@@ -137,7 +138,7 @@ impl Session {
                 true
             }
             Method::ResourcesUnsubscribe => {
-                self.record.subscriptions.retain(|uri| *uri != public);
+                self.record.subscriptions.retain(|one| one.public != public);
                 self.missed.uris.remove(&*public);
                 self.save();
                 let desired = self.parts.downstreams.desired();
@@ -151,11 +152,20 @@ impl Session {
 
     /// The server, or another session before this one, has what this session asked for.
     pub(super) fn subscribed(&mut self, watched: Watched, public: String) {
-        self.parts.downstreams.desired().watch(watched, self.id);
-        if !self.record.subscriptions.contains(&public) {
-            self.record.subscriptions.push(public);
+        if !self.is_subscribed(&public) {
+            self.record.subscriptions.push(Subscription {
+                public,
+                server: watched.server.clone(),
+                native: watched.uri.clone(),
+            });
         }
+        self.parts.downstreams.desired().watch(watched, self.id);
         self.save();
+    }
+
+    pub(super) fn is_subscribed(&self, public: &str) -> bool {
+        let mut all = self.record.subscriptions.iter();
+        all.any(|one| one.public == public)
     }
 
     fn too_many_subscriptions(&self, request: &Request) -> ToFront {
