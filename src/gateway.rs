@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError, ServerStatus, Status};
 use crate::auth::{AllowAll, Everybody};
-use crate::catalog::ItemKind;
+use crate::catalog::{ItemKind, ServerPart};
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{
     Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings, TransportSettings,
@@ -104,9 +104,13 @@ impl Gateway {
             path: path.clone(),
             source,
         };
-        let (state, fanout) = build(&config, &arbiters, &spawner, view, &store)
+        let servers = ready_servers(&config);
+        let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
+        let known = load_parts(&*store, &servers, |name| names.contains(&name))
             .await
             .map_err(unreadable)?;
+        let (state, fanout) = build(&config, &arbiters, &spawner, view, &store, known.clone());
+        state.sessions.restore(&servers).await.map_err(unreadable)?;
         server.open(Front::new(
             config.front.clone(),
             state.sessions.clone(),
@@ -131,7 +135,7 @@ impl Gateway {
             _data_dir: data_dir,
         };
         gateway.arrange();
-        gateway.start_servers();
+        gateway.start_servers(known);
         Ok(gateway)
     }
 
@@ -144,7 +148,8 @@ impl Gateway {
         &self.config
     }
 
-    fn start_servers(&self) {
+    /// `known` is what the process before this one listed.
+    fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
         let start = self
             .config
             .servers
@@ -159,6 +164,7 @@ impl Gateway {
             });
         let change = ServerChange {
             start: start.collect(),
+            known,
             ..ServerChange::default()
         };
         self.state.downstreams.apply(change);
@@ -233,6 +239,7 @@ impl Gateway {
                 .collect(),
             retune: plan.retune.into_iter().map(settings).collect(),
             stop: plan.stop,
+            known: Vec::new(),
         });
     }
 
@@ -291,22 +298,19 @@ fn arrangement(config: &Config) -> Arrange {
     }
 }
 
-/// Builds the tree with what the process before this one left.
-async fn build(
+fn build(
     config: &Config,
     arbiters: &Arbiters,
     spawner: &Spawner,
     view: ConfigView,
     store: &Arc<SqliteStore>,
-) -> Result<(Arc<State>, Addr<Fanout>), StoreError> {
+    known: Vec<Arc<ServerPart>>,
+) -> (Arc<State>, Addr<Fanout>) {
     let counters = Counters::default();
     let numbers = CallNumbers::default();
-    let servers = ready_servers(config);
-    let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
-    let parts = load_parts(&**store, &servers, |name| names.contains(&name)).await?;
     let (mut fanout, catalog) = Fanout::new(counters.clone());
     let keeper = PartKeeper::new(store.clone(), unix_millis);
-    fanout.restore(arrangement(config), parts, keeper);
+    fanout.restore(arrangement(config), known, keeper);
     let fanout = fanout.start();
     let downstreams = Downstreams::start(PoolParts {
         arbiters: arbiters.clone(),
@@ -329,7 +333,6 @@ async fn build(
         counters: counters.clone(),
     });
     fanout.do_send(Attach(sessions.clone()));
-    sessions.restore(&servers).await?;
     let state = State {
         started: Instant::now(),
         downstreams,
@@ -340,7 +343,7 @@ async fn build(
         servers: ArcSwap::from_pointee(server_states(config)),
         config: ArcSwap::from_pointee(view),
     };
-    Ok((Arc::new(state), fanout))
+    (Arc::new(state), fanout)
 }
 
 fn make_connector(spawner: Spawner, tls: Tls) -> MakeConnector {

@@ -125,3 +125,91 @@ impl PartKeeper {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::catalog::{ItemKind, NameSettings};
+    use crate::downstream::{ServerLimits, Sharing, TransportSettings};
+    use crate::store::MemoryStore;
+    use crate::supervision::Settings;
+    use crate::transport::StdioSettings;
+
+    fn server(name: &str, command: &str, secret: &str) -> Arc<ServerSettings> {
+        let secret = || SecretString::from(secret.to_owned());
+        Arc::new(ServerSettings {
+            name: ServerName::try_new(name).unwrap(),
+            transport: TransportSettings::Stdio(StdioSettings {
+                command: command.to_owned(),
+                args: vec![secret()],
+                env: BTreeMap::from([("TOKEN".to_owned(), secret())]),
+                inherit_env: false,
+                cwd: None,
+                line_max: 1,
+                write_queue_max: 1,
+                stop_grace: Default::default(),
+            }),
+            supervision: Settings::default(),
+            sharing: Sharing::Auto,
+            roots: Vec::new(),
+            names: NameSettings::default(),
+            limits: ServerLimits {
+                request_timeout: Default::default(),
+                request_timeout_max: Default::default(),
+                queue_while_restarting: Default::default(),
+                calls_max: 1,
+                list_items_max: 10,
+                list_pages_max: 1,
+                refresh_every: Default::default(),
+                refresh_debounce: Default::default(),
+                ping_every: Default::default(),
+                ping_timeout: Default::default(),
+                entries_max: 1,
+                entry_idle: Default::default(),
+                log_lines: 1,
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn parts_come_back_for_the_same_server_only() {
+        let store = MemoryStore::default();
+        let [same, other, gone] = ["same", "other", "gone"].map(|name| server(name, "c", "s"));
+        let tool = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
+        let tool = RawJson::try_new(Bytes::from_static(tool.as_bytes())).unwrap();
+        let mut written = Vec::new();
+        for server in [&same, &other, &gone] {
+            let part = ServerPart::new(server.name.clone());
+            let tools = std::slice::from_ref(&tool);
+            let part = part.with_list(ItemKind::Tools, tools, &IngestLimits::default());
+            let bytes = to_bytes(&part, &server.identity(), 7).unwrap();
+            let key = format!("{PARTS}{}", server.name);
+            store.put(&key, bytes, None).await.unwrap();
+            written.push(part);
+        }
+        // Another secret is the same server, another command is not.
+        let servers = [server("same", "c", "new"), server("other", "d", "s")];
+        let parts = load_parts(&store, &servers, |name| name != "gone").await;
+        let parts = parts.unwrap();
+        assert_eq!(parts.len(), 1);
+        assert_eq!(*parts[0], written[0]);
+        let left = store.scan(PARTS).await.unwrap();
+        assert_eq!(left.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let server = server("s", "c", "x");
+        let identity = server.identity();
+        for bad in [
+            "",
+            "null",
+            "{}",
+            &format!(r#"{{"listedAt":1,"identity":"{identity}","part":3}}"#),
+        ] {
+            assert!(from_bytes(bad.as_bytes(), &server).is_none(), "{bad}");
+        }
+    }
+}

@@ -164,6 +164,22 @@ async fn the_level_and_subscriptions_are_back_at_the_server() {
 }
 
 #[tokio::test]
+async fn a_connection_of_its_own_is_back_with_its_subscriptions() {
+    let mut gateway = Gateway::start(&python("py", "")).await;
+    let mut client = Client::that_can(&gateway, json!({"sampling": {}})).await;
+    client
+        .get("resources/subscribe", json!({"uri": "it://shared"}))
+        .await;
+    killed_and_started_again(&mut gateway, &mut client).await;
+    gateway.all_up().await;
+    assert_eq!(gateway.server_pids("py").len(), 1);
+    // The server says that the resource was updated when it is subscribed to.
+    let mut stream = client.listen().await;
+    stream.method("notifications/resources/updated").await;
+    assert_eq!(gateway.server_pids("py").len(), 2);
+}
+
+#[tokio::test]
 async fn lists_are_answered_before_any_server_is_up() {
     let setup = Setup::new("");
     let needed = setup.path("needed");
