@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, Addr};
 use arc_swap::ArcSwap;
@@ -14,27 +15,39 @@ use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError, ServerStatus, Status};
 use crate::auth::{AllowAll, Everybody};
-use crate::catalog::ItemKind;
+use crate::catalog::{ItemKind, ServerPart};
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{
-    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, TransportSettings,
+    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings, TransportSettings,
 };
 use crate::front::{Front, FrontServer, Health, HealthSource, ServerHealth};
 use crate::id::CallNumbers;
-use crate::session::{Arrange, Attach, CatalogView, Fanout, Sessions, SessionsSpec};
-use crate::store::MemoryStore;
+use crate::session::{
+    Arrange, Attach, CatalogView, Fanout, Identify, PartKeeper, Sessions, SessionsSpec, load_parts,
+};
+use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct, SystemRandom};
-use crate::telemetry::{Counter, Counters};
+use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
+
+/// Time to finish what the store was asked for before the end.
+const STORE_FLUSH: Duration = Duration::from_secs(2);
+
+/// The store, in the data directory.
+const STATE_FILE: &str = "state.db";
 
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error("state file `{path}` cannot be read: {source}")]
+    State { path: PathBuf, source: StoreError },
     #[error("cannot listen on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -51,6 +64,7 @@ pub struct Gateway {
     fanout: Addr<Fanout>,
     arbiters: Arbiters,
     spawner: Spawner,
+    store: Arc<SqliteStore>,
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
@@ -78,13 +92,25 @@ impl Gateway {
     pub async fn start(loaded: Loaded) -> Result<Self, StartError> {
         let config = loaded.config;
         let data_dir = DataDir::lock(&config.data_dir)?;
+        let path = config.data_dir.join(STATE_FILE);
+        let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
         let listener = listen(config.front.listen)?;
         let address = listener.local_addr()?;
         let spawner = Spawner::start()?;
         let server = FrontServer::start(listener, &config.front).await?;
         let arbiters = Arbiters::adopt(server.workers.clone(), Direct)?;
         let view = config_view(loaded.path, loaded.warnings);
-        let (state, fanout) = build(&config, &arbiters, &spawner, view);
+        let unreadable = |source| StartError::State {
+            path: path.clone(),
+            source,
+        };
+        let servers = ready_servers(&config);
+        let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
+        let known = load_parts(&*store, &servers, |name| names.contains(&name))
+            .await
+            .map_err(unreadable)?;
+        let (state, fanout) = build(&config, &arbiters, &spawner, view, &store, known.clone());
+        state.sessions.restore(&servers).await.map_err(unreadable)?;
         server.open(Front::new(
             config.front.clone(),
             state.sessions.clone(),
@@ -103,12 +129,13 @@ impl Gateway {
             fanout,
             arbiters,
             spawner,
+            store,
             config,
             _control: control,
             _data_dir: data_dir,
         };
         gateway.arrange();
-        gateway.start_servers();
+        gateway.start_servers(known);
         Ok(gateway)
     }
 
@@ -121,7 +148,8 @@ impl Gateway {
         &self.config
     }
 
-    fn start_servers(&self) {
+    /// `known` is what the process before this one listed.
+    fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
         let start = self
             .config
             .servers
@@ -136,6 +164,7 @@ impl Gateway {
             });
         let change = ServerChange {
             start: start.collect(),
+            known,
             ..ServerChange::default()
         };
         self.state.downstreams.apply(change);
@@ -143,19 +172,10 @@ impl Gateway {
 
     /// Tells the catalog which servers there are, in which order, under which names.
     fn arrange(&self) {
-        let servers = self
-            .config
-            .servers
-            .iter()
-            .filter_map(|server| match &server.state {
-                ServerState::Ready(settings) => Some((server.name.clone(), settings.names.clone())),
-                ServerState::Disabled | ServerState::Misconfigured(_) => None,
-            });
-        self.fanout.do_send(Arrange {
-            servers: servers.collect(),
-            catalog: self.config.catalog.clone(),
-            first_list_wait: self.config.session.first_list_wait,
-        });
+        let servers = ready_servers(&self.config).into_iter();
+        let identities = servers.map(|server| (server.name.clone(), server.identity()));
+        self.fanout.do_send(Identify(identities.collect()));
+        self.fanout.do_send(arrangement(&self.config));
     }
 
     /// Goes over to another configuration: only what changed is touched. A file that could not
@@ -219,6 +239,7 @@ impl Gateway {
                 .collect(),
             retune: plan.retune.into_iter().map(settings).collect(),
             stop: plan.stop,
+            known: Vec::new(),
         });
     }
 
@@ -246,6 +267,8 @@ impl Gateway {
             log::warn!("some servers did not stop in time; they are killed");
         }
         self.spawner.stop().await;
+        // Records of sessions that were just written.
+        let _ = timeout(STORE_FLUSH, self.store.flush()).await;
         // The last: sessions and connections lived on its threads.
         self.server.stop(grace / 10).await;
         if let Err(error) = self.arbiters.stop(grace / 10).await {
@@ -254,15 +277,40 @@ impl Gateway {
     }
 }
 
+/// Servers that can be started, in config order.
+fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
+    let servers = config.servers.iter();
+    let ready = servers.filter_map(|server| match &server.state {
+        ServerState::Ready(settings) => Some(settings.clone()),
+        ServerState::Disabled | ServerState::Misconfigured(_) => None,
+    });
+    ready.collect()
+}
+
+fn arrangement(config: &Config) -> Arrange {
+    let servers = ready_servers(config).into_iter();
+    Arrange {
+        servers: servers
+            .map(|server| (server.name.clone(), server.names.clone()))
+            .collect(),
+        catalog: config.catalog.clone(),
+        first_list_wait: config.session.first_list_wait,
+    }
+}
+
 fn build(
     config: &Config,
     arbiters: &Arbiters,
     spawner: &Spawner,
     view: ConfigView,
+    store: &Arc<SqliteStore>,
+    known: Vec<Arc<ServerPart>>,
 ) -> (Arc<State>, Addr<Fanout>) {
     let counters = Counters::default();
     let numbers = CallNumbers::default();
-    let (fanout, catalog) = Fanout::new(counters.clone());
+    let (mut fanout, catalog) = Fanout::new(counters.clone());
+    let keeper = PartKeeper::new(store.clone(), unix_millis);
+    fanout.restore(arrangement(config), known, keeper);
     let fanout = fanout.start();
     let downstreams = Downstreams::start(PoolParts {
         arbiters: arbiters.clone(),
@@ -277,7 +325,7 @@ fn build(
         arbiters: arbiters.clone(),
         downstreams: downstreams.clone(),
         catalog: catalog.clone(),
-        store: Arc::new(MemoryStore::default()),
+        store: store.clone(),
         policy: Arc::new(AllowAll),
         numbers,
         random: Arc::new(SystemRandom::new()),

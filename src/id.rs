@@ -10,7 +10,8 @@ use uuid::Uuid;
 /// Name of a downstream server: the key of its `[servers.NAME]` table.
 ///
 /// `[A-Za-z0-9-]{1,32}`, so that it may stand in a tool name, a URI scheme and a log line.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ServerName(Arc<str>);
 
 /// Why a text is no [`ServerName`].
@@ -35,6 +36,14 @@ impl ServerName {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for ServerName {
+    type Error = InvalidServerName;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        Self::try_new(&name)
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::{
     Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, Recipient, ResponseFuture,
 };
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
 
 use super::calls::Load;
@@ -20,6 +20,7 @@ use super::desired::Desired;
 use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, News, Wish};
 use super::server::Server;
 use super::settings::ServerSettings;
+use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
@@ -177,13 +178,19 @@ struct StopAll;
 pub struct ServerChange {
     /// New ones, and those that need another connection.
     pub start: Vec<ServerSettings>,
+    /// What these offered to the process before this one: it holds until they are listed.
+    pub known: Vec<Arc<ServerPart>>,
     /// Those whose connection can stay.
     pub retune: Vec<ServerSettings>,
     pub stop: Vec<ServerName>,
 }
 
 impl Keeper {
-    fn start_server(&self, settings: ServerSettings) -> Arc<Server> {
+    fn start_server(
+        &self,
+        settings: ServerSettings,
+        known: Option<Arc<ServerPart>>,
+    ) -> Arc<Server> {
         let name = settings.name.clone();
         let lines_max = settings.limits.log_lines;
         let log = LogRing::new(LogRingSettings {
@@ -202,6 +209,7 @@ impl Keeper {
             connector: &connector,
             in_flight: &in_flight,
             calls_max: &calls_max,
+            known,
         };
         let (shared, _) = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
@@ -245,7 +253,7 @@ impl Keeper {
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
-            last_part: Default::default(),
+            last_part: ArcSwapOption::new(seed.known.clone()),
         });
         let start = Start::new(move |_, birth| Connection::new(spec.clone(), birth));
         let mut child = ChildSpec::new(child, arbiters, start);
@@ -273,6 +281,7 @@ impl Keeper {
             connector: &server.connector,
             in_flight: &server.in_flight,
             calls_max: &server.calls_max,
+            known: None,
         };
         let place = open.arbiter as u64;
         let (child, load) = self.supervise(&server.name, open.key.clone(), place, &seed);
@@ -314,7 +323,9 @@ impl Keeper {
             }
         }
         for settings in change.start {
-            servers.insert(settings.name.clone(), self.start_server(settings));
+            let mut known = change.known.iter();
+            let known = known.find(|part| *part.server() == settings.name).cloned();
+            servers.insert(settings.name.clone(), self.start_server(settings, known));
         }
         for settings in change.retune {
             if let Some(server) = servers.get(&settings.name) {
@@ -331,6 +342,7 @@ struct EntrySeed<'a> {
     connector: &'a Arc<dyn Connector>,
     in_flight: &'a Arc<AtomicUsize>,
     calls_max: &'a Arc<AtomicUsize>,
+    known: Option<Arc<ServerPart>>,
 }
 
 impl Actor for Keeper {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::calls::Load;
 use super::desired::Desired;
 use super::entry::{Callers, EntryKey, EntryOwner, Wish};
-use super::settings::{ServerSettings, Sharing};
+use super::settings::{ServerSettings, Sharing, TransportSettings};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
@@ -184,6 +184,18 @@ impl Server {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .len()
+    }
+}
+
+impl ServerSettings {
+    /// Which connection will serve this caller, before the server is started.
+    pub fn entry_for(&self, caller: Caller<'_>) -> EntryKey {
+        // As the connectors of these transports say it of themselves.
+        let attributes = match self.transport {
+            TransportSettings::Stdio(_) => false,
+            TransportSettings::Http(_) => true,
+        };
+        entry_for(self.sharing, attributes, caller)
     }
 }
 

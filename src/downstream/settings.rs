@@ -1,6 +1,9 @@
 //! What the configuration says of one downstream server.
 
+use std::fmt::Write as _;
 use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
 
 use crate::catalog::NameSettings;
 use crate::id::ServerName;
@@ -18,6 +21,41 @@ pub struct ServerSettings {
     pub roots: Vec<String>,
     pub names: NameSettings,
     pub limits: ServerLimits,
+}
+
+impl ServerSettings {
+    /// A text that is the same as long as it is the same server that is configured, for what is
+    /// kept of it. Nothing that may be a secret goes into it, not even hashed: no values of
+    /// arguments, variables and headers, and no query.
+    pub fn identity(&self) -> String {
+        let parts: Vec<String> = match &self.transport {
+            TransportSettings::Stdio(stdio) => {
+                let cwd = stdio.cwd.iter().map(|cwd| cwd.display().to_string());
+                let head = ["stdio", &stdio.command, &stdio.args.len().to_string()];
+                let head = head.map(str::to_owned).into_iter();
+                head.chain(stdio.env.keys().cloned()).chain(cwd).collect()
+            }
+            TransportSettings::Http(http) => {
+                let host = http.url.host_str().unwrap_or_default();
+                let port = http.url.port_or_known_default().unwrap_or_default();
+                let place = format!("{}://{host}:{port}", http.url.scheme());
+                let head = ["http".to_owned(), place, http.url.path().to_owned()];
+                let headers = http.headers.iter().map(|(name, _)| name.clone());
+                head.into_iter().chain(headers).collect()
+            }
+        };
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        let mut text = String::new();
+        for byte in hash.finalize() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
 }
 
 #[derive(Clone, Debug)]

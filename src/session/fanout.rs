@@ -1,8 +1,8 @@
 //! What servers say outside of calls, brought to the sessions that it concerns; and the catalog
 //! that is merged from their lists.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::actor::log_level;
+use super::kept::PartKeeper;
 use super::message::Notice;
 use super::sessions::Sessions;
 use super::view::{CatalogView, OwnViews};
@@ -34,6 +35,9 @@ pub struct Fanout {
     own_parts: HashMap<(ServerName, EntryKey), Arc<ServerPart>>,
     own_views: Arc<ArcSwap<OwnViews>>,
     merge_due: bool,
+    /// What the process before this one showed last.
+    at_start: Arc<OnceLock<Arc<Snapshot>>>,
+    keeper: Option<PartKeeper>,
     counters: Counters,
 }
 
@@ -47,6 +51,11 @@ pub struct Arrange {
     pub first_list_wait: Duration,
 }
 
+/// What identifies the configuration of each server, for those parts that are kept.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Identify(pub BTreeMap<ServerName, String>);
+
 /// The sessions to carry news to; given once they exist.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -58,7 +67,13 @@ impl Fanout {
         let snapshot = Arc::new(ArcSwap::from_pointee(empty));
         let (listed, on_listed) = watch::channel(false);
         let own_views = Arc::<ArcSwap<OwnViews>>::default();
-        let view = CatalogView::new(snapshot.clone(), on_listed, own_views.clone());
+        let at_start = Arc::<OnceLock<Arc<Snapshot>>>::default();
+        let view = CatalogView::new(
+            snapshot.clone(),
+            on_listed,
+            own_views.clone(),
+            at_start.clone(),
+        );
         let fanout = Self {
             sessions: None,
             snapshot,
@@ -68,9 +83,28 @@ impl Fanout {
             own_parts: HashMap::new(),
             own_views,
             merge_due: false,
+            at_start,
+            keeper: None,
             counters,
         };
         (fanout, view)
+    }
+
+    /// Shows what the process before this one listed last, until servers are listed again, and
+    /// keeps what they list. Called before the actor is started.
+    pub fn restore(
+        &mut self,
+        arrangement: Arrange,
+        parts: Vec<Arc<ServerPart>>,
+        keeper: PartKeeper,
+    ) {
+        self.arrangement = arrangement;
+        let named = parts.into_iter().map(|part| (part.server().clone(), part));
+        self.parts = named.collect();
+        self.keeper = Some(keeper);
+        self.merge();
+        // Nobody restores twice.
+        let _ = self.at_start.set(self.snapshot.load_full());
     }
 
     fn on_listed(
@@ -90,7 +124,11 @@ impl Fanout {
         }
         let changed = if key.is_shared() {
             let before = self.parts.insert(server, part.clone());
-            before.is_none_or(|before| *before != *part)
+            let changed = before.is_none_or(|before| *before != *part);
+            if let Some(keeper) = &mut self.keeper {
+                keeper.keep(&part, changed);
+            }
+            changed
         } else {
             let same = self
                 .parts
@@ -277,6 +315,16 @@ impl Handler<Attach> for Fanout {
 
     fn handle(&mut self, attach: Attach, _: &mut Self::Context) {
         self.sessions = Some(attach.0);
+    }
+}
+
+impl Handler<Identify> for Fanout {
+    type Result = ();
+
+    fn handle(&mut self, Identify(identities): Identify, _: &mut Self::Context) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.configure(identities);
+        }
     }
 }
 

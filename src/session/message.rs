@@ -48,16 +48,22 @@ pub struct OpenStream {
     pub reply: oneshot::Sender<ToFront>,
 }
 
-/// The session is over (DELETE), or the gateway is.
+/// The session is over, or the gateway is.
 #[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
 pub enum End {
-    /// For good: its record goes.
-    Deleted,
     /// Nothing was heard of the client for `idle_timeout`; a session that is in use stays.
     Idle,
     /// The gateway stops; the record stays.
     Draining,
+}
+
+/// The client ended the session: its record goes.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct Delete {
+    /// Told once the record is gone.
+    pub(crate) done: oneshot::Sender<()>,
 }
 
 /// The session is in use: its record must not expire.

@@ -7,6 +7,7 @@
 mod actor;
 mod fanout;
 mod handshake;
+mod kept;
 mod message;
 mod record;
 mod registry;
@@ -18,7 +19,8 @@ mod view;
 mod wheel;
 
 pub use actor::Session;
-pub use fanout::{Arrange, Attach, Fanout};
+pub use fanout::{Arrange, Attach, Fanout, Identify};
+pub use kept::{PartKeeper, load_parts};
 pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
 pub use record::SessionRecord;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};

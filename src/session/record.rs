@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::id::{Principal, SessionId, ViewId};
+use crate::id::{Principal, ServerName, SessionId, ViewId};
 use crate::protocol::{CapabilityProfile, LogLevel, Request, Revision};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,8 +16,18 @@ pub struct SessionRecord {
     /// `clientInfo`, for people only: never for decisions (S-LIFE-18).
     pub client: Map<String, Value>,
     pub level: Option<LogLevel>,
-    /// Public URIs that the client subscribed to.
-    pub subscriptions: Vec<String>,
+    /// What the client subscribed to.
+    pub subscriptions: Vec<Subscription>,
+}
+
+/// A resource that a client subscribed to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Subscription {
+    /// The URI by which the client knows it.
+    pub public: String,
+    /// Whose it is, in that server's own words: a fresh process knows no catalog yet.
+    pub server: ServerName,
+    pub native: String,
 }
 
 /// Longest text of `clientInfo` that is kept, in bytes.
@@ -67,9 +77,12 @@ impl SessionRecord {
     }
 }
 
+/// Where the records of all sessions are in the store.
+pub(crate) const RECORDS: &str = "session/";
+
 /// Where a session's record is in the store.
 pub(crate) fn record_key(id: SessionId) -> String {
-    format!("session/{}", id.expose())
+    format!("{RECORDS}{}", id.expose())
 }
 
 #[cfg(test)]

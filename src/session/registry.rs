@@ -21,17 +21,32 @@ pub(crate) struct Registry {
 type Shard = RwLock<HashMap<SessionId, Slot>>;
 
 struct Slot {
-    /// Absent after the actor died: the session is rebuilt from its record when it is asked for.
+    /// Absent after the actor died, with its process or alone: the session is rebuilt from its record when it is asked for.
     address: Option<Addr<Session>>,
     revision: Revision,
-    /// Seconds since the registry was made.
+    /// Second, as [`Registry::now`] counts.
     last_seen: AtomicU32,
+}
+
+/// The second in which the registry is made.
+const ORIGIN: u32 = 1 << 30;
+
+/// A place for a new session, given back if it is not filled.
+#[derive(Debug)]
+pub(crate) struct Place<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) enum Found {
     Live(Addr<Session>, Revision),
-    /// Its actor died; its record is in the store.
+    /// It has no actor; its record is in the store.
     Dormant,
     Unknown,
 }
@@ -50,17 +65,24 @@ impl Registry {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes a place for a new session; false when there are `max` already.
-    pub(crate) fn reserve(&self, max: usize) -> bool {
+    /// Takes a place for a new session; `None` when there are `max` already.
+    pub(crate) fn reserve(&self, max: usize) -> Option<Place<'_>> {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before >= max {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        before < max
+        (before < max).then_some(Place(Some(&self.count)))
     }
 
-    /// Puts a session in the place that was reserved for it, or back after it was rebuilt.
-    pub(crate) fn insert(&self, id: SessionId, address: Addr<Session>, revision: Revision) {
+    /// Puts a session in the place that was reserved for it.
+    pub(crate) fn insert(
+        &self,
+        mut place: Place<'_>,
+        id: SessionId,
+        address: Addr<Session>,
+        revision: Revision,
+    ) {
+        place.0 = None;
         let last_seen = AtomicU32::new(self.now());
         let slot = Slot {
             address: Some(address),
@@ -70,6 +92,32 @@ impl Registry {
         self.write(id, |shard| {
             shard.insert(id, slot);
         });
+    }
+
+    /// Puts in a session of the process before this one. The limit of sessions is for new ones.
+    pub(crate) fn insert_dormant(&self, id: SessionId, revision: Revision, last_seen: u32) {
+        let slot = Slot {
+            address: None,
+            revision,
+            last_seen: AtomicU32::new(last_seen),
+        };
+        self.write(id, |shard| {
+            if shard.insert(id, slot).is_none() {
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// A dormant session has an actor again; false when it was ended meanwhile.
+    pub(crate) fn revive(&self, id: SessionId, address: Addr<Session>) -> bool {
+        let mut exists = false;
+        self.write(id, |shard| {
+            if let Some(slot) = shard.get_mut(&id) {
+                slot.address = Some(address);
+                exists = true;
+            }
+        });
+        exists
     }
 
     /// Finds a session and notes that it is in use.
@@ -142,9 +190,11 @@ impl Registry {
             .map(|slot| slot.last_seen.load(Ordering::Relaxed))
     }
 
-    /// Seconds since the registry was made.
+    /// Seconds; they begin far enough above 0 for sessions that were seen before the registry
+    /// was made.
     pub(crate) fn now(&self) -> u32 {
-        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+        let elapsed = u32::try_from(self.started.elapsed().as_secs());
+        ORIGIN.saturating_add(elapsed.unwrap_or(u32::MAX))
     }
 
     fn write(&self, id: SessionId, change: impl FnOnce(&mut HashMap<SessionId, Slot>)) {

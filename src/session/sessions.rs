@@ -8,22 +8,23 @@ use std::time::Duration;
 use actix::Addr;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::actor::Session;
 use super::handshake::Greetings;
-use super::message::{End, EndGeneralStream, Refresh};
-use super::record::{SessionRecord, record_key};
+use super::message::{Delete, End, EndGeneralStream, Refresh};
+use super::record::{RECORDS, SessionRecord, record_key};
 use super::registry::{Found, Registry};
 use super::settings::SessionSettings;
 use super::view::CatalogView;
 use super::wheel::Wheel;
 use crate::auth::Policy;
-use crate::downstream::{Downstreams, Watched};
+use crate::downstream::{Caller, Downstreams, ServerSettings, Watched};
 use crate::id::{CallNumbers, Principal, SessionId};
 use crate::memory;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
-use crate::store::Store;
+use crate::store::{Entry, Store, StoreError};
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
 use crate::telemetry::{Counter, Counters};
 
@@ -68,14 +69,18 @@ impl SessionParts {
         self.settings.load().idle_timeout.saturating_mul(2)
     }
 
-    /// A session is over: nothing of it is left.
-    pub(crate) fn forget(&self, id: SessionId) {
+    /// A session is over: nothing of it is left. `done` is told when its record is gone.
+    pub(crate) fn forget(&self, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.registry.remove(id);
         self.downstreams.forget(id);
         let (store, key) = (self.store.clone(), record_key(id));
         actix_rt::spawn(async move {
             if let Err(error) = store.delete(&key).await {
                 log::warn!(error:%; "record of an ended session could not be deleted");
+            }
+            if let Some(done) = done {
+                // Its client may have left.
+                let _ = done.send(());
             }
         });
     }
@@ -100,6 +105,8 @@ struct Shared {
     mint: fn() -> Uuid,
     /// Most sessions at a time since memory was given back.
     peak: AtomicUsize,
+    /// A session has one actor, however many requests find it without one.
+    rebuilding: Mutex<()>,
 }
 
 /// A session that a client named.
@@ -131,6 +138,7 @@ impl Sessions {
             greetings: Greetings::default(),
             mint: spec.mint,
             peak: AtomicUsize::new(0),
+            rebuilding: Mutex::default(),
         }));
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
@@ -184,14 +192,14 @@ impl Sessions {
         })?;
         let parts = &self.0.parts;
         let settings = parts.settings.load_full();
-        if !parts.registry.reserve(settings.sessions_max) {
+        let Some(place) = parts.registry.reserve(settings.sessions_max) else {
             parts.counters.add(Counter::SessionsRefused);
             let message = format!(
                 "there are {} sessions, the limit (`sessions.max`); try again later",
                 settings.sessions_max
             );
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
-        }
+        };
         let id = SessionId::new((self.0.mint)());
         let (key, value) = (record_key(id), record.to_bytes());
         if let Err(error) = parts.store.put(&key, value, Some(parts.record_ttl())).await {
@@ -202,7 +210,8 @@ impl Sessions {
             .0
             .greetings
             .answer(request, revision, parts.catalog.snapshot());
-        self.spawn(id, record, arbiter);
+        let address = self.spawn(id, record, arbiter, false);
+        parts.registry.insert(place, id, address, revision);
         self.schedule(
             id,
             parts
@@ -222,42 +231,119 @@ impl Sessions {
         match parts.registry.find(id) {
             Found::Live(address, revision) => Some(FoundSession { address, revision }),
             Found::Unknown => None,
-            Found::Dormant => {
-                let stored = parts.store.get(&record_key(id)).await;
-                let record = match stored {
-                    Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
-                    Err(error) => {
-                        log::warn!(session:% = id, error:%; "record of a session could not be read");
-                        return None;
-                    }
-                };
-                let Some(record) = record else {
-                    parts.forget(id);
-                    return None;
-                };
-                // Somebody else may have rebuilt it meanwhile.
-                if let Found::Live(address, revision) = parts.registry.find(id) {
-                    return Some(FoundSession { address, revision });
-                }
-                parts.counters.add(Counter::SessionsRebuilt);
-                log::info!(session:% = id; "session is rebuilt from its record");
-                let revision = record.revision;
-                Some(FoundSession {
-                    address: self.spawn(id, record, self.0.arbiters.index(id.spread())),
-                    revision,
-                })
-            }
+            Found::Dormant => self.rebuild(id).await,
         }
     }
 
-    /// Ends a session for good; from now on it does not exist. False when it never did.
-    pub async fn end(&self, id: SessionId) -> bool {
-        let Some(session) = self.find(id).await else {
+    async fn rebuild(&self, id: SessionId) -> Option<FoundSession> {
+        let parts = &self.0.parts;
+        let record = match parts.store.get(&record_key(id)).await {
+            Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
+            Err(error) => {
+                log::warn!(session:% = id, error:%; "record of a session could not be read");
+                return None;
+            }
+        };
+        let Some(record) = record else {
+            parts.forget(id, None);
+            return None;
+        };
+        let _one_at_a_time = self.0.rebuilding.lock();
+        // Somebody else may have rebuilt or ended it meanwhile.
+        match parts.registry.find(id) {
+            Found::Live(address, revision) => return Some(FoundSession { address, revision }),
+            Found::Unknown => return None,
+            Found::Dormant => {}
+        }
+        let revision = record.revision;
+        let address = self.spawn(id, record, self.0.arbiters.index(id.spread()), true);
+        if !parts.registry.revive(id, address.clone()) {
+            return None;
+        }
+        parts.counters.add(Counter::SessionsRebuilt);
+        log::debug!(session:% = id; "session is rebuilt from its record");
+        Some(FoundSession { address, revision })
+    }
+
+    /// Makes the sessions of the process before this one known; each has an actor again when its
+    /// client asks for something. What they want of servers is asked for as soon as these are up,
+    /// since a client that only listens does not ask first. Called before the first request.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the store cannot be read.
+    pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
+        let parts = &self.0.parts;
+        for entry in parts.store.scan(RECORDS).await? {
+            if !self.restore_one(&entry, servers) {
+                log::warn!("a session's record cannot be read; it is dropped");
+                parts.store.delete(&entry.key).await?;
+            }
+        }
+        if !self.is_empty() {
+            log::info!(sessions = self.len(); "sessions go on");
+        }
+        Ok(())
+    }
+
+    fn restore_one(&self, entry: &Entry, servers: &[Arc<ServerSettings>]) -> bool {
+        let parts = &self.0.parts;
+        let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
+        let record = SessionRecord::from_bytes(&entry.value);
+        let (Some(id), Some(record)) = (id, record) else {
             return false;
         };
-        self.0.parts.registry.remove(id);
-        self.0.parts.counters.add(Counter::SessionsDeleted);
-        session.address.do_send(End::Deleted);
+        // When the session was seen last is not in the record, only that it was not later than
+        // `idle_timeout` after the record was written: until its end the client may count on it.
+        let idle = seconds(parts.settings.load().idle_timeout);
+        let left = entry.expires_in.map_or(idle, seconds).min(idle);
+        let expires = parts.registry.now().saturating_add(left);
+        let last_seen = expires.saturating_sub(idle);
+        parts
+            .registry
+            .insert_dormant(id, record.revision, last_seen);
+        self.schedule(id, expires);
+        let desired = parts.downstreams.desired();
+        if let Some(level) = record.level {
+            desired.set_level(id, level);
+        }
+        for subscription in &record.subscriptions {
+            let mut servers = servers.iter();
+            if let Some(server) = servers.find(|server| server.name == subscription.server) {
+                let key = server.entry_for(Caller {
+                    principal: &record.principal,
+                    session: id,
+                    profile: &record.profile,
+                });
+                let watched = Watched::new(&server.name, &key, &subscription.native);
+                desired.watch(watched, id);
+            }
+        }
+        true
+    }
+
+    /// Ends a session for good; from now on it does not exist, and neither does its record. False
+    /// when it never did.
+    pub async fn end(&self, id: SessionId) -> bool {
+        let parts = &self.0.parts;
+        let found = parts.registry.find(id);
+        if matches!(found, Found::Unknown) {
+            return false;
+        }
+        parts.registry.remove(id);
+        parts.counters.add(Counter::SessionsDeleted);
+        let (done, deleted) = oneshot::channel();
+        match found {
+            // What it wrote last must not come after the end.
+            Found::Live(address, _) => address.do_send(Delete { done }),
+            Found::Dormant | Found::Unknown => parts.forget(id, Some(done)),
+        }
+        if deleted.await.is_err() {
+            // Its actor died before it heard of it.
+            let (done, deleted) = oneshot::channel();
+            parts.forget(id, Some(done));
+            let _ = deleted.await;
+        }
         true
     }
 
@@ -289,13 +375,22 @@ impl Sessions {
         }
     }
 
-    fn spawn(&self, id: SessionId, record: SessionRecord, arbiter: usize) -> Addr<Session> {
+    fn spawn(
+        &self,
+        id: SessionId,
+        record: SessionRecord,
+        arbiter: usize,
+        rebuilt: bool,
+    ) -> Addr<Session> {
         let site = self.0.arbiters.at(arbiter);
-        let (parts, index, revision) = (self.0.parts.clone(), site.index, record.revision);
+        let (parts, index) = (self.0.parts.clone(), site.index);
         let watcher = self.0.parts.clone();
         let child = spawn_temporary(
             &site.arbiter,
-            move |_, _| Session::new(id, parts, record, index),
+            move |_, _| {
+                let session = Session::new(id, parts, record, index);
+                if rebuilt { session.rebuilt() } else { session }
+            },
             move |why| {
                 if !matches!(why, ExitReason::Normal) {
                     log::error!(session:% = id, why:%; "session died; its next request rebuilds it");
@@ -303,10 +398,6 @@ impl Sessions {
                 }
             },
         );
-        self.0
-            .parts
-            .registry
-            .insert(id, child.addr.clone(), revision);
         child.addr
     }
 
@@ -358,7 +449,10 @@ impl Sessions {
                         // One that is in use stays and is looked at again.
                         self.schedule(id, now.saturating_add(idle.max(1)));
                     }
-                    None => parts.forget(id),
+                    None => {
+                        parts.counters.add(Counter::SessionsExpired);
+                        parts.forget(id, None);
+                    }
                 }
             }
         }

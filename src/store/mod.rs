@@ -1,9 +1,12 @@
 //! What must outlive an actor: a small key-value store behind a trait.
 //!
-//! Only the in-memory store exists so far: what it holds survives a panic of any actor, not the
-//! end of the process. Keys are paths (`session/<id>`), values are bytes.
+//! [`SqliteStore`] survives the end of the process, however it ends; [`MemoryStore`] only the end
+//! of an actor. Keys are paths (`session/<id>`), values are bytes.
 
 mod memory;
+mod sqlite;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -11,6 +14,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 pub use memory::MemoryStore;
+pub use sqlite::{OpenError, SqliteStore, WallClock};
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,10 +26,20 @@ pub enum StoreError {
     Unavailable(String),
 }
 
+/// An entry that a scan found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub key: String,
+    pub value: Bytes,
+    /// The time that is left of its `ttl`; `None` when it is kept for good.
+    pub expires_in: Option<Duration>,
+}
+
 /// A key-value store. Implementations may be slow; nothing on the path of a call waits for one.
 pub trait Store: Send + Sync {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 
+    /// The future ends when the entry survives the end of the process.
     /// `ttl` is the time after which the entry may be forgotten; `None` keeps it.
     fn put(
         &self,
@@ -48,5 +62,5 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Entries whose key starts with `prefix`, in key order.
-    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<(String, Bytes)>, StoreError>>;
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>>;
 }

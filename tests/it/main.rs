@@ -23,4 +23,5 @@ mod sdk;
 mod stopping;
 mod supervision;
 mod support;
+mod survival;
 mod tools;

@@ -12,10 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
+use tokio::sync::oneshot;
 
 use super::SessionParts;
 use super::message::{
-    End, EndGeneralStream, FromClient, Notice, OpenStream, Refresh, ToFront, Upgrade,
+    Delete, End, EndGeneralStream, FromClient, Notice, OpenStream, Refresh, ToFront, Upgrade,
 };
 use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
@@ -50,6 +51,14 @@ pub struct Session {
     missed: Missed,
     /// Elicitations by URL that this client was asked for.
     elicitations: BTreeSet<String>,
+}
+
+/// Why the actor ends.
+enum Ending {
+    /// The session is over; who waits for the end of its record is told.
+    ForGood(Option<oneshot::Sender<()>>),
+    /// The session goes on in the next process.
+    GatewayStops,
 }
 
 /// Kept instead of a queue: that something changed, not how often.
@@ -112,6 +121,31 @@ impl Session {
         }
     }
 
+    /// A session with this record is there again: what changed while it was not is not known.
+    pub(crate) fn rebuilt(mut self) -> Self {
+        self.missed.lists = self.parts.catalog.changes_since_start();
+        self.reopen_own();
+        // Its record may be near its end.
+        self.save();
+        self
+    }
+
+    /// What it subscribed to on connections of its own is heard only while these are there.
+    fn reopen_own(&self) {
+        for subscription in &self.record.subscriptions {
+            let Some(server) = self.parts.downstreams.get(&subscription.server) else {
+                continue;
+            };
+            let key = server.entry_for(self.caller());
+            if server.find(&key).is_some() {
+                continue;
+            }
+            let (downstreams, arbiter) = (self.parts.downstreams.clone(), self.arbiter);
+            let name = subscription.server.clone();
+            actix_rt::spawn(async move { downstreams.open(name, key, arbiter).await });
+        }
+    }
+
     /// Whether the client is using the session right now.
     fn is_in_use(&self) -> bool {
         !self.pending.is_empty()
@@ -121,14 +155,14 @@ impl Session {
                 .is_some_and(|streams| streams.any_read())
     }
 
-    fn end(&mut self, why: End, ctx: &mut Context<Self>) {
+    fn end(&mut self, why: Ending, ctx: &mut Context<Self>) {
         for (number, pending) in &self.pending {
             if let Some(callers) = &pending.callers {
                 let (number, reason) = (*number, Some("the client's session ended".to_owned()));
                 callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
             }
         }
-        if why == End::Draining {
+        if matches!(why, Ending::GatewayStops) {
             let numbers: Vec<u64> = self.pending.keys().copied().collect();
             for number in numbers {
                 let message =
@@ -140,8 +174,8 @@ impl Session {
         self.pending.clear();
         self.questions.clear();
         self.streams = None;
-        if why != End::Draining {
-            self.parts.forget(self.id);
+        if let Ending::ForGood(done) = why {
+            self.parts.forget(self.id, done);
         }
         ctx.stop();
     }
@@ -244,22 +278,31 @@ impl Handler<EndGeneralStream> for Session {
     }
 }
 
+impl Handler<Delete> for Session {
+    type Result = ();
+
+    fn handle(&mut self, delete: Delete, ctx: &mut Self::Context) {
+        self.end(Ending::ForGood(Some(delete.done)), ctx);
+    }
+}
+
 impl Handler<End> for Session {
     type Result = ();
 
     fn handle(&mut self, end: End, ctx: &mut Self::Context) {
-        if end == End::Idle {
-            let in_use = self.is_in_use();
-            // When a client left its stream is not known: the time counts from here.
-            if in_use || std::mem::take(&mut self.had_stream) {
-                self.had_stream = in_use;
-                let _ = self.parts.registry.find(self.id);
-                return self.save();
+        match end {
+            End::Draining => self.end(Ending::GatewayStops, ctx),
+            End::Idle => {
+                let in_use = self.is_in_use();
+                // When a client left its stream is not known: the time counts from here.
+                if in_use || std::mem::take(&mut self.had_stream) {
+                    self.had_stream = in_use;
+                    let _ = self.parts.registry.find(self.id);
+                    return self.save();
+                }
+                self.parts.counters.add(Counter::SessionsExpired);
+                self.end(Ending::ForGood(None), ctx);
             }
         }
-        if end == End::Idle {
-            self.parts.counters.add(Counter::SessionsExpired);
-        }
-        self.end(end, ctx);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::super::message::ToFront;
+use super::super::record::Subscription;
 use super::super::route;
 use super::Session;
 use crate::catalog::ItemKind;
@@ -142,8 +143,12 @@ impl Session {
                 if self.record.subscriptions.len() >= SUBSCRIPTIONS_MAX {
                     return Some(self.too_many_subscriptions(request));
                 }
-                if !self.record.subscriptions.iter().any(|uri| *uri == public) {
-                    self.record.subscriptions.push(public.into_owned());
+                if !self.is_subscribed(&public) {
+                    self.record.subscriptions.push(Subscription {
+                        public: public.into_owned(),
+                        server: watched.server.clone(),
+                        native: watched.uri.clone(),
+                    });
                 }
                 self.save();
                 self.parts.downstreams.desired().watch(watched, self.id)
@@ -157,10 +162,15 @@ impl Session {
 
     /// The client does not want a resource any more, or the server refused it.
     pub(super) fn unsubscribed(&mut self, watched: &Watched, public: &str) -> Change {
-        self.record.subscriptions.retain(|uri| uri != public);
+        self.record.subscriptions.retain(|one| one.public != public);
         self.missed.uris.remove(public);
         self.save();
         self.parts.downstreams.desired().unwatch(watched, self.id)
+    }
+
+    pub(super) fn is_subscribed(&self, public: &str) -> bool {
+        let mut all = self.record.subscriptions.iter();
+        all.any(|one| one.public == public)
     }
 
     fn too_many_subscriptions(&self, request: &Request) -> ToFront {

@@ -71,7 +71,8 @@ impl Session {
     /// What happened since the client's last event is unknown.
     fn miss_everything(&mut self) {
         self.missed.lists = Changes::all();
-        self.missed.uris = self.record.subscriptions.iter().cloned().collect();
+        let subscriptions = self.record.subscriptions.iter();
+        self.missed.uris = subscriptions.map(|one| one.public.clone()).collect();
     }
 
     fn open_general(&mut self) -> tokio::sync::mpsc::Receiver<Bytes> {
@@ -103,7 +104,7 @@ impl Session {
             Notice::ListsChanged(changes) if self.view.is_none() => self.missed.lists |= changes,
             Notice::ListsChanged(_) => {}
             Notice::ResourceUpdated { uri, frame } => {
-                let public = self.record.subscriptions.contains(&uri);
+                let public = self.is_subscribed(&uri);
                 if public && self.general_is_read() {
                     self.streams().send(GENERAL, &frame);
                 } else if public {

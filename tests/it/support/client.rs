@@ -64,6 +64,11 @@ impl Client {
         client
     }
 
+    /// Goes on with the session at a gateway that was started again.
+    pub(crate) fn follow(&mut self, gateway: &Gateway) {
+        self.address = gateway.address;
+    }
+
     /// A POST in this session.
     pub(crate) fn post(&self, message: &Value) -> Http {
         self.with_session(Http::post(self.address, message.to_string()))

@@ -1,6 +1,6 @@
 //! A gateway as a process of its own, in a directory of its own.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -78,7 +78,18 @@ impl Setup {
 
     /// Starts the gateway and waits until its port is open.
     pub(crate) async fn serve(self) -> Gateway {
-        let log = File::create(self.path("log")).unwrap();
+        let (address, child) = self.launch().await;
+        Gateway {
+            address,
+            child,
+            setup: self,
+        }
+    }
+
+    async fn launch(&self) -> (SocketAddr, Child) {
+        let mut log = OpenOptions::new();
+        let log = log.create(true).append(true).open(self.path("log"));
+        let log = log.unwrap();
         let mut command = self.command(&["serve"]);
         command.stdout(Stdio::null()).stderr(log);
         let mut child = command.spawn().unwrap();
@@ -106,11 +117,7 @@ impl Setup {
             mcpvisor::admin::ask_status(&data_dir).await.ok()
         })
         .await;
-        Gateway {
-            address: run["listen"].as_str().unwrap().parse().unwrap(),
-            child,
-            setup: self,
-        }
+        (run["listen"].as_str().unwrap().parse().unwrap(), child)
     }
 }
 
@@ -127,6 +134,17 @@ impl Gateway {
         let gateway = Setup::new(config).serve().await;
         gateway.all_up().await;
         gateway
+    }
+
+    /// Kills the gateway with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again after its end, in the same directory.
+    pub(crate) async fn start_again(&mut self) {
+        (self.address, self.child) = self.setup.launch().await;
     }
 
     pub(crate) fn get(&self, path: &str) -> Http {

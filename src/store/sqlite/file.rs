@@ -1,0 +1,124 @@
+//! The file: made with its tables, or brought up to date.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::worker::to_column;
+
+/// Each step brings the file from the version of its index to the next; `PRAGMA user_version`
+/// says how many were taken. Steps are never changed, only added.
+const MIGRATIONS: [&str; 1] = ["CREATE TABLE entry (
+    key TEXT NOT NULL PRIMARY KEY,
+    expires INTEGER, -- milliseconds since 1970; absent: never
+    value BLOB NOT NULL
+) STRICT, WITHOUT ROWID"];
+
+/// How long one of our two connections waits for the other.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "state file `{path}` is damaged ({reason}): move it away to start without what it holds"
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error(
+        "state file `{path}` was written by a newer release (format {found}, this one knows {known}): \
+         run that one, or set another `gateway.data_dir`"
+    )]
+    Newer {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
+    #[error("state file `{path}` cannot be used: {reason}")]
+    Unusable { path: PathBuf, reason: String },
+}
+
+impl OpenError {
+    pub(super) fn io(path: &Path, error: &io::Error) -> Self {
+        let (path, reason) = (path.to_owned(), error.to_string());
+        Self::Unusable { path, reason }
+    }
+
+    pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+        let (path, reason) = (path.to_owned(), error.to_string());
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Damaged { path, reason }
+            }
+            _ => Self::Unusable { path, reason },
+        }
+    }
+}
+
+/// Opens the file for the thread that reads and writes, and removes what has expired, which reads
+/// the whole table: a damaged one is found here.
+pub(super) fn open(path: &Path, now: u64) -> Result<Connection, OpenError> {
+    make_private(path).map_err(|error| OpenError::io(path, &error))?;
+    let mut connection = connect(path)?;
+    migrate(path, &mut connection)?;
+    connection
+        .execute("DELETE FROM entry WHERE expires <= ?1", [to_column(now)])
+        .map_err(|error| OpenError::sqlite(path, &error))?;
+    Ok(connection)
+}
+
+/// A connection with the settings that both of our threads use.
+pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
+    let set_up = || {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        // A thread of its own does it.
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        Ok(connection)
+    };
+    set_up().map_err(|error| OpenError::sqlite(path, &error))
+}
+
+fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::sqlite(path, &error);
+    let found: u32 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(failed)?;
+    let known = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
+    let taken = usize::try_from(found).unwrap_or(usize::MAX);
+    let Some(missing) = MIGRATIONS.get(taken..) else {
+        let path = path.to_owned();
+        return Err(OpenError::Newer { path, found, known });
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let transaction = connection.transaction().map_err(failed)?;
+    for step in missing {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    transaction
+        .pragma_update(None, "user_version", known)
+        .map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+/// Only the owner may read the file: session ids are keys. SQLite gives its other files the same
+/// permissions.
+fn make_private(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        options.mode(0o600);
+        options.open(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+    }
+    #[cfg(not(unix))]
+    options.open(path).map(|_| ())
+}

@@ -1,0 +1,268 @@
+//! What is left when the gateway is killed with SIGKILL and started again.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{
+    Client, Gateway, Http, INITIALIZE, Setup, example, failure_of, names, python, quick, request,
+    text_of, until,
+};
+
+/// The status of a ping in a session.
+async fn ping(client: &Client) -> u16 {
+    let ping = request(client.id(), "ping", json!({}));
+    client.post(&ping).send().await.status
+}
+
+async fn killed_and_started_again(gateway: &mut Gateway, client: &mut Client) {
+    gateway.kill();
+    gateway.start_again().await;
+    client.follow(gateway);
+}
+
+#[tokio::test]
+async fn a_session_goes_on() {
+    let mut gateway = Gateway::start(&example("example")).await;
+    let mut client = Client::open(&gateway).await;
+    client.call("example__echo", json!({"message": "a"})).await;
+    for restarts in 1..=2 {
+        killed_and_started_again(&mut gateway, &mut client).await;
+        gateway.all_up().await;
+        assert_eq!(gateway.status().await["sessions"], 1);
+        let result = client.call("example__echo", json!({"message": "b"})).await;
+        assert!(text_of(&result).contains('b'), "{restarts}: {result}");
+        let status = gateway.status().await;
+        assert_eq!(status["counters"]["sessions_rebuilt"], 1);
+        assert_eq!(status["sessions"], 1);
+    }
+    client.session = "00000000-0000-4000-8000-000000000000".to_owned();
+    assert_eq!(ping(&client).await, 404);
+}
+
+#[tokio::test]
+async fn an_orderly_stop_keeps_sessions_too() {
+    let mut gateway = Gateway::start(&example("example")).await;
+    let mut client = Client::open(&gateway).await;
+    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+    gateway.start_again().await;
+    client.follow(&gateway);
+    assert_eq!(ping(&client).await, 200);
+}
+
+#[tokio::test]
+async fn many_requests_at_once_rebuild_a_session_once() {
+    let mut gateway = Gateway::start("").await;
+    let mut client = Client::open(&gateway).await;
+    killed_and_started_again(&mut gateway, &mut client).await;
+    let pings = futures_util::future::join_all((0..20).map(|_| ping(&client))).await;
+    assert_eq!(pings, [200; 20]);
+    let counters = &gateway.status().await["counters"];
+    assert_eq!(counters["sessions_rebuilt"], 1);
+}
+
+#[tokio::test]
+async fn a_deleted_session_does_not_come_back() {
+    let mut gateway = Gateway::start("").await;
+    for rebuilt in [false, true] {
+        let mut client = Client::open(&gateway).await;
+        // Something that is written just before the end.
+        client
+            .get("logging/setLevel", json!({"level": "debug"}))
+            .await;
+        if rebuilt {
+            killed_and_started_again(&mut gateway, &mut client).await;
+        }
+        assert_eq!(client.delete().await.status, 200);
+        killed_and_started_again(&mut gateway, &mut client).await;
+        assert_eq!(ping(&client).await, 404);
+        assert_eq!(gateway.status().await["sessions"], 0);
+    }
+}
+
+#[tokio::test]
+async fn an_expired_session_does_not_come_back() {
+    let mut gateway = Gateway::start("[sessions]\nidle_timeout = \"1s\"\n").await;
+    let mut client = Client::open(&gateway).await;
+    killed_and_started_again(&mut gateway, &mut client).await;
+    until("the session's end", || async {
+        (gateway.status().await["sessions"] == 0).then_some(())
+    })
+    .await;
+    assert_eq!(gateway.status().await["counters"]["sessions_expired"], 1);
+    for _ in 0..2 {
+        assert_eq!(ping(&client).await, 404);
+        killed_and_started_again(&mut gateway, &mut client).await;
+    }
+}
+
+#[tokio::test]
+async fn no_session_is_lost_right_after_its_first_answer() {
+    let mut gateway = Setup::new("").serve().await;
+    let mut sessions = Vec::new();
+    for count in 1..=20 {
+        let http = Http::post(gateway.address, INITIALIZE.to_owned());
+        let answer = http.send().await;
+        gateway.kill();
+        sessions.push(answer.header("mcp-session-id").unwrap().to_owned());
+        gateway.start_again().await;
+        assert_eq!(gateway.status().await["sessions"], count);
+    }
+    for session in sessions {
+        let ping = request(1, "ping", json!({})).to_string();
+        let http = Http::post(gateway.address, ping).header("Mcp-Session-Id", &session);
+        assert_eq!(http.send().await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_from_before_ends_with_an_error_for_its_request() {
+    let mut gateway = Gateway::start(&example("example")).await;
+    let mut client = Client::open(&gateway).await;
+    let (id, mut events) = client
+        .start("example__slow", json!({"steps": 1000, "delay_ms": 100}))
+        .await;
+    let last = events.next().await.unwrap().id.unwrap();
+    killed_and_started_again(&mut gateway, &mut client).await;
+    let messages = client.resume(&last).await.rest().await;
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(messages[0]["id"], id);
+    assert_eq!(messages[0]["error"]["data"]["code"], "server_lost");
+}
+
+#[tokio::test]
+async fn the_level_and_subscriptions_are_back_at_the_server() {
+    let mut gateway = Gateway::start(&example("example")).await;
+    let mut client = Client::open(&gateway).await;
+    let uri = "example://counter";
+    client.get("resources/subscribe", json!({"uri": uri})).await;
+    client
+        .get("logging/setLevel", json!({"level": "debug"}))
+        .await;
+    killed_and_started_again(&mut gateway, &mut client).await;
+    gateway.all_up().await;
+    // Its client only listens: nothing else brings the subscription back.
+    let mut stream = client.listen().await;
+    let other = Client::open(&gateway).await;
+    other.call("example__touch", json!({})).await;
+    let updated = stream.method("notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], uri);
+    let debug = json!({"message": "quiet", "level": "debug"});
+    other.call("example__log", debug).await;
+    let said = stream.method("notifications/message").await;
+    assert_eq!(said["params"]["data"], "quiet");
+    // It is the session's again, not only the server's.
+    client
+        .get("resources/unsubscribe", json!({"uri": uri}))
+        .await;
+    other.call("example__touch", json!({})).await;
+    other
+        .call("example__log", json!({"message": "last", "level": "error"}))
+        .await;
+    assert_eq!(stream.message().await.unwrap()["params"]["data"], "last");
+}
+
+#[tokio::test]
+async fn a_connection_of_its_own_is_back_with_its_subscriptions() {
+    let mut gateway = Gateway::start(&python("py", "")).await;
+    let mut client = Client::that_can(&gateway, json!({"sampling": {}})).await;
+    client
+        .get("resources/subscribe", json!({"uri": "it://shared"}))
+        .await;
+    killed_and_started_again(&mut gateway, &mut client).await;
+    gateway.all_up().await;
+    assert_eq!(gateway.server_pids("py").len(), 1);
+    // The server says that the resource was updated when it is subscribed to.
+    let mut stream = client.listen().await;
+    stream.method("notifications/resources/updated").await;
+    assert_eq!(gateway.server_pids("py").len(), 2);
+}
+
+#[tokio::test]
+async fn lists_are_answered_before_any_server_is_up() {
+    let setup = Setup::new("");
+    let needed = setup.path("needed");
+    fs::write(&needed, "").unwrap();
+    let needs = format!("IT_NEEDS = \"{}\"", needed.display());
+    let config = quick() + "[gateway]\nfirst_list_wait = \"10m\"\n" + &python("py", &needs);
+    fs::write(setup.path("config.toml"), config).unwrap();
+    let mut gateway = setup.serve().await;
+    gateway.all_up().await;
+    let mut client = Client::open(&gateway).await;
+    let before = client.get("tools/list", json!({})).await;
+    assert!(names(&before["tools"]).contains(&"py__echo"), "{before}");
+    fs::remove_file(&needed).unwrap();
+    killed_and_started_again(&mut gateway, &mut client).await;
+    assert_eq!(client.get("tools/list", json!({})).await, before);
+    let answer = Http::post(gateway.address, INITIALIZE.to_owned())
+        .send()
+        .await;
+    let instructions = answer.json().await["result"]["instructions"].clone();
+    assert!(instructions.as_str().unwrap().contains("This is py."));
+    // It is not up, and nobody is told otherwise.
+    let failed = client.call("py__echo", json!({})).await;
+    assert_eq!(failure_of(&failed)["code"], "server_unavailable");
+    let mut stream = client.listen().await;
+    fs::write(&needed, "").unwrap();
+    gateway.wait_state("py", "up").await;
+    let result = client.call("py__echo", json!({})).await;
+    assert!(text_of(&result).starts_with("py "), "{result}");
+    // Listed again, nothing was different.
+    client.delete().await;
+    assert_eq!(stream.message().await, None);
+}
+
+#[tokio::test]
+async fn what_differs_from_the_kept_lists_is_told_once() {
+    let mut gateway = Gateway::start(&example("example")).await;
+    let mut client = Client::open(&gateway).await;
+    client
+        .call("example__add_tool", json!({"name": "new"}))
+        .await;
+    until("the new tool", || async {
+        let list = client.get("tools/list", json!({})).await;
+        names(&list["tools"])
+            .contains(&"example__new")
+            .then_some(())
+    })
+    .await;
+    killed_and_started_again(&mut gateway, &mut client).await;
+    // The new process of the server does not have the tool.
+    until("the tool's end", || async {
+        let list = client.get("tools/list", json!({})).await;
+        (!names(&list["tools"]).contains(&"example__new")).then_some(())
+    })
+    .await;
+    let mut stream = client.listen().await;
+    stream.method("notifications/tools/list_changed").await;
+    client.delete().await;
+    assert_eq!(stream.message().await, None);
+}
+
+#[tokio::test]
+async fn lists_of_another_server_of_the_same_name_are_not_shown() {
+    let mut gateway = Gateway::start(&example("same")).await;
+    let mut client = Client::open(&gateway).await;
+    gateway.write_config(&python("same", ""));
+    killed_and_started_again(&mut gateway, &mut client).await;
+    let list = client.get("tools/list", json!({})).await;
+    assert!(names(&list["tools"]).contains(&"same__pid"), "{list}");
+    gateway.write_config("");
+    killed_and_started_again(&mut gateway, &mut client).await;
+    assert_eq!(
+        client.get("tools/list", json!({})).await["tools"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_state_is_named() {
+    let setup = Setup::new("");
+    fs::create_dir(setup.path(".mcpvisor")).unwrap();
+    fs::write(setup.path(".mcpvisor/state.db"), "x".repeat(10_000)).unwrap();
+    let output = setup.command(&["serve"]).output().unwrap();
+    assert!(!output.status.success());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("state.db` is damaged"), "{told}");
+}
