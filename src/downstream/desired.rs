@@ -149,8 +149,9 @@ fn is_below(rest: &str) -> bool {
 mod tests {
     use uuid::Uuid;
 
-    use super::super::entry::EntryOwner;
+    use super::super::entry::{Audience, EntryOwner};
     use super::*;
+    use crate::id::Principal;
     use crate::protocol::CapabilityProfile;
 
     #[test]
@@ -177,8 +178,12 @@ mod tests {
         let desired = Desired::default();
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
+        let audience = Audience {
+            principal: Principal::Anonymous,
+            profile: CapabilityProfile::default(),
+        };
         let own = EntryKey {
-            owner: EntryOwner::Session(a, CapabilityProfile::default()),
+            owner: EntryOwner::Session(a, audience),
             ..EntryKey::shared()
         };
         let of_a = Watched::new(&server, &own, "x://1");

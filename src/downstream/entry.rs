@@ -23,14 +23,22 @@ pub struct EntryKey {
     pub owner: EntryOwner,
 }
 
+/// Clients that may share a connection on which they can be asked: those of one principal that
+/// declared the same capabilities.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Audience {
+    pub principal: Principal,
+    pub profile: CapabilityProfile,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EntryOwner {
     /// Everybody's: for lists, reads, and clients that cannot be asked anything.
     Shared,
-    /// All clients that declared the same capabilities.
-    Profile(Principal, CapabilityProfile),
-    /// One session.
-    Session(SessionId, CapabilityProfile),
+    /// All clients that may share it.
+    Audience(Audience),
+    /// One session, of a client of this audience.
+    Session(SessionId, Audience),
 }
 
 impl EntryKey {
@@ -49,7 +57,9 @@ impl EntryKey {
     pub fn profile(&self) -> CapabilityProfile {
         match &self.owner {
             EntryOwner::Shared => CapabilityProfile::default(),
-            EntryOwner::Profile(_, profile) | EntryOwner::Session(_, profile) => profile.clone(),
+            EntryOwner::Audience(audience) | EntryOwner::Session(_, audience) => {
+                audience.profile.clone()
+            }
         }
     }
 
@@ -57,7 +67,7 @@ impl EntryKey {
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {
             EntryOwner::Session(session, _) => Some(*session),
-            EntryOwner::Shared | EntryOwner::Profile(..) => None,
+            EntryOwner::Shared | EntryOwner::Audience(_) => None,
         }
     }
 }

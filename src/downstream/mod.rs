@@ -22,7 +22,7 @@ mod view;
 
 pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
 pub use desired::{Change, Desired, Watched};
-pub use entry::{CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
+pub use entry::{Audience, CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
 pub use handshake::{HandshakeError, Negotiated};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::{Caller, Server};

@@ -236,7 +236,7 @@ impl Keeper {
     ) -> (ChildRef<Callers>, Arc<Load>) {
         let child = match &key.owner {
             EntryOwner::Shared => format!("server/{server}"),
-            EntryOwner::Profile(..) => format!("server/{server}/profile"),
+            EntryOwner::Audience(_) => format!("server/{server}/profile"),
             EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         };
         let arbiters = &self.parts.arbiters;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::calls::Load;
 use super::desired::Desired;
-use super::entry::{Callers, EntryKey, EntryOwner, Wish};
+use super::entry::{Audience, Callers, EntryKey, EntryOwner, Wish};
 use super::settings::{ServerSettings, Sharing, TransportSettings};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
@@ -203,8 +203,12 @@ impl ServerSettings {
 /// tells whose call a question of the server belongs to.
 fn entry_for(sharing: Sharing, attributes: bool, caller: Caller<'_>) -> EntryKey {
     let can_be_asked = caller.profile.can_be_asked();
-    let profile = || EntryOwner::Profile(caller.principal.clone(), caller.profile.clone());
-    let session = || EntryOwner::Session(caller.session, caller.profile.clone());
+    let audience = || Audience {
+        principal: caller.principal.clone(),
+        profile: caller.profile.clone(),
+    };
+    let profile = || EntryOwner::Audience(audience());
+    let session = || EntryOwner::Session(caller.session, audience());
     let owner = match (sharing, attributes) {
         (Sharing::Shared, _) => EntryOwner::Shared,
         (Sharing::Session, _) => session(),
@@ -244,11 +248,13 @@ mod tests {
             )
             .owner
         };
-        let of_profile = |profile: &CapabilityProfile| {
-            EntryOwner::Profile(Principal::Anonymous, profile.clone())
+        let audience = |profile: &CapabilityProfile| Audience {
+            principal: Principal::Anonymous,
+            profile: profile.clone(),
         };
+        let of_profile = |profile: &CapabilityProfile| EntryOwner::Audience(audience(profile));
         let of_session =
-            |profile: &CapabilityProfile| EntryOwner::Session(session, profile.clone());
+            |profile: &CapabilityProfile| EntryOwner::Session(session, audience(profile));
         let table = [
             (Sharing::Auto, true, &silent, EntryOwner::Shared),
             (Sharing::Auto, false, &silent, EntryOwner::Shared),

@@ -46,7 +46,7 @@ impl Server {
         let own = own.iter().map(|(key, entry)| OwnConnectionView {
             owner: match &key.owner {
                 EntryOwner::Shared => "shared".to_owned(),
-                EntryOwner::Profile(..) => "profile".to_owned(),
+                EntryOwner::Audience(_) => "profile".to_owned(),
                 EntryOwner::Session(session, _) => format!("session {session}"),
             },
             connection: entry.child.view(),

@@ -1,7 +1,7 @@
 //! What servers say outside of calls, brought to the sessions that it concerns; and the catalog
 //! that is merged from their lists.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::sessions::Sessions;
 use super::view::{CatalogView, OwnViews};
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News, Watched};
-use crate::id::{ServerName, SessionId};
+use crate::id::ServerName;
 use crate::protocol::{Edit, Method, Notification, RawJson, splice};
 use crate::telemetry::{Counter, Counters};
 
@@ -137,7 +137,12 @@ impl Fanout {
             let before = if same {
                 self.own_parts.remove(&(server, key))
             } else {
-                self.own_parts.insert((server, key), part.clone())
+                let mut known = self.own_parts.values();
+                let known = known
+                    .find(|known| ***known == *part)
+                    .unwrap_or(&part)
+                    .clone();
+                self.own_parts.insert((server, key), known)
             };
             match before {
                 Some(before) => same || *before != *part,
@@ -162,7 +167,7 @@ impl Fanout {
     }
 
     fn merge(&mut self) {
-        let merged = Arc::new(self.merged_for(None));
+        let merged = self.merged(&self.parts_of(&EntryOwner::Shared));
         let before = self.snapshot.swap(merged.clone());
         let changes = merged.changes_since(&before);
         self.check_listed();
@@ -178,43 +183,52 @@ impl Fanout {
         self.publish_own_views();
     }
 
-    /// Sessions whose own connections list something else see a catalog of their own.
+    /// Those whose own connections list something else see a catalog of their own.
     fn publish_own_views(&mut self) {
+        let mut views = OwnViews::new();
+        let mut merged: HashMap<Vec<*const ServerPart>, Arc<Snapshot>> = HashMap::new();
+        for (_, key) in self.own_parts.keys() {
+            let parts = self.parts_of(&key.owner);
+            // Many sessions see the same parts: they share what is merged from them.
+            let same = parts.iter().map(|(part, _)| Arc::as_ptr(part)).collect();
+            let view = merged.entry(same).or_insert_with(|| self.merged(&parts));
+            views.insert(key.owner.clone(), view.clone());
+        }
+        let before = self.own_views.swap(Arc::new(views));
         let Some(sessions) = &self.sessions else {
             return;
         };
-        let owners: BTreeSet<SessionId> = self
-            .own_parts
-            .keys()
-            .filter_map(|(_, key)| key.session())
-            .collect();
-        let view = |session| (session, Arc::new(self.merged_for(Some(session))));
-        let views: OwnViews = owners.into_iter().map(view).collect();
-        let before = self.own_views.swap(Arc::new(views.clone()));
-        for session in before.keys().filter(|session| !views.contains_key(session)) {
-            if let Some(address) = sessions.address(*session) {
-                address.do_send(Notice::View(None));
-            }
-        }
-        for (session, view) in views {
-            if let Some(address) = sessions.address(session) {
-                address.do_send(Notice::View(Some(view)));
+        if !before.is_empty() || !self.own_parts.is_empty() {
+            for (_, session) in sessions.addresses() {
+                session.do_send(Notice::OwnViewsChanged);
             }
         }
     }
 
-    fn merged_for(&self, session: Option<SessionId>) -> Snapshot {
-        let own = |name: &ServerName| {
-            let session = session?;
+    /// The parts that the sessions of this owner see: of its own connections, of those of its
+    /// audience, and of the shared ones, in this order.
+    fn parts_of(&self, owner: &EntryOwner) -> Vec<(Arc<ServerPart>, NameSettings)> {
+        let audience = match owner {
+            EntryOwner::Session(_, audience) => Some(EntryOwner::Audience(audience.clone())),
+            EntryOwner::Shared | EntryOwner::Audience(_) => None,
+        };
+        let of = |name: &ServerName, owner: &EntryOwner| {
             let mut own = self.own_parts.iter();
-            own.find(|((server, key), _)| server == name && key.session() == Some(session))
-                .map(|(_, part)| part)
+            let found = own.find(|((server, key), _)| server == name && key.owner == *owner);
+            found.map(|(_, part)| part)
         };
         let parts = self.arrangement.servers.iter().filter_map(|(name, names)| {
-            let part = own(name).or_else(|| self.parts.get(name))?;
+            let of_audience = || audience.as_ref().and_then(|audience| of(name, audience));
+            let part = of(name, owner)
+                .or_else(of_audience)
+                .or_else(|| self.parts.get(name))?;
             Some((part.clone(), names.clone()))
         });
-        catalog::merge(&parts.collect::<Vec<_>>(), &self.arrangement.catalog)
+        parts.collect()
+    }
+
+    fn merged(&self, parts: &[(Arc<ServerPart>, NameSettings)]) -> Arc<Snapshot> {
+        Arc::new(catalog::merge(parts, &self.arrangement.catalog))
     }
 
     fn check_listed(&self) {

@@ -82,8 +82,8 @@ pub struct EndGeneralStream;
 pub enum Notice {
     /// The lists that this session sees are different now.
     ListsChanged(Changes),
-    /// The session sees this catalog instead of the shared one, or the shared one again.
-    View(Option<std::sync::Arc<crate::catalog::Snapshot>>),
+    /// Some sessions see another catalog of their own now.
+    OwnViewsChanged,
     /// A frame for a client that subscribed to this public URI.
     ResourceUpdated { uri: String, frame: Bytes },
     /// A log line of no call, with its level.

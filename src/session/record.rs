@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::downstream::Audience;
 use crate::id::{Principal, ServerName, SessionId, ViewId};
 use crate::protocol::{CapabilityProfile, LogLevel, Request, Revision};
 
@@ -65,6 +66,14 @@ impl SessionRecord {
             level: None,
             subscriptions: Vec::new(),
         })
+    }
+
+    /// Whom the client may share connections with.
+    pub(crate) fn audience(&self) -> Audience {
+        Audience {
+            principal: self.principal.clone(),
+            profile: self.profile.clone(),
+        }
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {

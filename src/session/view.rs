@@ -1,12 +1,13 @@
 //! The catalog as sessions read it: without messages, without waiting.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::catalog::{Changes, Snapshot};
+use crate::downstream::{Audience, EntryOwner};
 use crate::id::SessionId;
 
 /// Where the shared catalog is published. Cheap to clone; may be read from any thread.
@@ -18,8 +19,8 @@ pub struct CatalogView {
     at_start: Arc<OnceLock<Arc<Snapshot>>>,
 }
 
-/// Catalogs of sessions that do not see the shared one.
-pub(crate) type OwnViews = BTreeMap<SessionId, Arc<Snapshot>>;
+/// Catalogs of those who do not see the shared one, by whose connection lists something else.
+pub(crate) type OwnViews = HashMap<EntryOwner, Arc<Snapshot>>;
 
 impl CatalogView {
     pub(crate) fn new(
@@ -36,9 +37,17 @@ impl CatalogView {
         }
     }
 
-    /// The catalog of a session that does not see the shared one.
-    pub(crate) fn own(&self, session: SessionId) -> Option<Arc<Snapshot>> {
-        self.own.load().get(&session).cloned()
+    /// The catalog of a session that does not see the shared one: it has a connection of its own,
+    /// or its audience has.
+    pub(crate) fn own(&self, session: SessionId, audience: Audience) -> Option<Arc<Snapshot>> {
+        let own = self.own.load();
+        if own.is_empty() {
+            return None;
+        }
+        let of_session = own.get(&EntryOwner::Session(session, audience.clone()));
+        of_session
+            .or_else(|| own.get(&EntryOwner::Audience(audience)))
+            .cloned()
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

@@ -75,7 +75,7 @@ impl Session {
         record: SessionRecord,
         arbiter: usize,
     ) -> Self {
-        let view = parts.catalog.own(id);
+        let view = parts.catalog.own(id, record.audience());
         Self {
             id,
             parts,

@@ -95,10 +95,13 @@ impl Session {
 
     pub(super) fn on_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::View(view) => {
-                let before = self.catalog();
-                self.view = view;
-                self.missed.lists |= self.catalog().changes_since(&before);
+            Notice::OwnViewsChanged => {
+                let own = self.parts.catalog.own(self.id, self.record.audience());
+                if own.is_some() || self.view.is_some() {
+                    let before = self.catalog();
+                    self.view = own;
+                    self.missed.lists |= self.catalog().changes_since(&before);
+                }
             }
             // A session with its own view hears of changes when that view is replaced.
             Notice::ListsChanged(changes) if self.view.is_none() => self.missed.lists |= changes,
