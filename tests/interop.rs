@@ -39,7 +39,7 @@ fn the_sdk_is_served() {
 fn the_sdk_resumes_its_streams() {
     let Some(scripts) = scripts() else { return };
     let gateway = Gateway::start(EXAMPLE);
-    gateway.run(scripts, "resume.mjs", &[], 2);
+    gateway.run(scripts, "resume.mjs", &[], 3);
 }
 
 #[test]

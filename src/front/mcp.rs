@@ -243,6 +243,7 @@ fn respond(
         ToFront::Json(body) => respond::json(BoxBody::new(body), revision),
         ToFront::List(list) => respond::json(BoxBody::new(ListBody::new(list)), revision),
         ToFront::Accepted => respond::accepted(revision),
+        ToFront::Over => respond::over(revision),
         ToFront::Stream(events) => {
             let under_way = front.under_way.token();
             let body = EventBody::new(events, settings.sse_comment_every, under_way);
@@ -285,7 +286,7 @@ async fn batch(
             Ok(envelope) => match exchange(front, &session, envelope, false, &settings).await {
                 Ok(ToFront::Json(answer)) => Some(answer),
                 Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
-                Ok(ToFront::Accepted | ToFront::Stream(_)) => None,
+                Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,
                 Err(refusal) => Some(Bytes::from(refusal.failure.answer(refusal.id()))),
             },
             Err(error) => {

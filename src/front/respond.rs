@@ -40,6 +40,10 @@ pub(super) fn accepted(revision: Revision) -> HttpResponse {
     with_revision(empty(StatusCode::ACCEPTED), revision)
 }
 
+pub(super) fn over(revision: Revision) -> HttpResponse {
+    with_revision(empty(StatusCode::NO_CONTENT), revision)
+}
+
 pub(super) fn events(
     stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
     revision: Revision,

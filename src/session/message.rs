@@ -31,6 +31,9 @@ pub enum ToFront {
     Accepted,
     /// Ready-made SSE events; the stream ends when the channel does.
     Stream(mpsc::Receiver<Bytes>),
+    /// The stream that was to be resumed is over and was read to its end: status 204, with which
+    /// an SSE client stops coming back.
+    Over,
 }
 
 /// The call has been silent for `sse_after`: answer it as a stream from now on.

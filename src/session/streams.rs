@@ -57,6 +57,8 @@ pub(crate) enum Resumed {
     Stream(mpsc::Receiver<Bytes>),
     /// The same of the general stream, but some of the missed events were not kept.
     Gap(mpsc::Receiver<Bytes>),
+    /// The stream has ended, and the client has seen all of it.
+    Over,
     /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
     Unknown(Option<RequestId>),
 }
@@ -154,6 +156,9 @@ impl Streams {
             .iter()
             .filter(|event| event.stream == id.stream && event.sequence > id.sequence)
             .collect();
+        if stream.ended && missed.is_empty() {
+            return Resumed::Over;
+        }
         let complete = (stream.sequence - id.sequence.min(stream.sequence)) == missed.len() as u64;
         let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
         for event in missed {

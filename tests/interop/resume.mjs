@@ -6,12 +6,14 @@ import { connect, leave, text, toolNames, until } from "./support.mjs";
 
 /**
  * A fetch whose event streams can be cut. Every stream is kept with its request; `cut` ends one
- * as a broken network does.
+ * as a broken network does. `opened` are the statuses that GETs were answered with.
  */
 function breakable() {
   const streams = [];
+  const opened = [];
   const breakableFetch = async (url, init) => {
     const response = await fetch(url, init);
+    if ((init.method ?? "GET") === "GET") opened.push(response.status);
     if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return response;
     const lastEventId = new Headers(init.headers).get("last-event-id");
     const stream = { method: init.method ?? "GET", lastEventId };
@@ -28,7 +30,7 @@ function breakable() {
     streams.push(stream);
     return new Response(readable, { status: response.status, headers: response.headers });
   };
-  return { streams, fetch: breakableFetch };
+  return { streams, opened, fetch: breakableFetch };
 }
 
 test("a call whose stream broke is answered on the resumed one, and nothing is missing", async () => {
@@ -62,5 +64,26 @@ test("what happened while the general stream was away is told when it is back", 
   await until("the change is told", () => client.seen.lists.includes("tools"));
   await until("it is listed", async () => (await toolNames(client)).includes("example__meanwhile"));
   await client.callTool({ name: "example__remove_tool", arguments: { name: "meanwhile" } });
+  await until("it is gone", async () => !(await toolNames(client)).includes("example__meanwhile"));
+  await leave(client);
+});
+
+test("a client that comes back for a call without a result is told that nothing follows", async () => {
+  const network = breakable();
+  const client = await connect({ fetch: network.fetch });
+  await until("the general stream is open", () => network.opened.length === 1);
+  const abort = new AbortController();
+  const slow = { name: "example__slow", arguments: { steps: 600, delay_ms: 100 } };
+  const options = { onprogress: () => abort.abort("enough"), signal: abort.signal };
+  await assert.rejects(client.callTool(slow, undefined, options));
+  // The SDK resumes every stream that ended without a result.
+  await until("it came back", () => network.opened.length === 2);
+  assert.deepEqual(network.opened, [200, 204]);
+  // Nor did that open a second general stream: there is one, and it tells things once.
+  await client.callTool({ name: "example__add_tool", arguments: { name: "once" } });
+  await until("the change is told", () => client.seen.lists.includes("tools"));
+  await client.callTool({ name: "example__remove_tool", arguments: { name: "once" } });
+  await until("this one, too", () => client.seen.lists.length === 2);
+  assert.deepEqual(network.opened, [200, 204]);
   await leave(client);
 });

@@ -195,7 +195,7 @@ impl Exchange {
                     seen.take(std::str::from_utf8(&parts.concat()).unwrap());
                     *state = State::Answered;
                 }
-                Ok(ToFront::Accepted) => *state = State::Answered,
+                Ok(ToFront::Accepted | ToFront::Over) => *state = State::Answered,
                 Ok(ToFront::Stream(events)) => *state = State::Reading(events),
                 Err(oneshot::error::TryRecvError::Empty) => {}
                 Err(oneshot::error::TryRecvError::Closed) => *state = State::Lost,

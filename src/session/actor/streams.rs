@@ -56,6 +56,12 @@ impl Session {
                 self.miss_everything();
                 events
             }
+            // The TypeScript SDK comes back for every stream that ended without a result, and
+            // after an empty answer to that it would open a second general stream.
+            Some(Resumed::Over) => {
+                let _ = open.reply.send(ToFront::Over);
+                return;
+            }
             Some(Resumed::Unknown(Some(request))) => self.lost_answer(&request),
             Some(Resumed::Unknown(None)) => {
                 // Of a process or an actor before this one.
