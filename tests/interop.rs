@@ -71,11 +71,11 @@ fn killed_servers_come_back_unnoticed() {
     let Some(scripts) = scripts() else { return };
     let port = free_port().to_string();
     let config = stdio_server(scripts) + &http_server(port.parse().unwrap());
-    let gateway = Gateway::start(&config);
+    // The script starts the HTTP server itself, later.
+    let gateway = Gateway::start_within("1s", &config);
     gateway.run(scripts, "kill.mjs", &[("HTTP_PORT", &port)], 3);
 }
 
-/// Small pages, so that lists have several.
 const EXAMPLE: &str = r#"
 [servers.example]
 command = "${MCPVISOR_EXE}"
@@ -111,13 +111,20 @@ struct Gateway {
 
 impl Gateway {
     fn start(servers: &str) -> Self {
+        Self::start_within("30s", servers)
+    }
+
+    /// Starts one whose lists wait so long for servers that are not there yet.
+    fn start_within(first_list_wait: &str, servers: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let pids = directory.path().join("pids");
         fs::create_dir(&pids).unwrap();
         let config = directory.path().join("config.toml");
+        // Small pages, so that lists have several.
         let head = "[gateway]\nlisten = \"127.0.0.1:0\"\ndata_dir = \"data\"\npage_items = 4\n\
-                    [supervision]\nbackoff_initial = \"100ms\"\nbackoff_max = \"1s\"\n\
+                    first_list_wait = \"FIRST_LIST_WAIT\"\n[supervision]\nbackoff_initial = \"100ms\"\nbackoff_max = \"1s\"\n\
                     max_restarts = 1000\n";
+        let head = head.replace("FIRST_LIST_WAIT", first_list_wait);
         fs::write(&config, format!("{head}{servers}")).unwrap();
         let log = fs::File::create(directory.path().join("log")).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_mcpvisor"))

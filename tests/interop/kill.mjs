@@ -33,7 +33,9 @@ const echo = async (client, prefix) => {
 test("kill -9 of a stdio server: the call fails at once, the session goes on", async () => {
   const client = await connect();
   const session = client.transport.sessionId;
+  await until("the server is listed", async () => (await toolNames(client)).includes("stdio__echo"));
   const tools = await toolNames(client);
+  client.seen.lists.length = 0;
   const uri = "demo://resource/dynamic/text/1";
   await client.subscribeResource({ uri });
   const { generation } = serverStatus("stdio").connection.shared;
