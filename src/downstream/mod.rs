@@ -17,6 +17,7 @@ mod pool;
 mod reverse;
 mod server;
 mod settings;
+mod usage;
 mod view;
 
 pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
@@ -25,5 +26,6 @@ pub use entry::{CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wi
 pub use handshake::{HandshakeError, Negotiated};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::{Caller, Server};
-pub use settings::{ServerLimits, ServerSettings, Sharing, TransportSettings};
+pub use settings::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
+pub use usage::InUse;
 pub use view::{OwnConnectionView, ServerView};

@@ -283,6 +283,7 @@ fn server_settings(name: &str) -> ServerSettings {
             stop_grace: Duration::ZERO,
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
+        start: StartMode::Eager,
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
@@ -299,6 +300,7 @@ fn server_settings(name: &str) -> ServerSettings {
             ping_timeout: seconds(5),
             entries_max: 8,
             entry_idle: seconds(300),
+            idle_stop: Duration::ZERO,
             log_lines: 10,
         },
     }

@@ -71,7 +71,7 @@ fn check(policy: RestartPolicy, script: Vec<(u64, Event, Action, &str)>) -> Mach
 }
 
 use Action::{Ask, Finish, Kill, Launch, Nothing};
-use Event::{Ready, Reconnect, Stop, Tick, Wake};
+use Event::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
 use RestartPolicy::{Permanent, Temporary, Transient};
 
 #[test]
@@ -313,6 +313,76 @@ fn a_child_that_may_end_is_idle_until_woken() {
             (1, panicked(), Nothing, "idle"),
         ],
     );
+}
+
+#[test]
+fn a_child_at_rest_is_idle_until_woken() {
+    check(
+        Permanent,
+        vec![
+            (0, Rest, Nothing, "idle"),
+            (0, Wake, Launch, "starting 10"),
+            (1, Rest, Nothing, "starting 10"),
+            (1, Ready, Nothing, "up"),
+            (2, Rest, Ask, "asked 7"),
+            (3, Event::Exit(ExitReason::Shutdown), Nothing, "idle"),
+            (4, Wake, Launch, "starting 14"),
+            (5, Ready, Nothing, "up"),
+            // Woken while it leaves: a fresh one follows.
+            (6, Rest, Ask, "asked 11"),
+            (7, Wake, Nothing, "asked 11"),
+            (8, Event::Exit(ExitReason::Shutdown), Launch, "starting 18"),
+            (9, Ready, Nothing, "up"),
+            // One that ignores the question is killed, and that is no failure.
+            (10, Rest, Ask, "asked 15"),
+            (15, Tick, Kill, "killed 20"),
+            (16, Event::Exit(ExitReason::Killed), Nothing, "idle"),
+            (17, Reconnect, Launch, "starting 27"),
+        ],
+    );
+}
+
+#[test]
+fn a_held_child_comes_back_only_when_it_is_released() {
+    let deaf = |second, state| {
+        [
+            Wake,
+            Reconnect,
+            configure(false),
+            configure(true),
+            Rest,
+            Hold,
+        ]
+        .map(|event| (second, event, Nothing, state))
+    };
+    let mut script = vec![
+        (0, Wake, Launch, "starting 10"),
+        (1, Ready, Nothing, "up"),
+        (2, Hold, Ask, "asked 7"),
+    ];
+    script.extend(deaf(3, "asked 7"));
+    script.push((4, Event::Exit(ExitReason::Shutdown), Nothing, "idle"));
+    script.extend(deaf(5, "idle"));
+    script.extend([
+        (6, Release, Launch, "starting 16"),
+        (6, Release, Nothing, "starting 16"),
+        (7, Hold, Ask, "asked 12"),
+        (8, Release, Nothing, "asked 12"),
+        (9, Event::Exit(ExitReason::Shutdown), Launch, "starting 19"),
+        (9, failed(), Nothing, "backoff 10"),
+        (9, Hold, Nothing, "idle"),
+        (10, Tick, Nothing, "idle"),
+        (11, Release, Launch, "starting 21"),
+        (12, Ready, Nothing, "up"),
+        // Held while it is renewed.
+        (13, Reconnect, Ask, "asked 18"),
+        (13, Hold, Nothing, "asked 18"),
+        (14, Event::Exit(ExitReason::Shutdown), Nothing, "idle"),
+        (15, Stop, Finish, "stopped"),
+        (16, Release, Nothing, "stopped"),
+        (16, Hold, Nothing, "stopped"),
+    ]);
+    check(Permanent, script);
 }
 
 #[test]
