@@ -344,13 +344,16 @@ fn server_states(config: &Config) -> Vec<(String, ServerState)> {
         .collect()
 }
 
+/// Whether a server is where its configuration or an operator wants it.
+fn is_as_wanted(state: &str) -> bool {
+    matches!(state, "up" | "idle" | "stopped" | "disabled")
+}
+
 fn health_source(state: Arc<State>) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
-            ok: servers
-                .iter()
-                .all(|server| matches!(server.state.as_str(), "up" | "disabled")),
+            ok: servers.iter().all(|server| is_as_wanted(&server.state)),
             ready: state.catalog.is_listed(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers

@@ -12,6 +12,7 @@ mod entry;
 mod handshake;
 mod lane;
 mod lists;
+mod operate;
 mod own;
 mod pool;
 mod reverse;
@@ -24,6 +25,7 @@ pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, 
 pub use desired::{Change, Desired, Watched};
 pub use entry::{CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
 pub use handshake::{HandshakeError, Negotiated};
+pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::{Caller, Server};
 pub use settings::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};

@@ -1,15 +1,16 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use super::calls::Load;
-use super::entry::{Callers, EntryKey, EntryOwner, Wish};
+use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, Wish};
 use super::settings::{ServerSettings, Sharing};
+use super::usage::{InUse, Usage};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
@@ -22,6 +23,12 @@ pub struct Server {
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) shared: ChildRef<Callers>,
+    /// What the shared connection is built from.
+    pub(crate) spec: Arc<EntrySpec>,
+    /// Who uses the shared connection.
+    pub(crate) usage: Arc<Usage>,
+    /// An operator took it out of service.
+    pub(crate) halted: AtomicBool,
     pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
     pub(crate) in_flight: Arc<AtomicUsize>,
     /// How often a client wanted a connection of its own and none was free.
@@ -79,8 +86,36 @@ impl Server {
         &self.shared
     }
 
+    /// Counts a user of the shared connection, which keeps it from being closed as unused. Must
+    /// be called before the connection is looked up.
+    pub fn enter(&self) -> InUse {
+        self.usage.enter()
+    }
+
+    /// Whether an operator took it out of service.
+    pub fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::SeqCst)
+    }
+
+    /// What the server and the gateway said of it.
+    pub fn log(&self) -> &LogRing {
+        &self.log
+    }
+
+    /// Why no call is taken from a server that an operator stopped.
+    pub fn halted(&self) -> Failure {
+        let name = &self.name;
+        let message = format!(
+            "server `{name}` was stopped by an operator; `mcpvisor servers start {name}` starts it"
+        );
+        Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
+    }
+
     /// Why a call cannot be taken now.
     pub fn away(&self, away: &Away) -> Failure {
+        if self.is_halted() {
+            return self.halted();
+        }
         let (state, outlook) = match away.phase {
             Phase::Idle | Phase::Starting => ("is starting", "try again in a moment"),
             Phase::Up | Phase::Backoff => ("is away", "it is reconnected automatically"),
@@ -152,6 +187,14 @@ impl Server {
         let children = common.map(|(_, entry)| &entry.child);
         for up in children.chain([&self.shared]).flat_map(ChildRef::current) {
             up.value.wish(wish.clone());
+        }
+    }
+
+    /// Builds every connection anew that does not belong to everybody.
+    pub(crate) fn reconnect_own(&self) {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for entry in own.values() {
+            entry.child.reconnect_now();
         }
     }
 

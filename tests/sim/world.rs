@@ -12,7 +12,7 @@ use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
     Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings, ServerView,
-    Sharing, TransportSettings,
+    Sharing, StartMode, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
