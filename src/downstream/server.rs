@@ -54,6 +54,10 @@ pub struct Caller<'a> {
 }
 
 impl Server {
+    pub fn name(&self) -> &ServerName {
+        &self.name
+    }
+
     pub fn settings(&self) -> Arc<ServerSettings> {
         self.settings.load_full()
     }
