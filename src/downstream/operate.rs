@@ -199,7 +199,10 @@ impl Keeper {
             let again = match self.rest_of(server) {
                 Rest::Now => {
                     self.rest(server);
-                    LOOK_AGAIN
+                    match server.settings.load().limits.idle_stop {
+                        Duration::ZERO => LOOK_AGAIN,
+                        idle_stop => idle_stop,
+                    }
                 }
                 Rest::In(left) => left,
                 Rest::Never => SWEEP_EVERY,

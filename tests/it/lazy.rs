@@ -69,7 +69,7 @@ async fn a_lazy_server_runs_from_its_first_call_on() {
 #[tokio::test]
 async fn an_unused_server_is_stopped_and_the_next_call_starts_it() {
     let config = format!("{}{}idle_stop = \"300ms\"\n", quick(), example("one"));
-    let gateway = Setup::new(&config).serve().await;
+    let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     let mut stream = client.listen().await;
     for round in 1..4 {
