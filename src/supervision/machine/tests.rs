@@ -407,6 +407,9 @@ fn any_event() -> impl Strategy<Value = u8> {
 
 fn event(number: u8) -> Event {
     match number {
+        12 | 13 => Rest,
+        14 | 15 => Hold,
+        16 | 17 => Release,
         0 => Wake,
         1 => Reconnect,
         2 => Ready,
@@ -460,5 +463,45 @@ proptest! {
             }
         }
         prop_assert!(matches!(machine.state(), State::Stopped));
+    }
+
+    /// Whatever happens in whatever order, one that is held is gone within its time, one that
+    /// is released is on its way, and it never runs twice.
+    #[test]
+    fn a_held_child_is_gone_and_a_released_one_is_not_lost(
+        events in proptest::collection::vec((0_u8..18, 0_u64..30_000), 1..200),
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut machine = Machine::new(Permanent, settings());
+        let mut alive = false;
+        for (number, pause) in events {
+            now += Duration::from_millis(pause);
+            let event = event(number);
+            if matches!(event, Event::Exit(_)) {
+                if !alive {
+                    continue;
+                }
+                alive = false;
+            }
+            let is_release = matches!(event, Release) && machine.is_held();
+            let step = machine.decide(event, now, 0.5);
+            alive &= !step.stuck;
+            if step.action == Launch {
+                prop_assert!(!alive, "two incarnations at once");
+                prop_assert!(!machine.is_held(), "it was held");
+                alive = true;
+            }
+            if alive && machine.is_held() {
+                let gone_by = now + settings().shutdown_timeout * 2;
+                prop_assert!(machine.deadline().is_some_and(|at| at <= gone_by));
+            }
+            if is_release {
+                prop_assert!(alive, "lost: {:?}", machine);
+            }
+            let rests = matches!(machine.state(), State::Idle) && !alive;
+            let up = matches!(machine.state(), State::Up { .. });
+            prop_assert!(rests || up || machine.deadline().is_some(), "lost: {:?}", machine);
+        }
     }
 }
