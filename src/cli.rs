@@ -51,6 +51,12 @@ pub enum Command {
     /// Speaks to the gateway that uses the same configuration, through its data directory.
     Status(StatusArguments),
 
+    /// List, stop, start or restart the servers of the running gateway, or show their logs
+    ///
+    /// Without a verb it lists them. Speaks to the gateway that uses the same configuration,
+    /// through its data directory.
+    Servers(ServersArguments),
+
     /// Run the built-in example server over stdin and stdout
     ///
     /// An MCP server with a few tools, resources and prompts to try a client or a gateway with.
@@ -62,6 +68,51 @@ pub struct StatusArguments {
     /// Write JSON, for programs
     #[arg(long)]
     pub json: bool,
+
+    /// Show it again every second until Ctrl-C
+    ///
+    /// Redraws a terminal; appends where the output is no terminal.
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ServersArguments {
+    /// Write JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub verb: Option<ServersVerb>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum ServersVerb {
+    /// Connect a server anew, now
+    ///
+    /// A healthy one is renewed, which ends its calls; one that waits for its next attempt is
+    /// tried at once.
+    Restart { name: String },
+
+    /// Take a server out of service until it is started
+    ///
+    /// Its tools stay listed and its calls fail. It stays stopped when the configuration is read
+    /// again, unless its own part changed; the next start of the gateway starts it.
+    Stop { name: String },
+
+    /// Put a stopped server in service again
+    ///
+    /// One that waits for its next attempt, or is idle, is started now.
+    Start { name: String },
+
+    /// Show the last lines of a server: its stderr, stray output, remarks of the gateway
+    Logs {
+        name: String,
+        /// Write JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[cfg(test)]
@@ -81,7 +132,10 @@ mod tests {
 
     #[test]
     fn the_file_stands_before_or_after_the_command() {
-        let status = Command::Status(StatusArguments { json: true });
+        let status = Command::Status(StatusArguments {
+            json: true,
+            watch: false,
+        });
         let cases = [
             ("", None, Command::Serve),
             ("--config a.toml", Some("a.toml"), Command::Serve),
@@ -105,8 +159,51 @@ mod tests {
     }
 
     #[test]
+    fn servers_are_listed_unless_a_verb_follows() {
+        let name = || "files".to_owned();
+        let logs = |json| ServersVerb::Logs { name: name(), json };
+        let cases = [
+            ("servers", false, None),
+            ("servers --json", true, None),
+            (
+                "servers stop files",
+                false,
+                Some(ServersVerb::Stop { name: name() }),
+            ),
+            (
+                "servers start files",
+                false,
+                Some(ServersVerb::Start { name: name() }),
+            ),
+            (
+                "servers restart files",
+                false,
+                Some(ServersVerb::Restart { name: name() }),
+            ),
+            ("servers logs files", false, Some(logs(false))),
+            ("-c a servers logs --json files", false, Some(logs(true))),
+            ("servers logs files --json -c a", false, Some(logs(true))),
+        ];
+        for (text, json, verb) in cases {
+            let expected = Command::Servers(ServersArguments { json, verb });
+            assert_eq!(parse(text).unwrap().verb(), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_unknown_is_refused() {
-        for text in ["start", "--json", "serve --json", "--config", "check extra"] {
+        let refused = [
+            "start",
+            "--json",
+            "serve --json",
+            "--config",
+            "check extra",
+            "servers stop",
+            "servers files",
+            "servers stop files --json",
+            "servers stop a b",
+        ];
+        for text in refused {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,16 @@ use tokio::net::TcpSocket;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError, ServerStatus, Status};
+use crate::admin::{
+    ConfigView, ControlServer, DataDir, DataDirError, Inoperable, Operator, Outcome, ServerStatus,
+    Status,
+};
 use crate::auth::{AllowAll, Everybody};
 use crate::catalog::{ItemKind, ServerPart};
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{
-    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings, TransportSettings,
+    Desired, Downstreams, MakeConnector, Order, PoolParts, Server, ServerChange, ServerSettings,
+    TransportSettings,
 };
 use crate::front::{Front, FrontServer, Health, HealthSource, ServerHealth};
 use crate::id::CallNumbers;
@@ -27,7 +32,7 @@ use crate::session::{
 };
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct, SystemRandom};
-use crate::telemetry::{Counter, Counters, unix_millis};
+use crate::telemetry::{Counter, Counters, LogLine, unix_millis};
 use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
 
 /// Connections that may wait to be accepted.
@@ -119,9 +124,11 @@ impl Gateway {
             state.counters.clone(),
         ));
         data_dir.write_run(&address.to_string())?;
-        let for_control = state.clone();
-        let status = Rc::new(move || for_control.status(address));
-        let control = ControlServer::start(&config.data_dir, status)?;
+        let operator = Rc::new(Operated {
+            state: state.clone(),
+            address,
+        });
+        let control = ControlServer::start(&config.data_dir, operator)?;
         log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
         let gateway = Self {
             state,
@@ -392,13 +399,16 @@ fn server_states(config: &Config) -> Vec<(String, ServerState)> {
         .collect()
 }
 
+/// Whether a server is where its configuration or an operator wants it.
+fn is_as_wanted(state: &str) -> bool {
+    matches!(state, "up" | "idle" | "stopped" | "disabled")
+}
+
 fn health_source(state: Arc<State>) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
-            ok: servers
-                .iter()
-                .all(|server| matches!(server.state.as_str(), "up" | "disabled")),
+            ok: servers.iter().all(|server| is_as_wanted(&server.state)),
             ready: state.catalog.is_listed(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
@@ -412,7 +422,54 @@ fn health_source(state: Arc<State>) -> HealthSource {
     })
 }
 
+/// The gateway in the hands of an operator.
+struct Operated {
+    state: Arc<State>,
+    address: SocketAddr,
+}
+
+impl Operator for Operated {
+    fn status(&self) -> Status {
+        self.state.status(self.address)
+    }
+
+    fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
+        let found = self.state.operable(server);
+        let downstreams = self.state.downstreams.clone();
+        Box::pin(async move {
+            let ordered = downstreams.order(found?.name().clone(), order).await;
+            ordered.map_err(|error| error.to_string())
+        })
+    }
+
+    fn logs(&self, server: &str) -> Result<Vec<LogLine>, String> {
+        let found = self.state.operable(server)?;
+        Ok(found.log().after(0))
+    }
+}
+
 impl State {
+    /// The server of this name, if it is one that can be operated.
+    fn operable(&self, name: &str) -> Result<Arc<Server>, String> {
+        let servers = self.servers.load();
+        let known: Vec<&str> = servers.iter().map(|(name, _)| name.as_str()).collect();
+        let state = servers.iter().find(|(known, _)| known == name);
+        let why = match state.map(|(_, state)| state) {
+            None => Inoperable::Unknown(&known),
+            Some(ServerState::Disabled) => Inoperable::Disabled,
+            Some(ServerState::Misconfigured(why)) => Inoperable::Misconfigured(why),
+            Some(ServerState::Ready(_)) => {
+                let running = self.downstreams.all();
+                let found = running.iter().find(|(running, _)| running.as_str() == name);
+                match found {
+                    Some((_, server)) => return Ok(server.clone()),
+                    None => Inoperable::Absent,
+                }
+            }
+        };
+        Err(why.sentence(name))
+    }
+
     fn status(&self, listen: SocketAddr) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
@@ -446,7 +503,11 @@ impl State {
                 (ServerState::Misconfigured(why), _) => {
                     ("misconfigured".to_owned(), Some(why.clone()))
                 }
-                (ServerState::Ready(_), Some(view)) => (view.shared.phase.to_string(), None),
+                (ServerState::Ready(_), Some(view)) => {
+                    let halted = found.filter(|(_, server)| server.is_halted());
+                    let reason = halted.map(|(_, server)| server.halted().message);
+                    (view.shared.phase.to_string(), reason)
+                }
                 (ServerState::Ready(_), None) => ("starting".to_owned(), None),
             };
             let count = |kind: ItemKind| {

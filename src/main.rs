@@ -2,14 +2,18 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
-use mcpvisor::admin::{ask_status, tree};
-use mcpvisor::cli::{Arguments, Command};
+use mcpvisor::admin::{
+    ControlError, Request, ask, ask_status, log_lines, redrawn, server_table, tree,
+};
+use mcpvisor::cli::{Arguments, Command, ServersArguments, ServersVerb, StatusArguments};
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe};
 use mcpvisor::gateway::Gateway;
 use mcpvisor::{example_server, telemetry, transport};
+use serde_json::Value;
 use std::io::IsTerminal as _;
 use std::io::Write as _;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +24,8 @@ fn main() -> ExitCode {
     match arguments.verb() {
         Command::Serve => finish(serve(path)),
         Command::Check => finish(check(path)),
-        Command::Status(status) => finish(show_status(path, status.json)),
+        Command::Status(status) => finish(show_status(path, &status)),
+        Command::Servers(servers) => finish(operate(path, servers)),
         Command::ExampleServer => finish(run_example_server()),
     }
 }
@@ -84,23 +89,86 @@ fn check(path: Option<&Path>) -> Result<(), Failed> {
     print(&(describe(&loaded) + "\n"))
 }
 
-fn show_status(path: Option<&Path>, json: bool) -> Result<(), Failed> {
+/// How often a watched status is shown.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), Failed> {
     let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let shown = |status: &Value| {
+        if arguments.json {
+            pretty(status)
+        } else {
+            Ok(tree(status))
+        }
+    };
+    one_thread()?.block_on(async {
+        if !arguments.watch {
+            return print(&shown(&ask_status(&data_dir).await?)?);
+        }
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        // The first answer tells whether there is anything to watch.
+        let mut status = Ok(ask_status(&data_dir).await?);
+        loop {
+            let text = match &status {
+                Ok(status) => shown(status)?,
+                Err(error) => format!("{error}\n"),
+            };
+            let is_terminal = std::io::stdout().is_terminal();
+            print(&if is_terminal { redrawn(&text) } else { text })?;
+            tokio::select! {
+                () = tokio::time::sleep(WATCH_EVERY) => {}
+                _ = interrupt.recv() => return Ok(()),
+            }
+            status = ask_status(&data_dir).await;
+        }
+    })
+}
+
+fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Failed> {
+    let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
+    let ask = |request| -> Result<Value, Failed> {
+        let asked: Result<Value, ControlError> =
+            one_thread()?.block_on(async { ask(&data_dir, &request).await });
+        Ok(asked?)
+    };
+    let request = match arguments.verb {
+        None => {
+            let status = &ask(Request::Status)?["status"];
+            return print(&if arguments.json {
+                pretty(&status["servers"])?
+            } else {
+                server_table(status)
+            });
+        }
+        Some(ServersVerb::Logs { name, json }) => {
+            let lines = &ask(Request::Logs { server: name })?["logs"];
+            return print(&if json {
+                pretty(lines)?
+            } else {
+                log_lines(lines)
+            });
+        }
+        Some(ServersVerb::Restart { name }) => Request::Restart { server: name },
+        Some(ServersVerb::Stop { name }) => Request::Stop { server: name },
+        Some(ServersVerb::Start { name }) => Request::Start { server: name },
+    };
+    let done = ask(request)?;
+    print(&format!("{}\n", done["done"].as_str().unwrap_or("done")))
+}
+
+/// For commands that run on one thread.
+fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
-    let status = runtime.block_on(ask_status(&data_dir))?;
-    if json {
-        print(&(serde_json::to_string_pretty(&status)? + "\n"))
-    } else {
-        print(&tree(&status))
-    }
+        .build()
+}
+
+fn pretty(value: &Value) -> Result<String, Failed> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
 fn run_example_server() -> Result<(), Failed> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = one_thread()?;
     let outcome = runtime.block_on(example_server::run());
     // A thread that still reads stdin would hold the process.
     runtime.shutdown_background();
@@ -108,6 +176,8 @@ fn run_example_server() -> Result<(), Failed> {
 }
 
 fn print(text: &str) -> Result<(), Failed> {
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
     Ok(())
 }

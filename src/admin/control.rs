@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -13,15 +12,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::data_dir::DataDir;
-use super::status::Status;
+use super::operator::{self, Operator, Request};
 
 /// Longest line in either direction, in bytes.
 const LINE_MAX: u64 = 64 * 1024 * 1024;
-/// How long either side waits for the other.
+/// How long either side waits for the other; an order takes up to 8 s.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Asked for each request.
-pub(crate) type StatusSource = Rc<dyn Fn() -> Status>;
 
 /// The gateway's end of the socket; it is removed when this is dropped.
 pub struct ControlServer {
@@ -38,14 +34,8 @@ pub enum ControlError {
     Io(#[from] io::Error),
     #[error("the gateway's answer was not understood: {0}")]
     Answer(#[from] serde_json::Error),
-    #[error("the gateway refused: {0}")]
+    #[error("{0}")]
     Refused(String),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case")]
-enum Request {
-    Status,
 }
 
 impl ControlServer {
@@ -54,7 +44,7 @@ impl ControlServer {
     /// # Errors
     ///
     /// Returns the system's error, such as a path that is too long for a socket.
-    pub fn start(data_dir: &Path, status: StatusSource) -> io::Result<Self> {
+    pub fn start(data_dir: &Path, operator: Rc<dyn Operator>) -> io::Result<Self> {
         let path = DataDir::control_socket(data_dir);
         // The directory is ours: what is there is left from a process that was killed.
         match std::fs::remove_file(&path) {
@@ -67,9 +57,9 @@ impl ControlServer {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let status = status.clone();
+                        let operator = operator.clone();
                         actix_rt::spawn(async move {
-                            let answered = timeout(PATIENCE, answer(stream, status)).await;
+                            let answered = timeout(PATIENCE, answer(stream, operator)).await;
                             if !matches!(answered, Ok(Ok(()))) {
                                 log::debug!("a control request was not answered");
                             }
@@ -94,14 +84,14 @@ impl Drop for ControlServer {
     }
 }
 
-async fn answer(stream: UnixStream, status: StatusSource) -> io::Result<()> {
+async fn answer(stream: UnixStream, operator: Rc<dyn Operator>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     BufReader::new(reader.take(LINE_MAX))
         .read_line(&mut line)
         .await?;
     let mut answer = match serde_json::from_str(&line) {
-        Ok(Request::Status) => serde_json::json!({ "status": status() }),
+        Ok(request) => operator::answer(operator, request).await,
         Err(error) => serde_json::json!({ "refused": format!("not understood: {error}") }),
     }
     .to_string();
@@ -115,12 +105,23 @@ async fn answer(stream: UnixStream, status: StatusSource) -> io::Result<()> {
 ///
 /// Returns [`ControlError::NotRunning`] when there is none.
 pub async fn ask_status(data_dir: &Path) -> Result<Value, ControlError> {
+    Ok(ask(data_dir, &Request::Status).await?["status"].take())
+}
+
+/// Asks the gateway that uses this data directory; the answer is named as in [`Request`]:
+/// `status`, `logs` with the lines, or `done` with a sentence.
+///
+/// # Errors
+///
+/// Returns [`ControlError::NotRunning`] when there is none, [`ControlError::Refused`] with its
+/// reason when it does not do what is asked.
+pub async fn ask(data_dir: &Path, request: &Request) -> Result<Value, ControlError> {
     let path = DataDir::control_socket(data_dir);
     let stream = UnixStream::connect(&path)
         .await
         .map_err(|_| ControlError::NotRunning(data_dir.to_owned()))?;
     let (reader, mut writer) = stream.into_split();
-    let request = serde_json::to_string(&Request::Status)? + "\n";
+    let request = serde_json::to_string(request)? + "\n";
     writer.write_all(request.as_bytes()).await?;
     let mut line = String::new();
     let read = BufReader::new(reader.take(LINE_MAX));
@@ -128,10 +129,10 @@ pub async fn ask_status(data_dir: &Path) -> Result<Value, ControlError> {
     timeout(PATIENCE, read.read_line(&mut line))
         .await
         .map_err(io::Error::other)??;
-    let mut answer: Value = serde_json::from_str(&line)?;
+    let answer: Value = serde_json::from_str(&line)?;
     match answer.get("refused").and_then(Value::as_str) {
         Some(reason) => Err(ControlError::Refused(reason.to_owned())),
-        None => Ok(answer["status"].take()),
+        None => Ok(answer),
     }
 }
 

@@ -1,11 +1,15 @@
-//! How operators see into the running gateway: a local socket that answers with the status.
+//! How operators see into the running gateway and act on it, through a local socket.
 
 mod control;
 mod data_dir;
+mod operator;
 mod status;
 mod tree;
+mod watching;
 
-pub use control::{ControlError, ControlServer, ask_status};
+pub use control::{ControlError, ControlServer, ask, ask_status};
 pub use data_dir::{DataDir, DataDirError};
+pub use operator::{Inoperable, Operator, Outcome, Request};
 pub use status::{ConfigView, ServerStatus, Status};
-pub use tree::tree;
+pub use tree::{log_lines, server_table, tree};
+pub use watching::redrawn;

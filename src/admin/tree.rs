@@ -10,6 +10,50 @@ pub fn tree(status: &serde_json::Value) -> String {
     text
 }
 
+/// The servers as a table, one line for each.
+pub fn server_table(status: &serde_json::Value) -> String {
+    let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows: Vec<[String; 5]> = servers.iter().map(row).collect();
+    let head = ["NAME", "STATE", "TRANSPORT", "TOOLS", "IN FLIGHT"].map(str::to_owned);
+    let widths: [usize; 5] = std::array::from_fn(|column| {
+        let cells = rows.iter().chain([&head]);
+        let lengths = cells.map(|row| row.get(column).map_or(0, |cell| cell.chars().count()));
+        lengths.max().unwrap_or(0)
+    });
+    let mut text = String::new();
+    for row in [&head].into_iter().chain(&rows) {
+        let cells = row.iter().zip(widths);
+        let line: String = cells
+            .map(|(cell, width)| format!("{cell:width$}  "))
+            .collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(server: &serde_json::Value) -> [String; 5] {
+    let connection = &server["connection"];
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0).to_string();
+    [
+        server["name"].as_str().unwrap_or("?").to_owned(),
+        server["state"].as_str().unwrap_or("?").to_owned(),
+        connection["transport"].as_str().unwrap_or("-").to_owned(),
+        number(&server["items"]["tools"]),
+        number(&connection["in_flight"]),
+    ]
+}
+
+/// The kept lines of a server, each with where it comes from.
+pub fn log_lines(lines: &serde_json::Value) -> String {
+    let lines = lines.as_array().into_iter().flatten();
+    let line = |line: &serde_json::Value| {
+        let source = line["source"].as_str().unwrap_or("?");
+        format!("{source:7} {}\n", line["text"].as_str().unwrap_or(""))
+    };
+    lines.map(line).collect()
+}
+
 fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result {
     let word = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => text.clone(),
@@ -124,4 +168,33 @@ fn duration(millis: u64) -> String {
 
 fn indented(text: &str) -> String {
     text.replace('\n', "\n│    ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_line_for_each_server() {
+        let up = json!({
+            "name": "files", "state": "up", "items": {"tools": 11},
+            "connection": {"transport": "stdio", "in_flight": 2},
+        });
+        let disabled = json!({"name": "a-long-name", "state": "disabled", "items": {}});
+        let table = server_table(&json!({"servers": [up, disabled]}));
+        let expected = "\
+NAME         STATE     TRANSPORT  TOOLS  IN FLIGHT
+files        up        stdio      11     2
+a-long-name  disabled  -          0      0
+";
+        assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn log_lines_say_where_they_come_from() {
+        let lines = json!([{"source": "stderr", "text": "a"}, {"source": "gateway", "text": "b"}]);
+        assert_eq!(log_lines(&lines), "stderr  a\ngateway b\n");
+    }
 }

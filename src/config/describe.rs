@@ -9,7 +9,7 @@ use url::Url;
 
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
-use crate::downstream::{ServerSettings, Sharing, TransportSettings};
+use crate::downstream::{ServerSettings, Sharing, StartMode, TransportSettings};
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -170,7 +170,13 @@ fn differing(own: Vec<Value>, other: Vec<Value>) -> Vec<Value> {
 
 fn server_values(settings: &ServerSettings) -> Vec<Value> {
     let (limits, supervision) = (&settings.limits, &settings.supervision);
+    let start = match settings.start {
+        StartMode::Eager => "eager",
+        StartMode::Lazy => "lazy",
+    };
     vec![
+        ("start", start.to_owned()),
+        ("idle_stop", show_duration(limits.idle_stop)),
         ("request_timeout", show_duration(limits.request_timeout)),
         (
             "request_timeout_max",

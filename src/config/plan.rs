@@ -203,6 +203,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         transport,
         sharing,
         supervision: _,
+        start: _,
         roots: _,
         names: _,
         limits: _,
@@ -216,11 +217,13 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         transport,
         sharing: _,
         supervision,
+        start,
         roots,
         names,
         limits,
     } = old;
     *supervision == new.supervision
+        && *start == new.start
         && *roots == new.roots
         && *names == new.names
         && *limits == new.limits

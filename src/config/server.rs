@@ -15,7 +15,7 @@ use super::sections::{
     CallTimes, DAY, HOUR, Limits, MILLI, MINUTE, SECOND, call_times, supervision,
 };
 use crate::catalog::NameSettings;
-use crate::downstream::{ServerLimits, ServerSettings, Sharing, TransportSettings};
+use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{HttpSettings, StdioSettings};
@@ -108,6 +108,8 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
         ("session", Sharing::Session),
     ];
     let sharing = section.choice("sharing", Sharing::Auto, &sharing);
+    let modes = [("eager", StartMode::Eager), ("lazy", StartMode::Lazy)];
+    let start = section.choice("start", StartMode::Eager, &modes);
     let roots = roots(&mut section);
     let limits = server_limits(&mut section, times, shared.limits);
     let transport = transport(&mut section, &supervision, shared.limits);
@@ -120,6 +122,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             name: name.clone(),
             transport,
             supervision,
+            start,
             sharing,
             roots,
             names,
@@ -143,6 +146,7 @@ fn server_limits(section: &mut Section<'_>, times: CallTimes, limits: &Limits) -
         ping_timeout: section.duration("ping_timeout", 10 * SECOND, 10 * MILLI..=10 * MINUTE),
         entries_max: section.count("entries_max", 8, 1..=1000),
         entry_idle: section.duration("entry_idle", 5 * MINUTE, SECOND..=DAY),
+        idle_stop: section.duration("idle_stop", Duration::ZERO, Duration::ZERO..=DAY),
         log_lines: limits.log_lines,
     }
 }

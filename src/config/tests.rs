@@ -184,6 +184,8 @@ fn only_what_changed_is_touched() {
     check(BASE, &with("tools = { deny = [\"x\"] }"), "retune=c");
     check(BASE, &with("roots = [\"file:///x\"]"), "retune=c");
     check(BASE, &with("request_timeout = \"5s\""), "retune=c");
+    check(BASE, &with("start = \"lazy\""), "retune=c");
+    check(BASE, &with("idle_stop = \"5m\""), "retune=c");
     check(
         BASE,
         &with("[servers.c.supervision]\nmax_restarts = 1"),

@@ -103,6 +103,13 @@ impl Desired {
             .collect()
     }
 
+    /// Whether some session watches a resource on a connection.
+    pub fn has_subscriptions(&self, server: &ServerName, key: &EntryKey) -> bool {
+        let state = self.state();
+        let mut watched = state.watchers.keys();
+        watched.any(|watched| watched.server == *server && watched.key == *key)
+    }
+
     /// Sets a session's log level and returns the most verbose one of all, if that changed.
     pub fn set_level(&self, session: SessionId, level: LogLevel) -> Option<LogLevel> {
         let mut state = self.state();

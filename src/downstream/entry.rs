@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::watch;
 
 use super::call::{Call, Cancel, Question};
 use super::calls::{Admission, Load};
@@ -89,6 +90,8 @@ pub(crate) struct EntrySpec {
     pub(crate) counters: Counters,
     /// What the server offered last: it holds until an incarnation has listed something else.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
+    /// Whether the server was listed once.
+    pub(crate) listed: watch::Sender<bool>,
 }
 
 impl EntrySpec {

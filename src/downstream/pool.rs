@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix::{
     Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, Recipient, ResponseFuture,
+    SpawnHandle,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
@@ -19,7 +20,8 @@ use super::connection::Connection;
 use super::desired::Desired;
 use super::entry::{Callers, EntryKey, EntryOwner, EntrySpec, FromServer, News, Wish};
 use super::server::Server;
-use super::settings::ServerSettings;
+use super::settings::{ServerSettings, StartMode};
+use super::usage::Usage;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
@@ -28,12 +30,12 @@ use crate::telemetry::{Counters, LogRing, LogRingSettings};
 use crate::transport::Connector;
 
 /// How often connections are looked at that nobody uses any more.
-const SWEEP_EVERY: Duration = Duration::from_secs(15);
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
 /// Makes the connector of a server: a seam, through which tests inject one in memory.
 pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
 
-type Servers = BTreeMap<ServerName, Arc<Server>>;
+pub(super) type Servers = BTreeMap<ServerName, Arc<Server>>;
 
 /// What the connections are built with.
 #[derive(Clone)]
@@ -51,7 +53,7 @@ pub struct PoolParts {
 pub struct Downstreams {
     servers: Arc<ArcSwap<Servers>>,
     desired: Arc<Desired>,
-    keeper: Addr<Keeper>,
+    pub(super) keeper: Addr<Keeper>,
 }
 
 impl Downstreams {
@@ -62,6 +64,7 @@ impl Downstreams {
         let keeper = Keeper {
             servers: servers.clone(),
             parts,
+            look: None,
         }
         .start();
         Self {
@@ -151,9 +154,11 @@ impl Downstreams {
 }
 
 /// Starts and stops supervised connections.
-struct Keeper {
-    servers: Arc<ArcSwap<Servers>>,
-    parts: PoolParts,
+pub(super) struct Keeper {
+    pub(super) servers: Arc<ArcSwap<Servers>>,
+    pub(super) parts: PoolParts,
+    /// The next look for connections that may be closed as unused.
+    pub(super) look: Option<SpawnHandle>,
 }
 
 #[derive(Message)]
@@ -199,6 +204,7 @@ impl Keeper {
         });
         let connector = (self.parts.make_connector)(&settings, &log);
         let calls_max = Arc::new(AtomicUsize::new(settings.limits.calls_max));
+        let is_lazy = settings.start == StartMode::Lazy;
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
@@ -211,12 +217,15 @@ impl Keeper {
             calls_max: &calls_max,
             known,
         };
-        let (shared, _) = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
         Arc::new(Server {
             name,
             settings,
             connector,
             shared,
+            spec,
+            usage: Arc::new(Usage::new(is_lazy)),
+            halted: AtomicBool::new(false),
             own: Default::default(),
             in_flight,
             calls_max,
@@ -233,7 +242,7 @@ impl Keeper {
         key: EntryKey,
         spread: u64,
         seed: &EntrySeed<'_>,
-    ) -> (ChildRef<Callers>, Arc<Load>) {
+    ) -> (ChildRef<Callers>, Arc<EntrySpec>) {
         let child = match &key.owner {
             EntryOwner::Shared => format!("server/{server}"),
             EntryOwner::Audience(_) => format!("server/{server}/profile"),
@@ -249,23 +258,29 @@ impl Keeper {
             arbiters: arbiters.clone(),
             home: arbiters.index(spread),
             numbers: self.parts.numbers.clone(),
-            load: load.clone(),
+            load,
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
             last_part: ArcSwapOption::new(seed.known.clone()),
+            listed: Default::default(),
         });
-        let start = Start::new(move |_, birth| Connection::new(spec.clone(), birth));
+        let of_child = spec.clone();
+        let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
         let mut child = ChildSpec::new(child, arbiters, start);
         child.settings = seed.settings.load().supervision.clone();
         child.key = spread;
-        (Supervisor::supervise(child), load)
+        (Supervisor::supervise(child), spec)
     }
 
     fn open(&self, open: Open) -> Option<ChildRef<Callers>> {
         let server = self.servers.load().get(&open.server).cloned()?;
         if let Some(child) = server.find(&open.key) {
             return Some(child);
+        }
+        // Its caller finds out.
+        if server.is_halted() {
+            return Some(server.shared.clone());
         }
         let entries_max = server.settings.load().limits.entries_max;
         if server.own_count() >= entries_max {
@@ -284,13 +299,13 @@ impl Keeper {
             known: None,
         };
         let place = open.arbiter as u64;
-        let (child, load) = self.supervise(&server.name, open.key.clone(), place, &seed);
-        server.insert(open.key, child.clone(), load);
+        let (child, spec) = self.supervise(&server.name, open.key.clone(), place, &seed);
+        server.insert(open.key, child.clone(), spec.load.clone());
         Some(child)
     }
 
     /// Tells connections that were taken out to leave.
-    fn close(&self, server: &Server, own: Vec<(EntryKey, ChildRef<Callers>)>) {
+    pub(super) fn close(&self, server: &Server, own: Vec<(EntryKey, ChildRef<Callers>)>) {
         for (key, child) in own {
             child.stop();
             self.parts.listener.do_send(FromServer {
@@ -311,7 +326,7 @@ impl Keeper {
         children
     }
 
-    fn change(&self, change: ServerChange) {
+    fn change(&mut self, change: ServerChange, ctx: &mut Context<Self>) {
         let mut servers = Servers::clone(&self.servers.load());
         let stopped = change
             .stop
@@ -325,14 +340,24 @@ impl Keeper {
         for settings in change.start {
             let mut known = change.known.iter();
             let known = known.find(|part| *part.server() == settings.name).cloned();
-            servers.insert(settings.name.clone(), self.start_server(settings, known));
+            let server = self.start_server(settings, known);
+            Self::look_when_listed(&server, ctx);
+            servers.insert(server.name.clone(), server);
         }
         for settings in change.retune {
-            if let Some(server) = servers.get(&settings.name) {
-                server.retune(settings);
+            let Some(server) = servers.get(&settings.name) else {
+                continue;
+            };
+            let becomes_eager = settings.start == StartMode::Eager
+                && server.settings.load().start == StartMode::Lazy;
+            server.retune(settings);
+            if becomes_eager {
+                server.usage.wanted();
+                server.shared.wake();
             }
         }
         self.servers.store(Arc::new(servers));
+        self.look(ctx);
     }
 }
 
@@ -368,8 +393,8 @@ impl Handler<Open> for Keeper {
 impl Handler<ServerChange> for Keeper {
     type Result = ();
 
-    fn handle(&mut self, change: ServerChange, _: &mut Self::Context) {
-        self.change(change);
+    fn handle(&mut self, change: ServerChange, ctx: &mut Self::Context) {
+        self.change(change, ctx);
     }
 }
 

@@ -1,7 +1,7 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::calls::Load;
 use super::desired::Desired;
-use super::entry::{Audience, Callers, EntryKey, EntryOwner, Wish};
+use super::entry::{Audience, Callers, EntryKey, EntryOwner, EntrySpec, Wish};
 use super::settings::{ServerSettings, Sharing, TransportSettings};
+use super::usage::{InUse, Usage};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
@@ -23,6 +24,12 @@ pub struct Server {
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) shared: ChildRef<Callers>,
+    /// What the shared connection is built from.
+    pub(crate) spec: Arc<EntrySpec>,
+    /// Who uses the shared connection.
+    pub(crate) usage: Arc<Usage>,
+    /// An operator took it out of service.
+    pub(crate) halted: AtomicBool,
     pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
     pub(crate) in_flight: Arc<AtomicUsize>,
     /// Calls in flight that are let in.
@@ -50,6 +57,10 @@ pub struct Caller<'a> {
 }
 
 impl Server {
+    pub fn name(&self) -> &ServerName {
+        &self.name
+    }
+
     pub fn settings(&self) -> Arc<ServerSettings> {
         self.settings.load_full()
     }
@@ -96,8 +107,36 @@ impl Server {
         }
     }
 
+    /// Counts a user of the shared connection, which keeps it from being closed as unused. Must
+    /// be called before the connection is looked up.
+    pub fn enter(&self) -> InUse {
+        self.usage.enter()
+    }
+
+    /// Whether an operator took it out of service.
+    pub fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::SeqCst)
+    }
+
+    /// What the server and the gateway said of it.
+    pub fn log(&self) -> &LogRing {
+        &self.log
+    }
+
+    /// Why no call is taken from a server that an operator stopped.
+    pub fn halted(&self) -> Failure {
+        let name = &self.name;
+        let message = format!(
+            "server `{name}` was stopped by an operator; `mcpvisor servers start {name}` starts it"
+        );
+        Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
+    }
+
     /// Why a call cannot be taken now.
     pub fn away(&self, away: &Away) -> Failure {
+        if self.is_halted() {
+            return self.halted();
+        }
         let (state, outlook) = match away.phase {
             Phase::Idle | Phase::Starting => ("is starting", "try again in a moment"),
             Phase::Up | Phase::Backoff => ("is away", "it is reconnected automatically"),
@@ -170,6 +209,14 @@ impl Server {
         let children = common.map(|(_, entry)| &entry.child);
         for up in children.chain([&self.shared]).flat_map(ChildRef::current) {
             up.value.wish(wish.clone());
+        }
+    }
+
+    /// Builds every connection anew that does not belong to everybody.
+    pub(crate) fn reconnect_own(&self) {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for entry in own.values() {
+            entry.child.reconnect_now();
         }
     }
 

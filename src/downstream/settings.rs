@@ -16,6 +16,7 @@ pub struct ServerSettings {
     pub name: ServerName,
     pub transport: TransportSettings,
     pub supervision: SupervisionSettings,
+    pub start: StartMode,
     pub sharing: Sharing,
     /// Roots (`file://` URIs) told to the server when no client that has roots is calling.
     pub roots: Vec<String>,
@@ -56,6 +57,21 @@ impl ServerSettings {
         }
         text
     }
+
+    /// Whether its connection may be closed because nobody uses it.
+    pub fn may_rest(&self) -> bool {
+        self.start == StartMode::Lazy || !self.limits.idle_stop.is_zero()
+    }
+}
+
+/// When a server is connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StartMode {
+    /// With the gateway.
+    #[default]
+    Eager,
+    /// With the first call; before that only to read its lists, if they are not known.
+    Lazy,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +122,8 @@ pub struct ServerLimits {
     pub entries_max: usize,
     /// A connection of its own that is unused for this long is closed.
     pub entry_idle: Duration,
+    /// The shared connection is closed when it was not used for this long; zero never.
+    pub idle_stop: Duration,
     /// Lines kept of the server's stderr and of stray output.
     pub log_lines: usize,
 }

@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{ItemKind, NameSettings};
-    use crate::downstream::{ServerLimits, Sharing, TransportSettings};
+    use crate::downstream::{ServerLimits, Sharing, StartMode, TransportSettings};
     use crate::store::MemoryStore;
     use crate::supervision::Settings;
     use crate::transport::StdioSettings;
@@ -152,6 +152,7 @@ mod tests {
                 stop_grace: Default::default(),
             }),
             supervision: Settings::default(),
+            start: StartMode::Eager,
             sharing: Sharing::Auto,
             roots: Vec::new(),
             names: NameSettings::default(),
@@ -162,6 +163,7 @@ mod tests {
                 calls_max: 1,
                 list_items_max: 10,
                 list_pages_max: 1,
+                idle_stop: Default::default(),
                 refresh_every: Default::default(),
                 refresh_debounce: Default::default(),
                 ping_every: Default::default(),

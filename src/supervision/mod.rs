@@ -122,6 +122,16 @@
 //!     `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
 //!     `stopping::a_stopped_or_dropped_pool_leaves_no_thread`
 //!
+//! 18. A child that nobody uses can be let go until it is woken, and no caller that counts
+//!     itself before it looks is left with one that leaves.
+//!     `machine::a_child_at_rest_is_idle_until_woken`,
+//!     `resting::an_unused_child_leaves_and_comes_back_when_it_is_waited_for`
+//! 19. A child that is held stays away, whoever wants it, until it is released.
+//!     `machine::a_held_child_comes_back_only_when_it_is_released`,
+//!     `machine::a_held_child_is_gone_and_a_released_one_is_not_lost`,
+//!     `resting::a_held_child_is_brought_back_by_its_release_only`,
+//!     `resting::who_waits_for_a_child_is_told_at_once_that_it_is_held`
+//!
 //! # What it cannot do
 //!
 //! - **A child that blocks its thread cannot be killed** from within the process. It is

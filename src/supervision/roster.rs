@@ -25,7 +25,7 @@ impl<T: Clone + Send + Sync + Unpin + 'static> Offer for T {}
 /// recipients.
 #[derive(Clone, Debug)]
 pub enum Status<T> {
-    /// Not running by intent; [`ChildRef::wake`] starts it.
+    /// Not running by intent, or on its way there; [`ChildRef::wake`] starts it.
     Idle,
     Starting,
     Up {
@@ -39,9 +39,9 @@ pub enum Status<T> {
     Broken {
         next_attempt: Instant,
     },
-    /// Asked to leave for good.
+    /// Asked to leave for good, or held and asked to leave.
     Stopping,
-    /// Gone for good.
+    /// Gone for good, or held: nothing but [`ChildRef::release`] brings it back.
     Stopped,
 }
 
@@ -277,12 +277,30 @@ impl<T: Offer> ChildRef<T> {
         self.supervisor.do_send(Control::Configure(settings, start));
     }
 
+    /// Asks a child that is up to leave until it is woken, if `is_unused` says so. Callers see
+    /// it idle while that is asked: one that counts itself before it looks at
+    /// [`ChildRef::current`] is either counted, or sees the child idle and wakes it.
+    pub fn rest_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
+        self.supervisor.do_send(Control::Rest(Box::new(is_unused)));
+    }
+
+    /// Takes the child out of service: it is asked to leave, and nothing wakes it but
+    /// [`ChildRef::release`]. Callers fail from now on.
+    pub fn hold(&self) {
+        self.supervisor.do_send(Control::Hold);
+    }
+
+    /// Ends a hold: the child is started, and its earlier failures are forgotten.
+    pub fn release(&self) {
+        self.supervisor.do_send(Control::Release);
+    }
+
     /// Asks the child to leave for good. Callers fail from now on.
     pub fn stop(&self) {
         self.supervisor.do_send(Control::Stop);
     }
 
-    /// Waits until a child that was told to stop is gone: at most twice `shutdown_timeout`.
+    /// Waits until a child that was told to stop, or is held, is gone: at most twice `shutdown_timeout`.
     pub async fn stopped(&self) {
         let mut changes = self.snapshot.clone();
         // An error means that the supervisor is gone, and its child with it.

@@ -155,8 +155,16 @@ impl<T: Offer> Supervisor<T> {
     }
 
     fn status(&self) -> Status<T> {
+        let is_held = self.machine.is_held();
         match self.machine.state() {
-            State::Idle => Status::Idle,
+            State::Idle if is_held => Status::Stopped,
+            State::Ending {
+                then: Then::Rest, ..
+            } if is_held => Status::Stopping,
+            State::Idle
+            | State::Ending {
+                then: Then::Rest, ..
+            } => Status::Idle,
             State::Starting { .. }
             | State::Ending {
                 then: Then::Relaunch | Then::Fail(_),
@@ -195,6 +203,26 @@ impl<T: Offer> Supervisor<T> {
                 snapshot.since = Instant::now();
             }
             snapshot.status = status;
+        });
+    }
+
+    /// Callers see it idle before the question is asked: who comes in between is seen by it.
+    fn rest_if(&mut self, is_unused: &dyn Fn() -> bool, ctx: &mut Context<Self>) {
+        if !matches!(self.machine.state(), State::Up { .. }) {
+            return;
+        }
+        let mut since = Instant::now();
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.status = Status::Idle;
+            std::mem::swap(&mut snapshot.since, &mut since);
+        });
+        if is_unused() {
+            return self.handle_event(Event::Rest, ctx);
+        }
+        let status = self.status();
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.status = status;
+            snapshot.since = since;
         });
     }
 
@@ -301,6 +329,10 @@ pub(crate) enum Control<T> {
     Wake,
     Reconnect,
     Configure(Settings, Option<Start<T>>),
+    /// Rest, if this says that nobody uses the child.
+    Rest(Box<dyn Fn() -> bool + Send>),
+    Hold,
+    Release,
     Stop,
 }
 
@@ -322,6 +354,9 @@ impl<T: Offer> Handler<Control<T>> for Supervisor<T> {
                 }
                 self.handle_event(Event::Configure { settings, renew }, ctx);
             }
+            Control::Rest(is_unused) => self.rest_if(&is_unused, ctx),
+            Control::Hold => self.handle_event(Event::Hold, ctx),
+            Control::Release => self.handle_event(Event::Release, ctx),
             Control::Stop => self.handle_event(Event::Stop, ctx),
         }
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Not running by intent: not woken yet, or it ended as it should.
+    /// Not running by intent: not woken yet, at rest, or it ended as it should.
     Idle,
     /// Born, not ready.
     Starting,
@@ -18,9 +18,9 @@ pub enum Phase {
     Backoff,
     /// It failed too often; attempts are rare now.
     Broken,
-    /// Asked to leave for good.
+    /// Asked to leave, for good or until it is released.
     Stopping,
-    /// Gone for good.
+    /// Gone for good, or held until it is released.
     Stopped,
 }
 

@@ -46,6 +46,8 @@ counters! {
     ServersConnected = "servers_connected",
     /// Connections to servers that ended, for whatever reason.
     ServersLost = "servers_lost",
+    /// Connections to servers that were closed because nobody used them.
+    ServersRested = "servers_rested",
     /// New handshakes because a server forgot our session.
     ServersRenewed = "servers_renewed",
     /// Times that the merged lists changed.

@@ -20,5 +20,6 @@ mod entries;
 mod feed;
 mod questions;
 mod renewal;
+mod rest;
 mod sessions;
 mod storm;

@@ -12,7 +12,7 @@ use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
     Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings, ServerView,
-    Sharing, TransportSettings,
+    Sharing, StartMode, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
@@ -298,6 +298,7 @@ fn server_settings(name: &str) -> ServerSettings {
             stop_grace: Duration::ZERO,
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
+        start: StartMode::Eager,
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
@@ -314,6 +315,7 @@ fn server_settings(name: &str) -> ServerSettings {
             ping_timeout: seconds(5),
             entries_max: 8,
             entry_idle: seconds(300),
+            idle_stop: Duration::ZERO,
             log_lines: 10,
         },
     }

@@ -8,6 +8,7 @@
 
 mod deaths;
 mod memory;
+mod resting;
 mod stopping;
 mod storm;
 mod support;
@@ -25,6 +26,7 @@ fn every_guarantee_names_tests_that_exist() {
             include_str!("../../src/supervision/machine/tests.rs"),
         ),
         ("deaths", include_str!("deaths.rs")),
+        ("resting", include_str!("resting.rs")),
         ("stopping", include_str!("stopping.rs")),
         ("storm", include_str!("storm.rs")),
         ("temporary", include_str!("temporary.rs")),

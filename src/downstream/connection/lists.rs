@@ -137,6 +137,7 @@ impl Connection {
     fn publish(&self) {
         let part = Arc::new(self.part.clone());
         self.spec.last_part.store(Some(part.clone()));
+        self.spec.listed.send_replace(true);
         self.tell(News::Listed(part));
     }
 }

@@ -15,7 +15,7 @@ use super::super::route::{self, Target};
 use super::Session;
 use super::requests::failure_frame;
 use crate::downstream::{
-    Call, CallMessage, Caller, Callers, Cancel, Deadline, Reply, Server, Watched,
+    Call, CallMessage, Caller, Callers, Cancel, Deadline, InUse, Reply, Server, Watched,
 };
 use crate::id::ServerName;
 use crate::protocol::{
@@ -40,6 +40,8 @@ pub(super) struct Pending {
     watches: Option<(Watched, String)>,
     /// Where it was sent; absent while it waits for a connection.
     pub(super) callers: Option<Callers>,
+    /// Keeps the server's shared connection from being closed as unused.
+    in_use: Option<InUse>,
 }
 
 /// How a call's answer leaves.
@@ -94,6 +96,7 @@ impl Session {
             outlet: Outlet::Direct(reply),
             watches: watches.flatten(),
             callers: None,
+            in_use: None,
         };
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
@@ -141,22 +144,34 @@ impl Session {
         };
         let patience = settings.limits.queue_while_restarting;
         let key = server.entry_for(self.caller());
-        match server.find(&key) {
+        if server.is_halted() {
+            return self.on_answer(number, Err(server.halted()));
+        }
+        let own = server.find(&key).filter(|_| !key.is_shared());
+        if own.is_none()
+            && let Some(pending) = self.pending.get_mut(&number)
+        {
+            pending.in_use = Some(server.enter());
+        }
+        // Its supervisor gives an attempt up after `connect_timeout`.
+        let opened_by = deadline.from(now);
+        match own.or_else(|| server.find(&key)) {
             Some(child) => match child.current() {
                 Ok(up) => self.send(number, request, target, deadline, up.value, ctx),
                 Err(away) => {
-                    let opening = !key.is_shared() && away.phase == Phase::Starting;
+                    let by_need = !key.is_shared() || settings.may_rest();
+                    let opening =
+                        away.phase == Phase::Idle || by_need && away.phase == Phase::Starting;
                     if patience.is_zero() && !opening {
                         return self.on_answer(number, Err(server.away(&away)));
                     }
-                    let opened_by = if opening { deadline.from(now) } else { now };
+                    let opened_by = if opening { opened_by } else { now };
                     let waiting = async move { wait_up(child, opened_by, patience).await };
                     self.send_when_up(number, request, target, deadline, waiting, ctx);
                 }
             },
             None => {
                 let downstreams = self.parts.downstreams.clone();
-                let opened_by = deadline.from(now);
                 let (name, arbiter) = (target.server.clone(), self.arbiter);
                 let opening = async move {
                     match downstreams.open(name.clone(), key, arbiter).await {
@@ -356,7 +371,7 @@ impl Pending {
     }
 }
 
-/// Waits for a connection that is being opened; one that is away is waited for only as long as
+/// Waits for a connection that is being opened, and opens one that is at rest; one that is away is waited for only as long as
 /// its configuration allows.
 async fn wait_up(
     child: ChildRef<Callers>,
@@ -364,6 +379,9 @@ async fn wait_up(
     patience: Duration,
 ) -> Result<Up<Callers>, Away> {
     let mut changes = child.subscribe();
+    if (child.current()).is_err_and(|away| away.phase == Phase::Idle) {
+        child.wake();
+    }
     let starting = |phase| matches!(phase, Phase::Idle | Phase::Starting);
     let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
     // Too late, or its supervisor is gone: what it is now tells.

@@ -29,13 +29,19 @@ pub(crate) enum Event {
     /// New settings; earlier failures say nothing about them. With `renew` the child's spec
     /// changed, too: an incarnation of the old one must make way.
     Configure { settings: Settings, renew: bool },
+    /// A child that is up and that nobody uses may leave until it is woken.
+    Rest,
+    /// The child is taken out of service: it leaves, and no wake brings it back.
+    Hold,
+    /// It is wanted again after a hold.
+    Release,
     /// The child is no longer wanted.
     Stop,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum State {
-    /// Not running, by intent: not started yet, or ended as it should.
+    /// Not running, by intent: not started yet, ended as it should, at rest or held.
     Idle,
     /// Born, or about to be; must be ready by the deadline.
     Starting {
@@ -61,6 +67,8 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
     Relaunch,
+    /// It is left alone until it is woken.
+    Rest,
     Stop,
     /// It counts as a failure.
     Fail(ExitReason),
@@ -107,6 +115,8 @@ pub(crate) struct Machine {
     /// Failures since the child was last stable: the exponent of the backoff.
     attempt: u32,
     broken: bool,
+    /// Out of service until it is released.
+    held: bool,
     /// When the last failures happened, within the window.
     failures: VecDeque<Instant>,
     panics: VecDeque<Instant>,
@@ -120,6 +130,7 @@ impl Machine {
             state: State::Idle,
             attempt: 0,
             broken: false,
+            held: false,
             failures: VecDeque::new(),
             panics: VecDeque::new(),
         }
@@ -127,6 +138,10 @@ impl Machine {
 
     pub(crate) fn state(&self) -> &State {
         &self.state
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
     }
 
     /// When [`Event::Tick`] is due, if ever.
@@ -146,13 +161,24 @@ impl Machine {
             Event::Exit(reason) => self.exit(reason, now, chance),
             Event::Tick => self.tick(now, chance),
             Event::Configure { settings, renew } => self.configure(settings, renew, now),
+            Event::Rest => self.rest(now),
+            Event::Hold => self.hold(now),
+            Event::Release => self.release(now),
             Event::Stop => self.stop(now),
         }
     }
 
     fn wake(&mut self, now: Instant) -> Step {
-        match self.state {
+        match &mut self.state {
+            _ if self.held => Step::NOTHING,
             State::Idle | State::Waiting { .. } => self.launch(now),
+            State::Ending {
+                then: then @ Then::Rest,
+                ..
+            } => {
+                *then = Then::Relaunch;
+                Step::NOTHING
+            }
             State::Starting { .. } | State::Up { .. } | State::Ending { .. } | State::Stopped => {
                 Step::NOTHING
             }
@@ -161,10 +187,55 @@ impl Machine {
 
     fn reconnect(&mut self, now: Instant) -> Step {
         match self.state {
-            State::Idle | State::Waiting { .. } => self.launch(now),
             State::Up { .. } => self.ask(now, Then::Relaunch),
-            State::Starting { .. } | State::Ending { .. } | State::Stopped => Step::NOTHING,
+            State::Idle
+            | State::Waiting { .. }
+            | State::Starting { .. }
+            | State::Ending { .. }
+            | State::Stopped => self.wake(now),
         }
+    }
+
+    fn rest(&mut self, now: Instant) -> Step {
+        match self.state {
+            State::Up { .. } => self.ask(now, Then::Rest),
+            State::Idle
+            | State::Waiting { .. }
+            | State::Starting { .. }
+            | State::Ending { .. }
+            | State::Stopped => Step::NOTHING,
+        }
+    }
+
+    fn hold(&mut self, now: Instant) -> Step {
+        match &mut self.state {
+            State::Stopped => return Step::NOTHING,
+            State::Starting { .. } | State::Up { .. } => {
+                self.held = true;
+                return self.ask(now, Then::Rest);
+            }
+            State::Waiting { .. } => self.state = State::Idle,
+            State::Ending {
+                then: then @ (Then::Relaunch | Then::Fail(_)),
+                ..
+            } => *then = Then::Rest,
+            State::Idle
+            | State::Ending {
+                then: Then::Rest | Then::Stop,
+                ..
+            } => {}
+        }
+        self.held = true;
+        Step::NOTHING
+    }
+
+    fn release(&mut self, now: Instant) -> Step {
+        if !self.held {
+            return Step::NOTHING;
+        }
+        self.held = false;
+        self.forget();
+        self.wake(now)
     }
 
     fn ready(&mut self, now: Instant) -> Step {
@@ -245,7 +316,7 @@ impl Machine {
                 Step::NOTHING
             }
             State::Ending {
-                then: Then::Relaunch | Then::Stop,
+                then: Then::Relaunch | Then::Rest | Then::Stop,
                 ..
             }
             | State::Idle
@@ -301,6 +372,10 @@ impl Machine {
     fn conclude(&mut self, then: Then, now: Instant, chance: f64) -> Step {
         match then {
             Then::Relaunch => self.launch(now),
+            Then::Rest => {
+                self.state = State::Idle;
+                Step::NOTHING
+            }
             Then::Stop => self.finish(),
             Then::Fail(reason) => self.failed(&reason, now, chance),
         }

@@ -71,7 +71,7 @@ fn check(policy: RestartPolicy, script: Vec<(u64, Event, Action, &str)>) -> Mach
 }
 
 use Action::{Ask, Finish, Kill, Launch, Nothing};
-use Event::{Ready, Reconnect, Stop, Tick, Wake};
+use Event::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
 use RestartPolicy::{Permanent, Temporary, Transient};
 
 #[test]
@@ -316,6 +316,76 @@ fn a_child_that_may_end_is_idle_until_woken() {
 }
 
 #[test]
+fn a_child_at_rest_is_idle_until_woken() {
+    check(
+        Permanent,
+        vec![
+            (0, Rest, Nothing, "idle"),
+            (0, Wake, Launch, "starting 10"),
+            (1, Rest, Nothing, "starting 10"),
+            (1, Ready, Nothing, "up"),
+            (2, Rest, Ask, "asked 7"),
+            (3, Event::Exit(ExitReason::Shutdown), Nothing, "idle"),
+            (4, Wake, Launch, "starting 14"),
+            (5, Ready, Nothing, "up"),
+            // Woken while it leaves: a fresh one follows.
+            (6, Rest, Ask, "asked 11"),
+            (7, Wake, Nothing, "asked 11"),
+            (8, Event::Exit(ExitReason::Shutdown), Launch, "starting 18"),
+            (9, Ready, Nothing, "up"),
+            // One that ignores the question is killed, and that is no failure.
+            (10, Rest, Ask, "asked 15"),
+            (15, Tick, Kill, "killed 20"),
+            (16, Event::Exit(ExitReason::Killed), Nothing, "idle"),
+            (17, Reconnect, Launch, "starting 27"),
+        ],
+    );
+}
+
+#[test]
+fn a_held_child_comes_back_only_when_it_is_released() {
+    let deaf = |second, state| {
+        [
+            Wake,
+            Reconnect,
+            configure(false),
+            configure(true),
+            Rest,
+            Hold,
+        ]
+        .map(|event| (second, event, Nothing, state))
+    };
+    let mut script = vec![
+        (0, Wake, Launch, "starting 10"),
+        (1, Ready, Nothing, "up"),
+        (2, Hold, Ask, "asked 7"),
+    ];
+    script.extend(deaf(3, "asked 7"));
+    script.push((4, Event::Exit(ExitReason::Shutdown), Nothing, "idle"));
+    script.extend(deaf(5, "idle"));
+    script.extend([
+        (6, Release, Launch, "starting 16"),
+        (6, Release, Nothing, "starting 16"),
+        (7, Hold, Ask, "asked 12"),
+        (8, Release, Nothing, "asked 12"),
+        (9, Event::Exit(ExitReason::Shutdown), Launch, "starting 19"),
+        (9, failed(), Nothing, "backoff 10"),
+        (9, Hold, Nothing, "idle"),
+        (10, Tick, Nothing, "idle"),
+        (11, Release, Launch, "starting 21"),
+        (12, Ready, Nothing, "up"),
+        // Held while it is renewed.
+        (13, Reconnect, Ask, "asked 18"),
+        (13, Hold, Nothing, "asked 18"),
+        (14, Event::Exit(ExitReason::Shutdown), Nothing, "idle"),
+        (15, Stop, Finish, "stopped"),
+        (16, Release, Nothing, "stopped"),
+        (16, Hold, Nothing, "stopped"),
+    ]);
+    check(Permanent, script);
+}
+
+#[test]
 fn only_a_storm_of_panics_escalates_and_each_storm_once() {
     let start = Instant::now();
     let mut machine = Machine::new(Permanent, settings());
@@ -337,6 +407,9 @@ fn any_event() -> impl Strategy<Value = u8> {
 
 fn event(number: u8) -> Event {
     match number {
+        12 | 13 => Rest,
+        14 | 15 => Hold,
+        16 | 17 => Release,
         0 => Wake,
         1 => Reconnect,
         2 => Ready,
@@ -390,5 +463,45 @@ proptest! {
             }
         }
         prop_assert!(matches!(machine.state(), State::Stopped));
+    }
+
+    /// Whatever happens in whatever order, one that is held is gone within its time, one that
+    /// is released is on its way, and it never runs twice.
+    #[test]
+    fn a_held_child_is_gone_and_a_released_one_is_not_lost(
+        events in proptest::collection::vec((0_u8..18, 0_u64..30_000), 1..200),
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut machine = Machine::new(Permanent, settings());
+        let mut alive = false;
+        for (number, pause) in events {
+            now += Duration::from_millis(pause);
+            let event = event(number);
+            if matches!(event, Event::Exit(_)) {
+                if !alive {
+                    continue;
+                }
+                alive = false;
+            }
+            let is_release = matches!(event, Release) && machine.is_held();
+            let step = machine.decide(event, now, 0.5);
+            alive &= !step.stuck;
+            if step.action == Launch {
+                prop_assert!(!alive, "two incarnations at once");
+                prop_assert!(!machine.is_held(), "it was held");
+                alive = true;
+            }
+            if alive && machine.is_held() {
+                let gone_by = now + settings().shutdown_timeout * 2;
+                prop_assert!(machine.deadline().is_some_and(|at| at <= gone_by));
+            }
+            if is_release {
+                prop_assert!(alive, "lost: {:?}", machine);
+            }
+            let rests = matches!(machine.state(), State::Idle) && !alive;
+            let up = matches!(machine.state(), State::Up { .. });
+            prop_assert!(rests || up || machine.deadline().is_some(), "lost: {:?}", machine);
+        }
     }
 }

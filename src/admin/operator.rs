@@ -1,0 +1,145 @@
+//! What the command line may ask of a running gateway, and the answers.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+use crate::downstream::Order;
+use crate::telemetry::LogLine;
+
+/// A request over the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Request {
+    Status,
+    /// A fresh connection to a server, now.
+    Restart {
+        server: String,
+    },
+    /// A server out of service.
+    Stop {
+        server: String,
+    },
+    /// A server in service again.
+    Start {
+        server: String,
+    },
+    /// The kept lines of a server.
+    Logs {
+        server: String,
+    },
+}
+
+/// The outcome of an order: a sentence for people either way.
+pub type Outcome = Result<String, String>;
+
+/// The gateway, as the control socket sees it. Lives on one thread.
+pub trait Operator {
+    fn status(&self) -> Status;
+
+    /// Carries out an order, or says why not.
+    fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
+
+    /// The kept lines of a server, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Says why there are none.
+    fn logs(&self, server: &str) -> Result<Vec<LogLine>, String>;
+}
+
+/// Why a server cannot be operated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inoperable<'a> {
+    /// No such server; these are there.
+    Unknown(&'a [&'a str]),
+    Disabled,
+    /// With what it lacks.
+    Misconfigured(&'a str),
+    /// It is being added or removed.
+    Absent,
+}
+
+impl Inoperable<'_> {
+    /// The whole sentence. The name may be anything that somebody typed.
+    pub fn sentence(&self, server: &str) -> String {
+        let server: String = server.chars().take(64).collect();
+        format!("server {server:?} {self}")
+    }
+}
+
+impl fmt::Display for Inoperable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown([]) => f.write_str("is not configured; no server is"),
+            Self::Unknown(known) => {
+                write!(f, "is not configured; there are: {}", known.join(", "))
+            }
+            Self::Disabled => {
+                f.write_str("is disabled: remove `enabled = false` from the configuration")
+            }
+            Self::Misconfigured(why) => write!(f, "is misconfigured: {why}"),
+            Self::Absent => f.write_str("is being added or removed; try again in a moment"),
+        }
+    }
+}
+
+/// The answer to a request, as JSON: `refused` with a sentence, or what was asked for.
+pub(super) async fn answer(operator: Rc<dyn Operator>, request: Request) -> serde_json::Value {
+    let (server, order) = match request {
+        Request::Status => return serde_json::json!({ "status": operator.status() }),
+        Request::Logs { server } => {
+            return match operator.logs(&server) {
+                Ok(lines) => serde_json::json!({ "logs": lines }),
+                Err(why) => serde_json::json!({ "refused": why }),
+            };
+        }
+        Request::Restart { server } => (server, Order::Restart),
+        Request::Stop { server } => (server, Order::Stop),
+        Request::Start { server } => (server, Order::Start),
+    };
+    match operator.order(&server, order).await {
+        Ok(done) => serde_json::json!({ "done": done }),
+        Err(why) => serde_json::json!({ "refused": why }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_be_operated_is_told_with_the_reason() {
+        let table = [
+            (Inoperable::Unknown(&["a", "b"]), "there are: a, b"),
+            (Inoperable::Unknown(&[]), "no server is"),
+            (Inoperable::Disabled, "enabled = false"),
+            (
+                Inoperable::Misconfigured("`T` is not set"),
+                "`T` is not set",
+            ),
+            (Inoperable::Absent, "try again"),
+        ];
+        for (why, word) in table {
+            let sentence = why.sentence("x\u{1b}[1m");
+            assert!(sentence.contains(word), "{sentence}");
+            assert!(!sentence.contains('\u{1b}'), "{sentence}");
+        }
+        let long = Inoperable::Disabled.sentence(&"x".repeat(10_000));
+        assert!(long.len() < 200, "{long}");
+    }
+
+    #[test]
+    fn requests_are_one_line_of_json() {
+        let request = Request::Stop {
+            server: "a\nb".to_owned(),
+        };
+        let line = serde_json::to_string(&request).unwrap();
+        assert_eq!(line, r#"{"ask":"stop","server":"a\nb"}"#);
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+    }
+}

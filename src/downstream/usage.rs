@@ -1,0 +1,182 @@
+//! Who uses a server's shared connection, and when it may be closed for want of use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Calls that need a server's shared connection, from before they look for it until they are
+/// answered.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    calls: AtomicUsize,
+    epoch: Instant,
+    /// Milliseconds from `epoch` to the begin or end of the last use.
+    last: AtomicU64,
+    /// The server runs only so that its lists can be read.
+    for_lists: AtomicBool,
+}
+
+/// A place among those who use a server; given back when dropped.
+#[derive(Debug)]
+pub struct InUse(Arc<Usage>);
+
+impl Usage {
+    pub(crate) fn new(for_lists: bool) -> Self {
+        Self {
+            calls: AtomicUsize::new(0),
+            epoch: Instant::now(),
+            last: AtomicU64::new(0),
+            for_lists: AtomicBool::new(for_lists),
+        }
+    }
+
+    /// Counts a user. Orders with [`crate::supervision::ChildRef::rest_if`]: whoever is not seen
+    /// there finds the connection at rest.
+    pub(crate) fn enter(self: &Arc<Self>) -> InUse {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.wanted();
+        InUse(self.clone())
+    }
+
+    /// Somebody wants the server to run, for more than its lists.
+    pub(crate) fn wanted(&self) {
+        self.for_lists.store(false, Ordering::SeqCst);
+        self.touch();
+    }
+
+    /// The server is at rest; when it runs again, it is for use.
+    pub(crate) fn rested(&self) {
+        self.for_lists.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        self.calls.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn is_for_lists(&self) -> bool {
+        self.for_lists.load(Ordering::SeqCst)
+    }
+
+    fn touch(&self) {
+        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.fetch_max(now, Ordering::SeqCst);
+    }
+
+    /// Since when nobody uses it.
+    pub(crate) fn unused_since(&self) -> Instant {
+        self.epoch + Duration::from_millis(self.last.load(Ordering::SeqCst))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.calls.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What is known of a shared connection that is up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// Its lists were read once.
+    pub(crate) is_listed: bool,
+    pub(crate) is_for_lists: bool,
+    /// By calls or subscriptions.
+    pub(crate) is_used: bool,
+    /// For how long it has been up without a call.
+    pub(crate) unused: Duration,
+}
+
+/// When a connection that is up is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Now,
+    /// Not before this time has passed.
+    In(Duration),
+    /// Not by the passing of time.
+    Never,
+}
+
+pub(crate) fn rest(idle_stop: Duration, usage: Use) -> Rest {
+    if !usage.is_listed {
+        return Rest::Never;
+    }
+    if usage.is_for_lists && !usage.is_used {
+        return Rest::Now;
+    }
+    if idle_stop.is_zero() {
+        return Rest::Never;
+    }
+    if usage.is_used {
+        return Rest::In(idle_stop);
+    }
+    match idle_stop.checked_sub(usage.unused) {
+        None | Some(Duration::ZERO) => Rest::Now,
+        Some(left) => Rest::In(left),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_rests_when_it_was_listed_and_unused_for_long_enough() {
+        let seconds = Duration::from_secs;
+        let idle = Use {
+            is_listed: true,
+            is_for_lists: false,
+            is_used: false,
+            unused: seconds(3),
+        };
+        let unlisted = Use {
+            is_listed: false,
+            is_for_lists: true,
+            ..idle
+        };
+        let for_lists = Use {
+            is_for_lists: true,
+            ..idle
+        };
+        let used = Use {
+            is_used: true,
+            ..idle
+        };
+        let used_early = Use {
+            is_for_lists: true,
+            ..used
+        };
+        let table = [
+            (0, idle, Rest::Never),
+            (5, idle, Rest::In(seconds(2))),
+            (3, idle, Rest::Now),
+            (1, idle, Rest::Now),
+            (1, unlisted, Rest::Never),
+            (0, for_lists, Rest::Now),
+            (5, for_lists, Rest::Now),
+            (1, used, Rest::In(seconds(1))),
+            (0, used, Rest::Never),
+            (0, used_early, Rest::Never),
+        ];
+        for (idle_stop, usage, expected) in table {
+            assert_eq!(rest(seconds(idle_stop), usage), expected, "{usage:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_use_lasts_until_it_is_dropped() {
+        let usage = Arc::new(Usage::new(true));
+        assert!(usage.is_for_lists() && !usage.is_used());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let (one, two) = (usage.enter(), usage.enter());
+        assert!(usage.is_used() && !usage.is_for_lists());
+        drop(one);
+        assert!(usage.is_used());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        drop(two);
+        assert!(!usage.is_used());
+        assert_eq!(usage.unused_since(), Instant::now());
+    }
+}

@@ -1,0 +1,283 @@
+//! `mcpvisor servers` and `status --watch`: operators act on a gateway that runs.
+
+use std::process::{Output, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Gateway, HttpServer, Setup, alive, example, failure_of, names, python, quick, signal,
+    soon, text_of, until,
+};
+
+/// Runs a command beside the gateway: what it printed, or the error that it ended with.
+async fn run(gateway: &Gateway, arguments: &[&str]) -> Result<String, String> {
+    let mut command = gateway.setup.command(arguments);
+    let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = soon("the command's end", ran).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if status.success() {
+        assert_eq!(text(stderr), "");
+        return Ok(text(stdout));
+    }
+    assert_eq!((status.code(), text(stdout).as_str()), (Some(1), ""));
+    Err(text(stderr))
+}
+
+async fn echo(client: &Client, server: &str) -> Value {
+    let arguments = json!({"message": "m"});
+    client.call(&format!("{server}__echo"), arguments).await
+}
+
+#[tokio::test]
+async fn a_stopped_server_has_no_process_until_it_is_started() {
+    let base = format!("{}{}{}", quick(), example("one"), example("two"));
+    let gateway = Gateway::start(&base).await;
+    let client = Client::open(&gateway).await;
+    let (one, two) = (gateway.server_pid("one"), gateway.server_pid("two"));
+    let said = run(&gateway, &["servers", "stop", "one"]).await.unwrap();
+    assert!(said.contains("`one` is stopped"), "{said}");
+    assert!(!alive(one));
+    let server = gateway.server("one").await;
+    assert_eq!(server["state"], "stopped");
+    assert_eq!(server["items"]["tools"], 11);
+    let tree = run(&gateway, &["status"]).await.unwrap();
+    assert!(tree.contains("one · stopped"), "{tree}");
+    // Calls fail at once, with what to do; lists are whole; others run on.
+    let result = echo(&client, "one").await;
+    let failure = failure_of(&result);
+    assert_eq!(failure["server"], "one");
+    let text = text_of(&result);
+    for word in ["stopped by an operator", "mcpvisor servers start one"] {
+        assert!(text.contains(word), "{text}");
+    }
+    let list = client.get("tools/list", json!({})).await;
+    assert_eq!(names(&list["tools"]).len(), 22);
+    assert_eq!(text_of(&echo(&client, "two").await), "m");
+    let health = gateway.get("/health").send().await.json().await;
+    assert_eq!(health["status"], "ok");
+    // Neither a restart nor a change elsewhere brings it back.
+    let refused = run(&gateway, &["servers", "restart", "one"]).await;
+    assert!(refused.unwrap_err().contains("servers start one"));
+    let again = run(&gateway, &["servers", "stop", "one"]).await.unwrap();
+    assert!(again.contains("already"), "{again}");
+    gateway.write_config(&(base + "ping_every = \"20s\"\n" + &python("new", "")));
+    gateway.wait_state("new", "up").await;
+    assert_eq!(gateway.server("one").await["state"], "stopped");
+    assert_eq!(gateway.server_pids("one"), [0; 0]);
+    let said = run(&gateway, &["servers", "start", "one"]).await.unwrap();
+    assert_eq!(said, "server `one` is up\n");
+    assert_eq!(text_of(&echo(&client, "one").await), "m");
+    assert_ne!(gateway.server_pid("one"), one);
+    assert_eq!(gateway.server_pid("two"), two);
+    let said = run(&gateway, &["servers", "start", "one"]).await.unwrap();
+    assert!(said.contains("up already"), "{said}");
+}
+
+#[tokio::test]
+async fn a_stop_ends_calls_and_connections_of_single_clients() {
+    let gateway = Gateway::start(&(quick() + &python("one", ""))).await;
+    let asked = Client::that_can(&gateway, json!({"sampling": {}})).await;
+    let silent = Client::open(&gateway).await;
+    assert_eq!(text_of(&asked.call("one__echo", json!({})).await), "one {}");
+    assert_eq!(gateway.server_pids("one").len(), 2);
+    let hangs = [&asked, &silent].map(|client| client.call("one__hang", json!({})));
+    let [first, second] = hangs;
+    let stop = async {
+        until("the calls under way", || async {
+            let one = gateway.server("one").await;
+            (one["connection"]["in_flight"] == 2).then_some(())
+        })
+        .await;
+        run(&gateway, &["servers", "stop", "one"]).await.unwrap();
+    };
+    let (first, second, ()) = soon("the end of the calls", async {
+        tokio::join!(first, second, stop)
+    })
+    .await;
+    for result in [first, second] {
+        assert_eq!(failure_of(&result)["code"], "server_lost");
+    }
+    assert_eq!(gateway.server_pids("one"), [0; 0]);
+    failure_of(&asked.call("one__echo", json!({})).await);
+    assert_eq!(gateway.server_pids("one"), [0; 0]);
+    run(&gateway, &["servers", "start", "one"]).await.unwrap();
+    assert_eq!(text_of(&asked.call("one__echo", json!({})).await), "one {}");
+    assert_eq!(gateway.server_pids("one").len(), 2);
+}
+
+#[tokio::test]
+async fn a_stopped_server_is_stopped_with_the_gateway() {
+    let mut gateway = Gateway::start(&(quick() + &example("one"))).await;
+    run(&gateway, &["servers", "stop", "one"]).await.unwrap();
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+}
+
+#[tokio::test]
+async fn a_restart_renews_a_healthy_server() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let client = Client::open(&gateway).await;
+    let pid = gateway.server_pid("one");
+    let said = run(&gateway, &["servers", "restart", "one"]).await.unwrap();
+    assert_eq!(said, "server `one` is up\n");
+    assert_ne!(gateway.server_pid("one"), pid);
+    assert!(!alive(pid));
+    assert_eq!(text_of(&echo(&client, "one").await), "m");
+    let server = gateway.server("one").await;
+    assert_eq!(server["connection"]["shared"]["generation"], 2);
+}
+
+#[tokio::test]
+async fn a_restart_skips_the_wait_of_a_server_that_failed() {
+    let setup = Setup::new("");
+    let needed = setup.path("needed");
+    let needs = format!("IT_NEEDS = \"{}\"", needed.display());
+    // By itself it would be tried again in an hour.
+    let waits = "[supervision]\nbackoff_initial = \"1h\"\nbackoff_max = \"1h\"\njitter = 0.0\n";
+    std::fs::write(
+        setup.path("config.toml"),
+        format!("{waits}{}", python("ill", &needs)),
+    )
+    .unwrap();
+    let gateway = setup.serve().await;
+    gateway.wait_state("ill", "backoff").await;
+    let error = run(&gateway, &["servers", "restart", "ill"]).await;
+    let error = error.unwrap_err();
+    assert!(error.contains("`ill`") && error.contains('3'), "{error}");
+    std::fs::write(&needed, "").unwrap();
+    let said = run(&gateway, &["servers", "restart", "ill"]).await.unwrap();
+    assert_eq!(said, "server `ill` is up\n");
+    // The same with `start`.
+    std::fs::remove_file(&needed).unwrap();
+    signal(gateway.server_pid("ill"), Signal::SIGKILL);
+    gateway.wait_state("ill", "backoff").await;
+    std::fs::write(&needed, "").unwrap();
+    let said = run(&gateway, &["servers", "start", "ill"]).await.unwrap();
+    assert_eq!(said, "server `ill` is up\n");
+}
+
+#[tokio::test]
+async fn a_server_over_http_is_stopped_and_started_too() {
+    let peer = HttpServer::start(Default::default()).await;
+    let gateway = Gateway::start(&(quick() + &peer.config("web"))).await;
+    let client = Client::open(&gateway).await;
+    assert_eq!(
+        text_of(&client.call("web__echo", json!({})).await),
+        "http {}"
+    );
+    run(&gateway, &["servers", "stop", "web"]).await.unwrap();
+    until("the end of its session", || async {
+        (peer.behaviour().deleted == 1).then_some(())
+    })
+    .await;
+    failure_of(&client.call("web__echo", json!({})).await);
+    run(&gateway, &["servers", "start", "web"]).await.unwrap();
+    assert_eq!(
+        text_of(&client.call("web__echo", json!({})).await),
+        "http {}"
+    );
+    assert_eq!(peer.behaviour().handshakes, 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_operated_is_said() {
+    let config = format!(
+        "{}{}enabled = false\n[servers.bad]\ncommand = \"x\"\nenv = {{ T = \"${{NO_SUCH}}\" }}\n",
+        example("one"),
+        example("off"),
+    );
+    let gateway = Setup::new(&config).serve().await;
+    for verb in ["restart", "stop", "start", "logs"] {
+        for (name, words) in [
+            ("none", ["\"none\" is not configured", "one, off, bad"]),
+            ("off", ["\"off\" is disabled", "enabled = false"]),
+            ("bad", ["\"bad\" is misconfigured", "NO_SUCH"]),
+            ("../x\n", ["is not configured", "one, off, bad"]),
+        ] {
+            let error = run(&gateway, &["servers", verb, name]).await.unwrap_err();
+            for word in words {
+                assert!(error.contains(word), "{verb} {name}: {error}");
+            }
+        }
+    }
+    gateway.wait_state("one", "up").await;
+    let setup = Setup::new("");
+    for verb in ["restart", "stop", "start", "logs"] {
+        let output = setup.command(&["servers", verb, "one"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("no gateway runs"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn logs_show_what_a_server_wrote() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let client = Client::open(&gateway).await;
+    let flood = json!({"lines": 3, "kind": "both"});
+    client.call("one__flood", flood).await;
+    run(&gateway, &["servers", "restart", "one"]).await.unwrap();
+    let text = until("the lines", || async {
+        let text = run(&gateway, &["servers", "logs", "one"]).await.unwrap();
+        (text.matches("noise 3 of 3").count() == 2).then_some(text)
+    })
+    .await;
+    for start in ["stderr  ", "stray   ", "gateway restarted by an operator"] {
+        assert!(text.lines().any(|line| line.starts_with(start)), "{text}");
+    }
+    let lines = run(&gateway, &["servers", "logs", "one", "--json"]).await;
+    let lines: Vec<Value> = serde_json::from_str(&lines.unwrap()).unwrap();
+    assert_eq!(lines.len(), text.lines().count());
+    let restarted = lines.iter().find(|line| line["source"] == "gateway");
+    assert_eq!(restarted.unwrap()["text"], "restarted by an operator");
+}
+
+#[tokio::test]
+async fn servers_are_listed() {
+    let config = format!("{}{}enabled = false\n", example("one"), example("off"));
+    let gateway = Gateway::start(&config).await;
+    let table = run(&gateway, &["servers"]).await.unwrap();
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(lines[1], ["one", "up", "stdio", "11", "0"]);
+    assert_eq!(lines[2], ["off", "disabled", "-", "0", "0"]);
+    let list = run(&gateway, &["servers", "--json"]).await.unwrap();
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(names(&list), ["one", "off"]);
+}
+
+#[tokio::test]
+async fn a_watched_status_follows_the_gateway() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let shown = gateway.setup.path("shown");
+    let mut watch = gateway.setup.command(&["status", "--watch"]);
+    watch.stdout(std::fs::File::create(&shown).unwrap());
+    let mut watch = watch.stderr(Stdio::null()).spawn().unwrap();
+    let text = || std::fs::read_to_string(&shown).unwrap();
+    until("the first picture", || async {
+        text().contains("one · up").then_some(())
+    })
+    .await;
+    run(&gateway, &["servers", "stop", "one"]).await.unwrap();
+    until("the next picture", || async {
+        text().contains("one · stopped").then_some(())
+    })
+    .await;
+    // No terminal: nothing is erased.
+    assert!(!text().contains('\u{1b}'));
+    let pid = i32::try_from(watch.id()).unwrap();
+    signal(pid, Signal::SIGINT);
+    let status = until("its end", || {
+        let status = watch.try_wait().unwrap();
+        async move { status }
+    })
+    .await;
+    assert!(status.success(), "{status}");
+}
