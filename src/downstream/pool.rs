@@ -13,6 +13,7 @@ use actix::{
     SpawnHandle,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::calls::Load;
@@ -263,13 +264,16 @@ impl Keeper {
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
             last_part: ArcSwapOption::new(seed.known.clone()),
-            listed: Default::default(),
+            listed: watch::Sender::new(seed.known.is_some()),
         });
         let of_child = spec.clone();
         let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
         let mut child = ChildSpec::new(child, arbiters, start);
-        child.settings = seed.settings.load().supervision.clone();
+        let settings = seed.settings.load();
+        child.settings = settings.supervision.clone();
         child.key = spread;
+        // What is known of it is shown: it need not be started to be listed.
+        child.lazy = settings.start == StartMode::Lazy && seed.known.is_some();
         (Supervisor::supervise(child), spec)
     }
 

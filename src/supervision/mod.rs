@@ -86,7 +86,7 @@
 //!    whatever dies meanwhile, and memory stays flat.
 //!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
 //! 6. A permanent child is never given up, and at most one incarnation of it runs, except as
-//!    said below of a blocked thread. `machine::no_order_of_events_loses_or_doubles_a_child`,
+//!    said below of a blocked thread. `proofs::no_order_of_events_loses_or_doubles_a_child`,
 //!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
 //! 7. The delay before attempt n is `min(max, initial * factor^n)`, shortened by chance, never
 //!    nothing. `backoff::delays_grow_to_the_maximum`,
@@ -128,7 +128,7 @@
 //!     `resting::an_unused_child_leaves_and_comes_back_when_it_is_waited_for`
 //! 19. A child that is held stays away, whoever wants it, until it is released.
 //!     `machine::a_held_child_comes_back_only_when_it_is_released`,
-//!     `machine::a_held_child_is_gone_and_a_released_one_is_not_lost`,
+//!     `proofs::a_held_child_is_gone_and_a_released_one_is_not_lost`,
 //!     `resting::a_held_child_is_brought_back_by_its_release_only`,
 //!     `resting::who_waits_for_a_child_is_told_at_once_that_it_is_held`
 //!

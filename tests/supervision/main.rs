@@ -25,6 +25,10 @@ fn every_guarantee_names_tests_that_exist() {
             "machine",
             include_str!("../../src/supervision/machine/tests.rs"),
         ),
+        (
+            "proofs",
+            include_str!("../../src/supervision/machine/proofs.rs"),
+        ),
         ("deaths", include_str!("deaths.rs")),
         ("resting", include_str!("resting.rs")),
         ("stopping", include_str!("stopping.rs")),

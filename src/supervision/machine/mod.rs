@@ -438,4 +438,6 @@ fn count(events: &mut VecDeque<Instant>, settings: &Settings, now: Instant) -> u
 }
 
 #[cfg(test)]
+mod proofs;
+#[cfg(test)]
 mod tests;

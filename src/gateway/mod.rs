@@ -1,9 +1,10 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
+mod state;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +15,23 @@ use tokio::net::TcpSocket;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use crate::admin::{
-    ConfigView, ControlServer, DataDir, DataDirError, Inoperable, Operator, Outcome, ServerStatus,
-    Status,
-};
+use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError};
 use crate::auth::{AllowAll, Everybody};
-use crate::catalog::{ItemKind, ServerPart};
+use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{
-    Desired, Downstreams, MakeConnector, Order, PoolParts, Server, ServerChange, ServerSettings,
-    TransportSettings,
+    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings, TransportSettings,
 };
-use crate::front::{Front, FrontServer, Health, HealthSource, ServerHealth};
+use crate::front::{Front, FrontServer};
 use crate::id::CallNumbers;
 use crate::session::{
-    Arrange, Attach, CatalogView, Fanout, Identify, PartKeeper, Sessions, SessionsSpec, load_parts,
+    Arrange, Attach, Fanout, Identify, PartKeeper, Sessions, SessionsSpec, load_parts,
 };
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct, SystemRandom};
-use crate::telemetry::{Counter, Counters, LogLine, unix_millis};
+use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
+use state::{Operated, State, health_source};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -73,19 +71,6 @@ pub struct Gateway {
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
-}
-
-/// What the status is made of; shared by every thread that is asked for it.
-struct State {
-    started: Instant,
-    downstreams: Downstreams,
-    sessions: Sessions,
-    catalog: CatalogView,
-    counters: Counters,
-    arbiters: Arbiters,
-    /// Name and state of every configured server, in order.
-    servers: ArcSwap<Vec<(String, ServerState)>>,
-    config: ArcSwap<ConfigView>,
 }
 
 impl Gateway {
@@ -397,135 +382,4 @@ fn server_states(config: &Config) -> Vec<(String, ServerState)> {
     servers
         .map(|server| (server.name.to_string(), server.state.clone()))
         .collect()
-}
-
-/// Whether a server is where its configuration or an operator wants it.
-fn is_as_wanted(state: &str) -> bool {
-    matches!(state, "up" | "idle" | "stopped" | "disabled")
-}
-
-fn health_source(state: Arc<State>) -> HealthSource {
-    Arc::new(move || {
-        let servers = state.server_statuses();
-        Health {
-            ok: servers.iter().all(|server| is_as_wanted(&server.state)),
-            ready: state.catalog.is_listed(),
-            uptime_seconds: state.started.elapsed().as_secs(),
-            servers: servers
-                .into_iter()
-                .map(|server| ServerHealth {
-                    name: server.name,
-                    state: server.state,
-                })
-                .collect(),
-        }
-    })
-}
-
-/// The gateway in the hands of an operator.
-struct Operated {
-    state: Arc<State>,
-    address: SocketAddr,
-}
-
-impl Operator for Operated {
-    fn status(&self) -> Status {
-        self.state.status(self.address)
-    }
-
-    fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
-        let found = self.state.operable(server);
-        let downstreams = self.state.downstreams.clone();
-        Box::pin(async move {
-            let ordered = downstreams.order(found?.name().clone(), order).await;
-            ordered.map_err(|error| error.to_string())
-        })
-    }
-
-    fn logs(&self, server: &str) -> Result<Vec<LogLine>, String> {
-        let found = self.state.operable(server)?;
-        Ok(found.log().after(0))
-    }
-}
-
-impl State {
-    /// The server of this name, if it is one that can be operated.
-    fn operable(&self, name: &str) -> Result<Arc<Server>, String> {
-        let servers = self.servers.load();
-        let known: Vec<&str> = servers.iter().map(|(name, _)| name.as_str()).collect();
-        let state = servers.iter().find(|(known, _)| known == name);
-        let why = match state.map(|(_, state)| state) {
-            None => Inoperable::Unknown(&known),
-            Some(ServerState::Disabled) => Inoperable::Disabled,
-            Some(ServerState::Misconfigured(why)) => Inoperable::Misconfigured(why),
-            Some(ServerState::Ready(_)) => {
-                let running = self.downstreams.all();
-                let found = running.iter().find(|(running, _)| running.as_str() == name);
-                match found {
-                    Some((_, server)) => return Ok(server.clone()),
-                    None => Inoperable::Absent,
-                }
-            }
-        };
-        Err(why.sentence(name))
-    }
-
-    fn status(&self, listen: SocketAddr) -> Status {
-        Status {
-            version: env!("CARGO_PKG_VERSION"),
-            pid: std::process::id(),
-            uptime_seconds: self.started.elapsed().as_secs(),
-            listen: listen.to_string(),
-            sessions: self.sessions.len(),
-            arbiters_replaced: self.arbiters.replaced(),
-            config: ConfigView::clone(&self.config.load()),
-            servers: self.server_statuses(),
-            notices: self
-                .catalog
-                .snapshot()
-                .notices()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            counters: self.counters.view(),
-        }
-    }
-
-    fn server_statuses(&self) -> Vec<ServerStatus> {
-        let running = self.downstreams.all();
-        let catalog = self.catalog.snapshot();
-        let servers = self.servers.load();
-        let status = |(name, state): &(String, ServerState)| {
-            let found = running.iter().find(|(running, _)| running.as_str() == name);
-            let connection = found.map(|(_, server)| server.view());
-            let (state, reason) = match (state, &connection) {
-                (ServerState::Disabled, _) => ("disabled".to_owned(), None),
-                (ServerState::Misconfigured(why), _) => {
-                    ("misconfigured".to_owned(), Some(why.clone()))
-                }
-                (ServerState::Ready(_), Some(view)) => {
-                    let halted = found.filter(|(_, server)| server.is_halted());
-                    let reason = halted.map(|(_, server)| server.halted().message);
-                    (view.shared.phase.to_string(), reason)
-                }
-                (ServerState::Ready(_), None) => ("starting".to_owned(), None),
-            };
-            let count = |kind: ItemKind| {
-                let owner = found.map(|(owner, _)| owner);
-                (
-                    kind.member(),
-                    owner.map_or(0, |owner| catalog.count(owner, kind)),
-                )
-            };
-            let items = ItemKind::ALL.into_iter().map(count).collect();
-            ServerStatus {
-                name: name.clone(),
-                state,
-                reason,
-                connection,
-                items,
-            }
-        };
-        servers.iter().map(status).collect()
-    }
 }

@@ -1,0 +1,161 @@
+//! What the running gateway can say of itself, to operators and to monitoring.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use crate::admin::{ConfigView, Inoperable, Operator, Outcome, ServerStatus, Status};
+use crate::catalog::ItemKind;
+use crate::config::ServerState;
+use crate::downstream::{Downstreams, Order, Server};
+use crate::front::{Health, HealthSource, ServerHealth};
+use crate::session::{CatalogView, Sessions};
+use crate::supervision::Arbiters;
+use crate::telemetry::{Counters, LogLine};
+
+/// What the status is made of; shared by every thread that is asked for it.
+pub(super) struct State {
+    pub(super) started: Instant,
+    pub(super) downstreams: Downstreams,
+    pub(super) sessions: Sessions,
+    pub(super) catalog: CatalogView,
+    pub(super) counters: Counters,
+    pub(super) arbiters: Arbiters,
+    /// Name and state of every configured server, in order.
+    pub(super) servers: ArcSwap<Vec<(String, ServerState)>>,
+    pub(super) config: ArcSwap<ConfigView>,
+}
+
+/// Whether a server is where its configuration or an operator wants it.
+fn is_as_wanted(state: &str) -> bool {
+    matches!(state, "up" | "idle" | "stopped" | "disabled")
+}
+
+pub(super) fn health_source(state: Arc<State>) -> HealthSource {
+    Arc::new(move || {
+        let servers = state.server_statuses();
+        Health {
+            ok: servers.iter().all(|server| is_as_wanted(&server.state)),
+            ready: state.catalog.is_listed(),
+            uptime_seconds: state.started.elapsed().as_secs(),
+            servers: servers
+                .into_iter()
+                .map(|server| ServerHealth {
+                    name: server.name,
+                    state: server.state,
+                })
+                .collect(),
+        }
+    })
+}
+
+/// The gateway in the hands of an operator.
+pub(super) struct Operated {
+    pub(super) state: Arc<State>,
+    pub(super) address: SocketAddr,
+}
+
+impl Operator for Operated {
+    fn status(&self) -> Status {
+        self.state.status(self.address)
+    }
+
+    fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
+        let found = self.state.operable(server);
+        let downstreams = self.state.downstreams.clone();
+        Box::pin(async move {
+            let ordered = downstreams.order(found?.name().clone(), order).await;
+            ordered.map_err(|error| error.to_string())
+        })
+    }
+
+    fn logs(&self, server: &str) -> Result<Vec<LogLine>, String> {
+        let found = self.state.operable(server)?;
+        Ok(found.log().after(0))
+    }
+}
+
+impl State {
+    /// The server of this name, if it is one that can be operated.
+    fn operable(&self, name: &str) -> Result<Arc<Server>, String> {
+        let servers = self.servers.load();
+        let known: Vec<&str> = servers.iter().map(|(name, _)| name.as_str()).collect();
+        let state = servers.iter().find(|(known, _)| known == name);
+        let why = match state.map(|(_, state)| state) {
+            None => Inoperable::Unknown(&known),
+            Some(ServerState::Disabled) => Inoperable::Disabled,
+            Some(ServerState::Misconfigured(why)) => Inoperable::Misconfigured(why),
+            Some(ServerState::Ready(_)) => {
+                let running = self.downstreams.all();
+                let found = running.iter().find(|(running, _)| running.as_str() == name);
+                match found {
+                    Some((_, server)) => return Ok(server.clone()),
+                    None => Inoperable::Absent,
+                }
+            }
+        };
+        Err(why.sentence(name))
+    }
+
+    fn status(&self, listen: SocketAddr) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            listen: listen.to_string(),
+            sessions: self.sessions.len(),
+            arbiters_replaced: self.arbiters.replaced(),
+            config: ConfigView::clone(&self.config.load()),
+            servers: self.server_statuses(),
+            notices: self
+                .catalog
+                .snapshot()
+                .notices()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            counters: self.counters.view(),
+        }
+    }
+
+    fn server_statuses(&self) -> Vec<ServerStatus> {
+        let running = self.downstreams.all();
+        let catalog = self.catalog.snapshot();
+        let servers = self.servers.load();
+        let status = |(name, state): &(String, ServerState)| {
+            let found = running.iter().find(|(running, _)| running.as_str() == name);
+            let connection = found.map(|(_, server)| server.view());
+            let (state, reason) = match (state, &connection) {
+                (ServerState::Disabled, _) => ("disabled".to_owned(), None),
+                (ServerState::Misconfigured(why), _) => {
+                    ("misconfigured".to_owned(), Some(why.clone()))
+                }
+                (ServerState::Ready(_), Some(view)) => {
+                    let halted = found.filter(|(_, server)| server.is_halted());
+                    let reason = halted.map(|(_, server)| server.halted().message);
+                    (view.shared.phase.to_string(), reason)
+                }
+                (ServerState::Ready(_), None) => ("starting".to_owned(), None),
+            };
+            let count = |kind: ItemKind| {
+                let owner = found.map(|(owner, _)| owner);
+                (
+                    kind.member(),
+                    owner.map_or(0, |owner| catalog.count(owner, kind)),
+                )
+            };
+            let items = ItemKind::ALL.into_iter().map(count).collect();
+            ServerStatus {
+                name: name.clone(),
+                state,
+                reason,
+                connection,
+                items,
+            }
+        };
+        servers.iter().map(status).collect()
+    }
+}
