@@ -17,6 +17,10 @@ const MIGRATIONS: [&str; 1] = ["CREATE TABLE entry (
     value BLOB NOT NULL
 ) STRICT, WITHOUT ROWID"];
 
+/// Bytes of the write-ahead log after which writers wait until it can start anew: what is brought
+/// to the disk each second is less, unless the disk is slow or the writers are very fast.
+const LOG_MAX: i64 = 64 * 1024 * 1024;
+
 /// How long one of our two connections waits for the other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -62,6 +66,11 @@ impl OpenError {
 pub(super) fn open(path: &Path, now: u64) -> Result<Connection, OpenError> {
     make_private(path).map_err(|error| OpenError::io(path, &error))?;
     let mut connection = connect(path)?;
+    let limit = || {
+        let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        connection.pragma_update(None, "wal_autocheckpoint", LOG_MAX / page.max(1))
+    };
+    limit().map_err(|error| OpenError::sqlite(path, &error))?;
     migrate(path, &mut connection)?;
     connection
         .execute("DELETE FROM entry WHERE expires <= ?1", [to_column(now)])
@@ -76,8 +85,9 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
-        // A thread of its own does it.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // After a crowd, the log is made small again.
+        connection.pragma_update(None, "journal_size_limit", LOG_MAX)?;
         Ok(connection)
     };
     set_up().map_err(|error| OpenError::sqlite(path, &error))

@@ -30,9 +30,6 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// What was written is brought to the disk this often.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
-/// Pages in the write-ahead log over which writers wait until it can start anew (64 MiB).
-const LOG_PAGES_MAX: i64 = 16 * 1024;
-
 pub(super) enum Operation {
     Get(String),
     Put {
@@ -322,15 +319,7 @@ impl Checkpoints {
     }
 }
 
-/// Copies the log to the file while writers go on. Only when they are faster for long they have
-/// to wait a moment.
+/// Copies the log to the file while writers go on.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
-    let run = |mode: &str| {
-        let text = format!("PRAGMA wal_checkpoint({mode})");
-        connection.query_row(&text, [], |row| row.get::<_, i64>(1))
-    };
-    if run("PASSIVE")? > LOG_PAGES_MAX {
-        run("RESTART")?;
-    }
-    Ok(())
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
