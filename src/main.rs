@@ -1,12 +1,13 @@
 //! The binary: arguments, configuration, gateway, signals, drain.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
 use mcpvisor::admin::{
-    ControlError, Request, ask, ask_status, log_lines, redrawn, server_table, tree,
+    ControlError, Request, ask, ask_status, log_lines, notes, redrawn, server_table, tree,
 };
 use mcpvisor::cli::{Arguments, Command, ServersArguments, ServersVerb, StatusArguments};
 use mcpvisor::config::watch::{Watch, WatchSettings};
@@ -14,8 +15,6 @@ use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe};
 use mcpvisor::gateway::Gateway;
 use mcpvisor::{example_server, telemetry, transport};
 use serde_json::Value;
-use std::io::IsTerminal as _;
-use std::io::Write as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
@@ -79,14 +78,24 @@ fn serve(path: Option<&Path>) -> Result<(), Failed> {
             }
             gateway.reload(Config::load(watched.as_deref().or(path), &environment));
         }
-        gateway.stop().await;
-        Ok(())
+        tokio::select! {
+            () = gateway.stop() => Ok(()),
+            _ = terminate.recv() => Err("stopped at once, as it was told twice".into()),
+            _ = tokio::signal::ctrl_c() => Err("stopped at once, as it was told twice".into()),
+        }
     })
 }
 
 fn check(path: Option<&Path>) -> Result<(), Failed> {
     let loaded = Config::load(path, &ProcessEnvironment::new())?;
-    print(&(describe(&loaded) + "\n"))
+    print(&(describe(&loaded) + "\n"))?;
+    // Which names are cut is known to a gateway that has listed its servers.
+    match one_thread()?.block_on(ask_status(&loaded.config.data_dir)) {
+        Ok(status) => print(&notes(&status)),
+        Err(_) => {
+            print("names         checked once the gateway runs; `mcpvisor check` lists them then\n")
+        }
+    }
 }
 
 /// How often a watched status is shown.

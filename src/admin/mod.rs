@@ -11,5 +11,5 @@ pub use control::{ControlError, ControlServer, ask, ask_status};
 pub use data_dir::{DataDir, DataDirError};
 pub use operator::{Inoperable, Operator, Outcome, Request};
 pub use status::{ConfigView, ServerStatus, Status};
-pub use tree::{log_lines, server_table, tree};
+pub use tree::{log_lines, notes, server_table, tree};
 pub use watching::redrawn;

@@ -54,6 +54,14 @@ pub fn log_lines(lines: &serde_json::Value) -> String {
     lines.map(line).collect()
 }
 
+/// What the merged catalog settled by itself: renamed, shortened and hidden items, a line each.
+pub fn notes(status: &serde_json::Value) -> String {
+    let notices = status["notices"].as_array().into_iter().flatten();
+    notices
+        .filter_map(|notice| Some(format!("note: {}\n", notice.as_str()?)))
+        .collect()
+}
+
 fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result {
     let word = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => text.clone(),
@@ -90,9 +98,7 @@ fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result
         let last = index + 1 == servers.len();
         write_server(text, server, last)?;
     }
-    for notice in status["notices"].as_array().into_iter().flatten() {
-        writeln!(text, "note: {}", word(notice))?;
-    }
+    text.push_str(&notes(status));
     Ok(())
 }
 
