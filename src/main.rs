@@ -92,9 +92,9 @@ fn check(path: Option<&Path>) -> Result<(), Failed> {
     // Which names are cut is known to a gateway that has listed its servers.
     match one_thread()?.block_on(ask_status(&loaded.config.data_dir)) {
         Ok(status) => print(&notes(&status)),
-        Err(_) => {
-            print("names         checked once the gateway runs; `mcpvisor check` lists them then\n")
-        }
+        Err(_) => print(
+            "names          checked once the gateway runs; `mcpvisor check` lists them then\n",
+        ),
     }
 }
 
