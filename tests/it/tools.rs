@@ -137,6 +137,11 @@ async fn a_server_that_is_away_is_a_result_with_its_name_and_when_to_try_again()
     assert_eq!(failure["code"], "server_lost");
     assert_eq!(failure["server"], "example");
     assert_eq!(failure["retryable"], false);
+    // The caller hears of the crash a moment before the supervisor does.
+    until("the supervisor to know", || async {
+        (gateway.server("example").await["state"] == "backoff").then_some(())
+    })
+    .await;
     let away = client.call("example__echo", json!({"message": "m"})).await;
     let failure = failure_of(&away);
     assert_eq!(failure["code"], "server_unavailable");
