@@ -124,8 +124,7 @@ pub async fn ask(data_dir: &Path, request: &Request) -> Result<Value, ControlErr
     let request = serde_json::to_string(request)? + "\n";
     writer.write_all(request.as_bytes()).await?;
     let mut line = String::new();
-    let read = BufReader::new(reader.take(LINE_MAX));
-    let mut read = read;
+    let mut read = BufReader::new(reader.take(LINE_MAX));
     timeout(PATIENCE, read.read_line(&mut line))
         .await
         .map_err(io::Error::other)??;

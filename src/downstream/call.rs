@@ -47,6 +47,14 @@ pub struct Cancel {
     pub reason: Option<String>,
 }
 
+/// What a session sends to a connection.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub enum CallMessage {
+    Start(Box<Call>),
+    Cancel(Cancel),
+}
+
 /// What a connection tells the session that made a call.
 #[derive(Message)]
 #[rtype(result = "()")]

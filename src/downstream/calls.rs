@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::call::{Answered, Call, Cancel, Deadline, Question, Reply, lost};
+use super::call::{Answered, Call, CallMessage, Cancel, Deadline, Question, Reply, lost};
 use super::deadlines::Deadlines;
 use super::reverse;
 use crate::id::ServerName;
@@ -151,8 +151,16 @@ impl Calls {
         self.deadlines.next()
     }
 
+    /// Takes what a session sends: a call, or that it is taken back.
+    pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) {
+        match message {
+            CallMessage::Start(call) => self.start(*call, now),
+            CallMessage::Cancel(cancel) => self.cancel(&cancel),
+        }
+    }
+
     /// Sends a client's call, or answers at once why it cannot be sent.
-    pub(crate) fn start(&mut self, call: Call, now: Instant) {
+    fn start(&mut self, call: Call, now: Instant) {
         let Call {
             number,
             request,
@@ -351,7 +359,7 @@ impl Calls {
     }
 
     /// The client does not want the answer any more: the server is told, nobody waits.
-    pub(crate) fn cancel(&mut self, cancel: &Cancel) {
+    fn cancel(&mut self, cancel: &Cancel) {
         let Some(pending) = self.take(cancel.number) else {
             return;
         };

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::entry::EntryKey;
+use super::key::EntryKey;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::LogLevel;
 
@@ -156,7 +156,7 @@ fn is_below(rest: &str) -> bool {
 mod tests {
     use uuid::Uuid;
 
-    use super::super::entry::{Audience, EntryOwner};
+    use super::super::key::{Audience, EntryOwner};
     use super::*;
     use crate::id::Principal;
     use crate::protocol::CapabilityProfile;

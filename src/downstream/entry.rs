@@ -6,72 +6,17 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::call::{Call, Cancel, Question};
+use super::call::{CallMessage, Question};
 use super::calls::{Admission, Load};
 use super::desired::Desired;
+use super::key::EntryKey;
 use super::settings::ServerSettings;
 use crate::catalog::ServerPart;
-use crate::id::{CallNumbers, CredentialContext, Principal, ServerName, SessionId};
-use crate::protocol::{CapabilityProfile, LogLevel, Notification};
+use crate::id::{CallNumbers, ServerName};
+use crate::protocol::{LogLevel, Notification};
 use crate::supervision::Arbiters;
 use crate::telemetry::Counters;
 use crate::transport::Connector;
-
-/// Whose connection it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EntryKey {
-    pub credentials: CredentialContext,
-    pub owner: EntryOwner,
-}
-
-/// Clients that may share a connection on which they can be asked: those of one principal that
-/// declared the same capabilities.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Audience {
-    pub principal: Principal,
-    pub profile: CapabilityProfile,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum EntryOwner {
-    /// Everybody's: for lists, reads, and clients that cannot be asked anything.
-    Shared,
-    /// All clients that may share it.
-    Audience(Audience),
-    /// One session, of a client of this audience.
-    Session(SessionId, Audience),
-}
-
-impl EntryKey {
-    pub fn shared() -> Self {
-        Self {
-            credentials: CredentialContext::Shared,
-            owner: EntryOwner::Shared,
-        }
-    }
-
-    pub fn is_shared(&self) -> bool {
-        self.owner == EntryOwner::Shared
-    }
-
-    /// The capabilities that the server is told.
-    pub fn profile(&self) -> CapabilityProfile {
-        match &self.owner {
-            EntryOwner::Shared => CapabilityProfile::default(),
-            EntryOwner::Audience(audience) | EntryOwner::Session(_, audience) => {
-                audience.profile.clone()
-            }
-        }
-    }
-
-    /// The session whose questions may arrive on any stream of this connection.
-    pub fn session(&self) -> Option<SessionId> {
-        match &self.owner {
-            EntryOwner::Session(session, _) => Some(*session),
-            EntryOwner::Shared | EntryOwner::Audience(_) => None,
-        }
-    }
-}
 
 /// What a connection is built from; the same for every incarnation.
 pub(crate) struct EntrySpec {
@@ -133,14 +78,6 @@ impl Callers {
     pub fn wish(&self, wish: Wish) {
         self.0.owner.do_send(wish);
     }
-}
-
-/// What a session sends to a connection.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub enum CallMessage {
-    Start(Box<Call>),
-    Cancel(Cancel),
 }
 
 /// What the sessions want of a server, told to the connection when it changes.

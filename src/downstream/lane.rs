@@ -7,9 +7,9 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::Instant;
 
-use super::call::Answered;
+use super::call::{Answered, CallMessage};
 use super::calls::{Calls, Unhandled};
-use super::entry::{CallMessage, EntrySpec};
+use super::entry::EntrySpec;
 use super::timer::Timer;
 use crate::supervision::{Exit, spawn_temporary};
 use crate::transport::{HttpSession, LinkEvent};
@@ -156,13 +156,8 @@ impl Handler<CallMessage> for Lane {
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        match message {
-            CallMessage::Start(call) => {
-                calls.start(*call, Instant::now());
-                self.arm(ctx);
-            }
-            CallMessage::Cancel(cancel) => calls.cancel(&cancel),
-        }
+        calls.on_message(message, Instant::now());
+        self.arm(ctx);
     }
 }
 

@@ -10,6 +10,7 @@ mod deadlines;
 mod desired;
 mod entry;
 mod handshake;
+mod key;
 mod lane;
 mod lists;
 mod operate;
@@ -22,10 +23,13 @@ mod timer;
 mod usage;
 mod view;
 
-pub use call::{Answered, Call, Cancel, Deadline, Delivered, Delivery, Question, Reply};
+pub use call::{
+    Answered, Call, CallMessage, Cancel, Deadline, Delivered, Delivery, Question, Reply,
+};
 pub use desired::{Change, Desired, Watched};
-pub use entry::{Audience, CallMessage, Callers, EntryKey, EntryOwner, FromServer, News, Wish};
+pub use entry::{Callers, FromServer, News, Wish};
 pub use handshake::{HandshakeError, Negotiated};
+pub use key::{Audience, EntryKey, EntryOwner};
 pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::{Caller, Server};

@@ -8,7 +8,8 @@ use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::entry::{Callers, EntryKey};
+use super::entry::Callers;
+use super::key::EntryKey;
 use super::pool::{Downstreams, Keeper, SWEEP_EVERY};
 use super::server::Server;
 use super::usage::{Rest, Use, rest};

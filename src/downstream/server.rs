@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::calls::Load;
 use super::desired::Desired;
-use super::entry::{Audience, Callers, EntryKey, EntryOwner, EntrySpec, Wish};
+use super::entry::{Callers, EntrySpec, Wish};
+use super::key::{Audience, EntryKey, EntryOwner};
 use super::settings::{ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::entry::EntryOwner;
+use super::key::EntryOwner;
 use super::server::Server;
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};

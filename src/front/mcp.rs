@@ -149,7 +149,7 @@ async fn post(
     let body = body::read(&mut payload, announced, settings, &mut held).await?;
     if is_array(&body) {
         refuse_when_draining(front)?;
-        return batch(request, front, &body).await;
+        return batch(request, front, &body, settings).await;
     }
     let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
     let id = id_of(&envelope);
@@ -200,20 +200,19 @@ async fn exchange(
     front: &Front,
     session: &FoundSession,
     envelope: Envelope,
-    takes_events: bool,
+    accepts_stream: bool,
     settings: &FrontSettings,
 ) -> Result<ToFront, Refusal> {
     let id = id_of(&envelope);
     let number = front.sessions.numbers().next();
     let (reply, mut answer) = oneshot::channel();
-    let accepts_stream = takes_events;
     session.address.do_send(FromClient {
         envelope,
         number,
         accepts_stream,
         reply,
     });
-    let answer = if takes_events {
+    let answer = if accepts_stream {
         match timeout(settings.sse_after, &mut answer).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -258,6 +257,7 @@ async fn batch(
     request: &HttpRequest,
     front: &Front,
     body: &Bytes,
+    settings: &FrontSettings,
 ) -> Result<HttpResponse, Refusal> {
     let session = find(request, front).await?;
     if !session.revision.has_batches() {
@@ -273,7 +273,6 @@ async fn batch(
         let message = format!("a batch holds 1 to {BATCH_MAX} messages");
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
     }
-    let settings = front.settings.load_full();
     let answers = messages.into_iter().map(async |message| {
         let frame = body.slice_ref(message.get().as_bytes());
         match Envelope::parse(frame.clone()) {
@@ -283,7 +282,7 @@ async fn batch(
                 let failure = Failure::new(ErrorKind::InvalidRequest, message);
                 Some(Bytes::from(failure.answer(request.id.as_str())))
             }
-            Ok(envelope) => match exchange(front, &session, envelope, false, &settings).await {
+            Ok(envelope) => match exchange(front, &session, envelope, false, settings).await {
                 Ok(ToFront::Json(answer)) => Some(answer),
                 Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
                 Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,

@@ -142,20 +142,14 @@ impl Gateway {
 
     /// `known` is what the process before this one listed.
     fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
-        let start = self
-            .config
-            .servers
-            .iter()
-            .filter_map(|server| match &server.state {
-                ServerState::Ready(settings) => Some((**settings).clone()),
-                ServerState::Misconfigured(reason) => {
-                    log::error!(server = server.name.as_str(), reason; "server is misconfigured");
-                    None
-                }
-                ServerState::Disabled => None,
-            });
+        for server in &self.config.servers {
+            if let ServerState::Misconfigured(reason) = &server.state {
+                log::error!(server = server.name.as_str(), reason; "server is misconfigured");
+            }
+        }
+        let start = ready_servers(&self.config).into_iter();
         let change = ServerChange {
-            start: start.collect(),
+            start: start.map(Arc::unwrap_or_clone).collect(),
             known,
             ..ServerChange::default()
         };
@@ -198,7 +192,7 @@ impl Gateway {
         for key in &plan.needs_restart {
             log::warn!(key; "this change needs a restart");
         }
-        let names = |servers: &[Arc<crate::downstream::ServerSettings>]| {
+        let names = |servers: &[Arc<ServerSettings>]| {
             servers
                 .iter()
                 .map(|server| server.name.to_string())
@@ -221,15 +215,14 @@ impl Gateway {
             self.state.sessions.configure(self.config.session.clone());
         }
         self.arrange();
-        let settings = |server: Arc<crate::downstream::ServerSettings>| (*server).clone();
         self.state.downstreams.apply(ServerChange {
             start: plan
                 .start
                 .into_iter()
                 .chain(plan.restart)
-                .map(settings)
+                .map(Arc::unwrap_or_clone)
                 .collect(),
-            retune: plan.retune.into_iter().map(settings).collect(),
+            retune: plan.retune.into_iter().map(Arc::unwrap_or_clone).collect(),
             stop: plan.stop,
             known: Vec::new(),
         });

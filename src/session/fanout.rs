@@ -184,7 +184,7 @@ impl Fanout {
     }
 
     /// Those whose own connections list something else see a catalog of their own.
-    fn publish_own_views(&mut self) {
+    fn publish_own_views(&self) {
         let mut views = OwnViews::new();
         let mut merged: HashMap<Vec<*const ServerPart>, Arc<Snapshot>> = HashMap::new();
         for (_, key) in self.own_parts.keys() {

@@ -16,16 +16,18 @@ use actix::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{Answered, Question};
+use super::call::{Answered, CallMessage, Question};
 use super::calls::{Calls, Unhandled};
-use super::entry::{CallMessage, Callers, EntrySpec, FromServer, News, Wish};
+use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::handshake::{self, Negotiated};
 use super::lane::LaneHandle;
 use super::own::{Own, OwnRequests};
 use super::reverse;
 use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
-use crate::protocol::{Method, Notification, Request, RequestId, Response, notification, request};
+use crate::protocol::{
+    LogLevel, Method, Notification, Request, RequestId, Response, notification, request,
+};
 use crate::supervision::{self, Shutdown};
 use crate::telemetry::Counter;
 use crate::transport::{Link, LinkError, LinkEvent, OpenError};
@@ -183,7 +185,7 @@ impl Connection {
         }
     }
 
-    fn wish_level(&mut self, level: crate::protocol::LogLevel, ctx: &mut Context<Self>) {
+    fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
         if self
             .negotiated
             .as_ref()
@@ -425,13 +427,8 @@ impl Handler<CallMessage> for Connection {
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        match message {
-            CallMessage::Start(call) => {
-                calls.start(*call, Instant::now());
-                self.arm(ctx);
-            }
-            CallMessage::Cancel(cancel) => calls.cancel(&cancel),
-        }
+        calls.on_message(message, Instant::now());
+        self.arm(ctx);
     }
 }
 

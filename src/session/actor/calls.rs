@@ -147,7 +147,11 @@ impl Session {
         if server.is_halted() {
             return self.on_answer(number, Err(server.halted()));
         }
-        let own = server.find(&key).filter(|_| !key.is_shared());
+        let own = if key.is_shared() {
+            None
+        } else {
+            server.find(&key)
+        };
         if own.is_none()
             && let Some(pending) = self.pending.get_mut(&number)
         {
@@ -205,7 +209,7 @@ impl Session {
                 let server = session.parts.downstreams.get(&target.server);
                 let failure = server.map_or_else(
                     || Failure::new(ErrorKind::ServerUnavailable, away.to_string()),
-                    |server: std::sync::Arc<Server>| server.away(&away),
+                    |server: Arc<Server>| server.away(&away),
                 );
                 session.on_answer(number, Err(failure));
             }

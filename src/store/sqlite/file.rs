@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::worker::to_column;
-
 /// Each step brings the file from the version of its index to the next; `PRAGMA user_version`
 /// says how many were taken. Steps are never changed, only added.
 const MIGRATIONS: [&str; 1] = ["CREATE TABLE entry (
@@ -131,4 +129,9 @@ fn make_private(path: &Path) -> io::Result<()> {
     }
     #[cfg(not(unix))]
     options.open(path).map(|_| ())
+}
+
+/// Times of the clock as the column `expires` holds them.
+pub(super) fn to_column(millis: u64) -> i64 {
+    i64::try_from(millis).unwrap_or(i64::MAX)
 }

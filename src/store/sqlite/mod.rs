@@ -99,7 +99,7 @@ impl SqliteStore {
 
     fn expiry(&self, ttl: Option<Duration>) -> Option<i64> {
         let ttl = u64::try_from(ttl?.as_millis()).unwrap_or(u64::MAX);
-        Some(worker::to_column((self.now)().saturating_add(ttl)))
+        Some(file::to_column((self.now)().saturating_add(ttl)))
     }
 }
 

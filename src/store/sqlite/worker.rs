@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::super::{Entry, StoreError};
 use super::WallClock;
-use super::file::{OpenError, connect};
+use super::file::{OpenError, connect, to_column};
 
 /// Operations in one transaction.
 const BATCH_MAX: usize = 256;
@@ -70,11 +70,6 @@ pub(super) struct Worker {
     next_sweep: u64,
     /// The last key that the search under way has looked at.
     sweep_at: Option<String>,
-}
-
-/// Times of the clock as the column `expires` holds them.
-pub(super) fn to_column(millis: u64) -> i64 {
-    i64::try_from(millis).unwrap_or(i64::MAX)
 }
 
 pub(super) fn spawn(
