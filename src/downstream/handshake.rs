@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{CapabilityProfile, Outcome, RawJson, Response, Revision};
+use crate::protocol::{CapabilityProfile, Era, Outcome, RawJson, Response, Revision};
 
 /// What both sides agreed on.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(crate) fn initialize_params(profile: &CapabilityProfile) -> Value {
     let mut capabilities = profile.as_map().clone();
     capabilities.entry("roots").or_insert_with(|| json!({}));
     json!({
-        "protocolVersion": Revision::NEWEST,
+        "protocolVersion": Revision::NEWEST_LEGACY,
         "capabilities": capabilities,
         "clientInfo": { "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") },
     })
@@ -62,7 +62,9 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
     let result: InitializeResult = result
         .parse()
         .map_err(|error| HandshakeError::Shape(error.to_string()))?;
-    let revision = result.protocol_version.parse().map_err(|_| {
+    let revision = result.protocol_version.parse().ok();
+    let revision = revision.filter(|revision: &Revision| revision.era() == Era::Legacy);
+    let revision = revision.ok_or_else(|| {
         HandshakeError::Revision(result.protocol_version.chars().take(40).collect())
     })?;
     Ok(Negotiated {
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn any_revision_with_a_handshake_is_accepted() {
-        for revision in Revision::ALL {
+        for revision in Revision::LEGACY {
             let answer =
                 format!(r#""result":{{"protocolVersion":"{revision}","capabilities":{{}}}}"#);
             assert_eq!(negotiated(&response(&answer)).unwrap().revision, revision);

@@ -26,7 +26,7 @@ use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
-    Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId, Revision,
+    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
 use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
 use crate::telemetry::Counter;
@@ -354,10 +354,14 @@ async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Fail
     let id = session_id(request)?;
     let session = front.sessions.find(id).await.ok_or_else(unknown_session)?;
     if let Some(version) = text(request, &PROTOCOL_VERSION) {
-        version.parse::<Revision>().map_err(|error| {
+        let revision = version.parse::<Revision>().map_err(|error| {
             let message = format!("`MCP-Protocol-Version`: {error}");
             Failure::new(ErrorKind::UnsupportedRevision, message)
         })?;
+        if revision.era() == Era::Modern {
+            let message = format!("`MCP-Protocol-Version: {revision}` has no sessions: say it in `params._meta` as well");
+            return Err(Failure::new(ErrorKind::InvalidParams, message));
+        }
     }
     Ok(session)
 }

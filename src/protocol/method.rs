@@ -34,6 +34,13 @@ macro_rules! methods {
 
 methods! {
     Initialize = "initialize",
+    Discover = "server/discover",
+    Listen = "subscriptions/listen",
+    TasksGet = "tasks/get",
+    TasksUpdate = "tasks/update",
+    TasksCancel = "tasks/cancel",
+    TasksList = "tasks/list",
+    TasksResult = "tasks/result",
     Ping = "ping",
     ToolsList = "tools/list",
     ToolsCall = "tools/call",
@@ -58,6 +65,9 @@ methods! {
     ResourcesListChanged = "notifications/resources/list_changed",
     ResourcesUpdated = "notifications/resources/updated",
     RootsListChanged = "notifications/roots/list_changed",
+    SubscriptionsAcknowledged = "notifications/subscriptions/acknowledged",
+    TaskStatus = "notifications/tasks/status",
+    Tasks = "notifications/tasks",
     ElicitationComplete = "notifications/elicitation/complete",
 }
 

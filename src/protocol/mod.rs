@@ -18,4 +18,4 @@ pub use envelope::{
 pub use error::{ErrorKind, Failure, code};
 pub use log_level::LogLevel;
 pub use method::Method;
-pub use revision::Revision;
+pub use revision::{Era, Revision};

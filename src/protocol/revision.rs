@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A dated revision that opens with a handshake, ordered by age.
+/// A dated revision, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Revision {
     #[serde(rename = "2024-11-05")]
@@ -16,26 +16,51 @@ pub enum Revision {
     V2025_06_18,
     #[serde(rename = "2025-11-25")]
     V2025_11_25,
+    #[serde(rename = "2026-07-28")]
+    V2026_07_28,
+}
+
+/// What a revision takes to speak with: a handshake that opens a session, or nothing but the
+/// request itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Era {
+    /// `initialize` first (up to 2025-11-25).
+    Legacy,
+    /// Every request says of itself all that is to be known (from 2026-07-28).
+    Modern,
 }
 
 /// The text names no revision that we speak.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "protocol revision `{0}` is not supported; supported are 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25"
+    "protocol revision `{0}` is not supported; supported are 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28"
 )]
 pub struct UnknownRevision(pub String);
 
 impl Revision {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+        Self::V2026_07_28,
+    ];
+
+    /// Those that open with a handshake.
+    pub const LEGACY: [Self; 4] = [
         Self::V2024_11_05,
         Self::V2025_03_26,
         Self::V2025_06_18,
         Self::V2025_11_25,
     ];
 
-    /// The newest revision with a handshake: what we offer first (C-LIFE-01) and fall back to
-    /// (S-LIFE-03).
-    pub const NEWEST: Self = Self::V2025_11_25;
+    /// The newest revision with a handshake: what we offer first in one (C-LIFE-01) and fall back
+    /// to (S-LIFE-03).
+    pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
+
+    /// The newest revision of all.
+    pub const NEWEST: Self = Self::V2026_07_28;
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,12 +68,24 @@ impl Revision {
             Self::V2025_03_26 => "2025-03-26",
             Self::V2025_06_18 => "2025-06-18",
             Self::V2025_11_25 => "2025-11-25",
+            Self::V2026_07_28 => "2026-07-28",
         }
     }
 
-    /// What a server answers to a client that asked for `requested` (S-LIFE-02).
+    pub fn era(self) -> Era {
+        if self >= Self::V2026_07_28 {
+            Era::Modern
+        } else {
+            Era::Legacy
+        }
+    }
+
+    /// What a server answers to a client that asked for `requested` in a handshake (S-LIFE-02).
     pub fn negotiate(requested: &str) -> Self {
-        requested.parse().unwrap_or(Self::NEWEST)
+        let known = requested.parse().ok();
+        known
+            .filter(|revision: &Self| revision.era() == Era::Legacy)
+            .unwrap_or(Self::NEWEST_LEGACY)
     }
 
     /// Whether a client may send several messages in one array (S-HTTP-10, S-HTTP-11).
@@ -63,7 +100,7 @@ impl Revision {
 
     /// Whether an SSE stream opens with an event that has an id and no data (S-HTTP-30).
     pub fn has_priming_event(self) -> bool {
-        self >= Self::V2025_11_25
+        self == Self::V2025_11_25
     }
 }
 
@@ -90,11 +127,12 @@ mod tests {
 
     #[test]
     fn s_life_02_a_known_revision_is_echoed_and_another_gets_the_newest() {
-        for revision in Revision::ALL {
+        for revision in Revision::LEGACY {
             assert_eq!(Revision::negotiate(revision.as_str()), revision);
         }
-        for unknown in ["2099-01-01", "", "2025-11-25 "] {
-            assert_eq!(Revision::negotiate(unknown), Revision::NEWEST, "{unknown}");
+        for unknown in ["2099-01-01", "", "2025-11-25 ", "2026-07-28"] {
+            let answer = Revision::negotiate(unknown);
+            assert_eq!(answer, Revision::NEWEST_LEGACY, "{unknown}");
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Greetings(ArcSwapOption<Greeting>);
 
 struct Greeting {
     catalog: Arc<Snapshot>,
-    results: [RawJson; Revision::ALL.len()],
+    results: [RawJson; Revision::LEGACY.len()],
 }
 
 impl Greetings {
@@ -29,12 +29,12 @@ impl Greetings {
         let current = self.0.load_full();
         let current = current.filter(|greeting| Arc::ptr_eq(&greeting.catalog, &catalog));
         let greeting = current.unwrap_or_else(|| {
-            let results = Revision::ALL.map(|revision| result(revision, &catalog));
+            let results = Revision::LEGACY.map(|revision| result(revision, &catalog));
             let greeting = Arc::new(Greeting { catalog, results });
             self.0.store(Some(greeting.clone()));
             greeting
         });
-        let index = Revision::ALL
+        let index = Revision::LEGACY
             .iter()
             .position(|known| *known == revision)
             .unwrap_or(0);
@@ -87,7 +87,7 @@ mod tests {
         };
         let catalog = Arc::new(merge(&[], &CatalogSettings::default()));
         let greetings = Greetings::default();
-        for revision in Revision::ALL {
+        for revision in Revision::LEGACY {
             let answer = greetings.answer(&request, revision, catalog.clone());
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(answer["id"], "a");

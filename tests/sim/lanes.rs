@@ -68,7 +68,7 @@ impl Link for SessionLink {
     }
 
     fn http_session(&self) -> Option<HttpSession> {
-        let revision = Revision::NEWEST;
+        let revision = Revision::NEWEST_LEGACY;
         Some(HttpSession { id: None, revision })
     }
 

@@ -256,7 +256,7 @@ fn c_http_15_an_unknown_session_is_told_apart_from_an_unknown_path() {
         );
         link.send(Some(1), call(1, "initialize")).unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
-        link.set_revision(Revision::NEWEST);
+        link.set_revision(Revision::NEWEST_LEGACY);
         link.send(Some(8), call(8, "tools/call")).unwrap();
         assert_eq!(events.next().await, "session gone Some(8)");
         // A call that was on its way meanwhile is told the same, not that it was wrong.

@@ -226,7 +226,7 @@ fn c_http_15_the_stream_tells_that_the_session_is_gone() {
         let (link, mut events) = open(settings(&peer.url)).await;
         link.send(Some(1), call(1, "initialize")).unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
-        link.set_revision(Revision::NEWEST);
+        link.set_revision(Revision::NEWEST_LEGACY);
         link.listen();
         assert_eq!(events.next().await, "session gone None");
     });
