@@ -12,8 +12,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::call::{Answered, Call, CallMessage, Cancel, Deadline, Question, Reply, lost};
 use super::deadlines::Deadlines;
+use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, lost};
 use super::reverse;
 use crate::id::ServerName;
 use crate::protocol::{
@@ -154,20 +154,21 @@ impl Calls {
     /// Takes what a session sends: a call, or that it is taken back.
     pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) {
         match message {
-            CallMessage::Start(call) => self.start(*call, now),
+            CallMessage::Start(exchange) => self.start(*exchange, now),
             CallMessage::Cancel(cancel) => self.cancel(&cancel),
         }
     }
 
     /// Sends a client's call, or answers at once why it cannot be sent.
-    fn start(&mut self, call: Call, now: Instant) {
-        let Call {
+    fn start(&mut self, exchange: Exchange, now: Instant) {
+        let Exchange {
             number,
+            caller: _,
             request,
             mut edits,
             deadline,
             mut reply,
-        } = call;
+        } = exchange;
         let Some(place) = self.admission.enter() else {
             let message = format!(
                 "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",

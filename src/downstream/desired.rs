@@ -158,7 +158,7 @@ mod tests {
 
     use super::super::key::{Audience, EntryOwner};
     use super::*;
-    use crate::id::Principal;
+    use crate::id::{Principal, ViewId};
     use crate::protocol::CapabilityProfile;
 
     #[test]
@@ -187,6 +187,7 @@ mod tests {
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
         let audience = Audience {
             principal: Principal::Anonymous,
+            view: ViewId,
             profile: CapabilityProfile::default(),
         };
         let own = EntryKey {

@@ -6,9 +6,9 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::call::{CallMessage, Question};
 use super::calls::{Admission, Load};
 use super::desired::Desired;
+use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
 use super::settings::ServerSettings;
 use crate::catalog::ServerPart;

@@ -1,6 +1,6 @@
 //! Whose connection to a server it is: the key of an entry in the server's pool.
 
-use crate::id::{CredentialContext, Principal, SessionId};
+use crate::id::{CredentialContext, Principal, SessionId, ViewId};
 use crate::protocol::CapabilityProfile;
 
 /// Whose connection it is.
@@ -10,11 +10,12 @@ pub struct EntryKey {
     pub owner: EntryOwner,
 }
 
-/// Clients that may share a connection on which they can be asked: those of one principal that
-/// declared the same capabilities.
+/// Clients that may share a connection on which they can be asked: those of one principal and
+/// view that declared the same capabilities.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Audience {
     pub principal: Principal,
+    pub view: ViewId,
     pub profile: CapabilityProfile,
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::Instant;
 
-use super::call::{Answered, CallMessage};
 use super::calls::{Calls, Unhandled};
 use super::entry::EntrySpec;
+use super::exchange::{Answered, CallMessage};
 use super::timer::Timer;
 use crate::supervision::{Exit, spawn_temporary};
 use crate::transport::{HttpSession, LinkEvent};

@@ -3,12 +3,13 @@
 //! A session asks [`Downstreams`] for a way to a server and sends it calls; what a server says
 //! outside of calls goes to the one listener. Nothing here knows HTTP clients or sessions' state.
 
-mod call;
+mod caller;
 mod calls;
 mod connection;
 mod deadlines;
 mod desired;
 mod entry;
+mod exchange;
 mod handshake;
 mod key;
 mod lane;
@@ -23,16 +24,17 @@ mod timer;
 mod usage;
 mod view;
 
-pub use call::{
-    Answered, Call, CallMessage, Cancel, Deadline, Delivered, Delivery, Question, Reply,
-};
+pub use caller::Caller;
 pub use desired::{Change, Desired, Watched};
 pub use entry::{Callers, FromServer, News, Wish};
+pub use exchange::{
+    Answered, CallMessage, Cancel, Deadline, Delivered, Delivery, Exchange, Question, Reply,
+};
 pub use handshake::{HandshakeError, Negotiated};
 pub use key::{Audience, EntryKey, EntryOwner};
 pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
-pub use server::{Caller, Server};
+pub use server::Server;
 pub use settings::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 pub use usage::InUse;
 pub use view::{OwnConnectionView, ServerView};

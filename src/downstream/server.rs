@@ -7,14 +7,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
+use super::caller::Caller;
 use super::calls::Load;
 use super::desired::Desired;
 use super::entry::{Callers, EntrySpec, Wish};
-use super::key::{Audience, EntryKey, EntryOwner};
+use super::key::{EntryKey, EntryOwner};
 use super::settings::{ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
-use crate::id::{CredentialContext, Principal, ServerName, SessionId};
-use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
+use crate::id::{CredentialContext, ServerName, SessionId};
+use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
 use crate::telemetry::LogRing;
 use crate::transport::Connector;
@@ -49,14 +50,6 @@ pub(crate) struct OwnEntry {
     last_used: AtomicU64,
 }
 
-/// On whose behalf a call is made.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
-    pub principal: &'a Principal,
-    pub session: SessionId,
-    pub profile: &'a CapabilityProfile,
-}
-
 impl Server {
     pub fn name(&self) -> &ServerName {
         &self.name
@@ -67,7 +60,7 @@ impl Server {
     }
 
     /// Which connection serves this caller.
-    pub fn entry_for(&self, caller: Caller<'_>) -> EntryKey {
+    pub fn entry_for(&self, caller: &Caller) -> EntryKey {
         let attributes = self.connector.attributes();
         entry_for(self.settings.load().sharing, attributes, caller)
     }
@@ -237,7 +230,7 @@ impl Server {
 
 impl ServerSettings {
     /// Which connection will serve this caller, before the server is started.
-    pub fn entry_for(&self, caller: Caller<'_>) -> EntryKey {
+    pub fn entry_for(&self, caller: &Caller) -> EntryKey {
         // As the connectors of these transports say it of themselves.
         let attributes = match self.transport {
             TransportSettings::Stdio(_) => false,
@@ -249,20 +242,19 @@ impl ServerSettings {
 
 /// Sharing rules (design: "Sharing of connections"). `attributes` says whether the transport
 /// tells whose call a question of the server belongs to.
-fn entry_for(sharing: Sharing, attributes: bool, caller: Caller<'_>) -> EntryKey {
+fn entry_for(sharing: Sharing, attributes: bool, caller: &Caller) -> EntryKey {
     let can_be_asked = caller.profile.can_be_asked();
-    let audience = || Audience {
-        principal: caller.principal.clone(),
-        profile: caller.profile.clone(),
+    let audience = || EntryOwner::Audience(caller.audience());
+    let session = || match caller.session {
+        Some(session) => EntryOwner::Session(session, caller.audience()),
+        None => audience(),
     };
-    let profile = || EntryOwner::Audience(audience());
-    let session = || EntryOwner::Session(caller.session, audience());
     let owner = match (sharing, attributes) {
         (Sharing::Shared, _) => EntryOwner::Shared,
         (Sharing::Session, _) => session(),
         (Sharing::Auto, _) if !can_be_asked => EntryOwner::Shared,
-        (Sharing::Auto, true) => profile(),
-        (Sharing::Principal, _) if !can_be_asked || attributes => profile(),
+        (Sharing::Auto, true) => audience(),
+        (Sharing::Principal, _) if !can_be_asked || attributes => audience(),
         (Sharing::Auto | Sharing::Principal, _) => session(),
     };
     EntryKey {
@@ -277,29 +269,26 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::id::{Principal, ViewId};
+    use crate::protocol::{CapabilityProfile, Revision};
 
     #[test]
     fn who_can_be_asked_shares_only_where_questions_can_be_attributed() {
         let session = SessionId::new(Uuid::from_u128(1));
         let silent = CapabilityProfile::default();
         let asked = CapabilityProfile::from_declared(json!({"sampling": {}}).as_object().unwrap());
-        let principal = Principal::Anonymous;
-        let owner = |sharing, attributes, profile: &CapabilityProfile| {
-            entry_for(
-                sharing,
-                attributes,
-                Caller {
-                    principal: &principal,
-                    session,
-                    profile,
-                },
-            )
-            .owner
-        };
-        let audience = |profile: &CapabilityProfile| Audience {
+        let caller = |profile: &CapabilityProfile| Caller {
             principal: Principal::Anonymous,
+            view: ViewId,
+            session: Some(session),
+            revision: Revision::NEWEST_LEGACY,
             profile: profile.clone(),
+            level: None,
         };
+        let owner = |sharing, attributes, profile: &CapabilityProfile| {
+            entry_for(sharing, attributes, &caller(profile)).owner
+        };
+        let audience = |profile: &CapabilityProfile| caller(profile).audience();
         let of_profile = |profile: &CapabilityProfile| EntryOwner::Audience(audience(profile));
         let of_session =
             |profile: &CapabilityProfile| EntryOwner::Session(session, audience(profile));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::downstream::Audience;
+use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, SessionId, ViewId};
 use crate::protocol::{CapabilityProfile, LogLevel, Request, Revision};
 
@@ -68,11 +68,15 @@ impl SessionRecord {
         })
     }
 
-    /// Whom the client may share connections with.
-    pub(crate) fn audience(&self) -> Audience {
-        Audience {
+    /// Who makes the calls of the session.
+    pub(crate) fn caller(&self, session: SessionId) -> Caller {
+        Caller {
             principal: self.principal.clone(),
+            view: self.view.clone(),
+            session: Some(session),
+            revision: self.revision,
             profile: self.profile.clone(),
+            level: self.level,
         }
     }
 

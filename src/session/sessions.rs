@@ -20,7 +20,7 @@ use super::settings::SessionSettings;
 use super::view::CatalogView;
 use super::wheel::Wheel;
 use crate::auth::Policy;
-use crate::downstream::{Caller, Downstreams, ServerSettings, Watched};
+use crate::downstream::{Downstreams, ServerSettings, Watched};
 use crate::id::{CallNumbers, Principal, SessionId};
 use crate::memory;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
@@ -310,11 +310,7 @@ impl Sessions {
         for subscription in &record.subscriptions {
             let mut servers = servers.iter();
             if let Some(server) = servers.find(|server| server.name == subscription.server) {
-                let key = server.entry_for(Caller {
-                    principal: &record.principal,
-                    session: id,
-                    profile: &record.profile,
-                });
+                let key = server.entry_for(&record.caller(id));
                 let watched = Watched::new(&server.name, &key, &subscription.native);
                 desired.watch(watched, id);
             }

@@ -7,8 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Audience, EntryOwner};
-use crate::id::SessionId;
+use crate::downstream::{Caller, EntryOwner};
 
 /// Where the shared catalog is published. Cheap to clone; may be read from any thread.
 #[derive(Clone)]
@@ -37,16 +36,18 @@ impl CatalogView {
         }
     }
 
-    /// The catalog of a session that does not see the shared one: it has a connection of its own,
-    /// or its audience has.
-    pub(crate) fn own(&self, session: SessionId, audience: Audience) -> Option<Arc<Snapshot>> {
+    /// The catalog of a client that does not see the shared one: its session has a connection of
+    /// its own, or its audience has.
+    pub(crate) fn own(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
         let own = self.own.load();
         if own.is_empty() {
             return None;
         }
-        let of_session = own.get(&EntryOwner::Session(session, audience.clone()));
+        let session = caller.session;
+        let session = session.map(|session| EntryOwner::Session(session, caller.audience()));
+        let of_session = session.and_then(|owner| own.get(&owner));
         of_session
-            .or_else(|| own.get(&EntryOwner::Audience(audience)))
+            .or_else(|| own.get(&EntryOwner::Audience(caller.audience())))
             .cloned()
     }
 

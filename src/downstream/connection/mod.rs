@@ -16,9 +16,9 @@ use actix::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{Answered, CallMessage, Question};
 use super::calls::{Calls, Unhandled};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
+use super::exchange::{Answered, CallMessage, Question};
 use super::handshake::{self, Negotiated};
 use super::lane::LaneHandle;
 use super::own::{Own, OwnRequests};

@@ -15,7 +15,7 @@ use super::super::route::{self, Target};
 use super::Session;
 use super::requests::failure_frame;
 use crate::downstream::{
-    Call, CallMessage, Caller, Callers, Cancel, Deadline, InUse, Reply, Server, Watched,
+    CallMessage, Callers, Cancel, Deadline, Exchange, InUse, Reply, Server, Watched,
 };
 use crate::id::ServerName;
 use crate::protocol::{
@@ -55,14 +55,6 @@ pub(super) enum Outlet {
 }
 
 impl Session {
-    pub(super) fn caller(&self) -> Caller<'_> {
-        Caller {
-            principal: &self.record.principal,
-            session: self.id,
-            profile: &self.record.profile,
-        }
-    }
-
     pub(super) fn call(
         &mut self,
         request: Request,
@@ -143,7 +135,7 @@ impl Session {
             latest: now + settings.limits.request_timeout_max,
         };
         let patience = settings.limits.queue_while_restarting;
-        let key = server.entry_for(self.caller());
+        let key = server.entry_for(&self.caller);
         if server.is_halted() {
             return self.on_answer(number, Err(server.halted()));
         }
@@ -234,14 +226,15 @@ impl Session {
             .answers_to
             .get_or_insert_with(|| Arc::new(ctx.address().recipient()));
         let reply = Reply::new(number, target.server, answers_to.clone());
-        let call = Call {
+        let exchange = Exchange {
             number,
+            caller: self.caller.clone(),
             request,
             edits: target.edits,
             deadline,
             reply,
         };
-        callers.send(self.arbiter, CallMessage::Start(Box::new(call)));
+        callers.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
     }
 
     /// The one answer to a call, from the server or from whoever knows that there will be none.

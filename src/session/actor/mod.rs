@@ -21,7 +21,7 @@ use super::message::{
 use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{CallMessage, Cancel, Delivered, Delivery, Wish};
+use crate::downstream::{CallMessage, Caller, Cancel, Delivered, Delivery, Wish};
 use crate::id::SessionId;
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::telemetry::Counter;
@@ -33,6 +33,8 @@ pub struct Session {
     id: SessionId,
     parts: Arc<SessionParts>,
     record: SessionRecord,
+    /// Who makes its calls: as the record says.
+    caller: Arc<Caller>,
     /// Where its calls are answered to; made with the first one.
     answers_to: Option<Arc<Recipient<Delivery>>>,
     /// Index of the arbiter that it lives on.
@@ -75,11 +77,13 @@ impl Session {
         record: SessionRecord,
         arbiter: usize,
     ) -> Self {
-        let view = parts.catalog.own(id, record.audience());
+        let caller = Arc::new(record.caller(id));
+        let view = parts.catalog.own(&caller);
         Self {
             id,
             parts,
             record,
+            caller,
             answers_to: None,
             arbiter,
             pending: HashMap::new(),
@@ -110,9 +114,8 @@ impl Session {
 
     /// Tells this session's own connections; what others share has its wishes from all.
     fn tell_own(&self, wish: &Wish) {
-        let caller = self.caller();
         for server in self.parts.downstreams.all().values() {
-            let key = server.entry_for(caller);
+            let key = server.entry_for(&self.caller);
             if key.session().is_some()
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
@@ -136,7 +139,7 @@ impl Session {
             let Some(server) = self.parts.downstreams.get(&subscription.server) else {
                 continue;
             };
-            let key = server.entry_for(self.caller());
+            let key = server.entry_for(&self.caller);
             if server.find(&key).is_some() {
                 continue;
             }

@@ -1,5 +1,7 @@
 //! What a client asks: answered from here, or sent to a server.
 
+use std::sync::Arc;
+
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use bytes::Bytes;
@@ -117,6 +119,7 @@ impl Session {
             Failure::new(ErrorKind::InvalidParams, format!("`params.level`: {error}"))
         })?;
         self.record.level = Some(params.level);
+        self.caller = Arc::new(self.record.caller(self.id));
         self.save();
         let downstreams = &self.parts.downstreams;
         if let Some(level) = downstreams.desired().set_level(self.id, params.level) {
@@ -189,7 +192,7 @@ impl Session {
     /// The resource that a request is about, on the connection that serves this session.
     pub(super) fn watched(&self, target: &route::Target) -> Option<Watched> {
         let server = self.parts.downstreams.get(&target.server);
-        let key = server.map_or_else(EntryKey::shared, |server| server.entry_for(self.caller()));
+        let key = server.map_or_else(EntryKey::shared, |server| server.entry_for(&self.caller));
         Some(Watched::new(
             &target.server,
             &key,

@@ -102,7 +102,7 @@ impl Session {
     pub(super) fn on_notice(&mut self, notice: Notice) {
         match notice {
             Notice::OwnViewsChanged => {
-                let own = self.parts.catalog.own(self.id, self.record.audience());
+                let own = self.parts.catalog.own(&self.caller);
                 if own.is_some() || self.view.is_some() {
                     let before = self.catalog();
                     self.view = own;

@@ -1,4 +1,4 @@
-//! A call on its way to a server, and the way back.
+//! The one internal model of a request: what goes to a server, and the way back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,23 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 use tokio::time::Instant;
 
+use super::caller::Caller;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response};
 
-/// A request of a client, to be sent to one server.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Call {
+/// A request of a client on its way to one server, whatever revision either of them speaks
+/// (bridging.md §1). Inputs that the client gave already stand in the request itself; that it
+/// takes the request back comes as [`Cancel`].
+pub struct Exchange {
     /// See [`crate::id::CallNumbers`].
     pub number: u64,
+    pub caller: Arc<Caller>,
     /// As the client wrote it.
     pub request: Request,
     /// What must read differently for the server: its native name or URI.
     pub edits: Vec<Edit>,
     pub deadline: Deadline,
+    /// Where the answer, progress, log lines and questions go.
     pub reply: Reply,
 }
 
@@ -51,7 +54,7 @@ pub struct Cancel {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum CallMessage {
-    Start(Box<Call>),
+    Start(Box<Exchange>),
     Cancel(Cancel),
 }
 

@@ -1,0 +1,31 @@
+//! Who makes a call.
+
+use super::key::Audience;
+use crate::id::{Principal, SessionId, ViewId};
+use crate::protocol::{CapabilityProfile, LogLevel, Revision};
+
+/// The client that a request comes from: as its handshake said, or, in the sessionless revision,
+/// the request itself (bridging.md §1). Shared by all calls that it holds for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub principal: Principal,
+    pub view: ViewId,
+    /// `None` for a client without a session.
+    pub session: Option<SessionId>,
+    pub revision: Revision,
+    pub profile: CapabilityProfile,
+    /// From which level on it wants log lines; `None` is all of them for a client with a session
+    /// and none for one without (S-LOG-01).
+    pub level: Option<LogLevel>,
+}
+
+impl Caller {
+    /// Whom the client may share connections with.
+    pub fn audience(&self) -> Audience {
+        Audience {
+            principal: self.principal.clone(),
+            view: self.view.clone(),
+            profile: self.profile.clone(),
+        }
+    }
+}
