@@ -207,6 +207,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots: _,
         names: _,
         limits: _,
+        resilience: _,
     } = old;
     *name == new.name && *sharing == new.sharing && is_same_peer(transport, &new.transport)
 }
@@ -221,12 +222,14 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots,
         names,
         limits,
+        resilience,
     } = old;
     *supervision == new.supervision
         && *start == new.start
         && *roots == new.roots
         && *names == new.names
         && *limits == new.limits
+        && *resilience == new.resilience
         && is_limited_alike(transport, &new.transport)
 }
 

@@ -11,11 +11,14 @@ use url::Url;
 
 use super::problem::Problem;
 use super::raw::{Refusal, Section, Text};
+use super::resilience;
 use super::sections::{
     CallTimes, DAY, HOUR, Limits, MILLI, MINUTE, SECOND, call_times, supervision,
 };
 use crate::catalog::NameSettings;
-use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::downstream::{
+    BreakerSettings, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{HttpSettings, StdioSettings};
@@ -64,6 +67,7 @@ pub(super) struct Shared<'a> {
     pub(super) limits: &'a Limits,
     pub(super) times: CallTimes,
     pub(super) supervision: &'a SupervisionSettings,
+    pub(super) breaker: BreakerSettings,
 }
 
 /// Reads all servers, in the order of the file.
@@ -112,6 +116,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
     let start = section.choice("start", StartMode::Eager, &modes);
     let roots = roots(&mut section);
     let limits = server_limits(&mut section, times, shared.limits);
+    let resilience = resilience::of_server(&mut section, shared.breaker, shared.limits);
     let transport = transport(&mut section, &supervision, shared.limits);
     section.finish();
 
@@ -127,6 +132,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             roots,
             names,
             limits,
+            resilience,
         })),
         _ => ServerState::Misconfigured(unusable.join("; ")),
     }

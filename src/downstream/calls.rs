@@ -4,14 +4,13 @@
 //! goes back to the owner as [`Unhandled`].
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::Recipient;
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::admission::{Admission, Entered, Place, Turn};
 use super::deadlines::Deadlines;
 use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, lost};
 use super::reverse;
@@ -21,62 +20,6 @@ use crate::protocol::{
     splice,
 };
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
-
-/// Calls in flight over one entry of a server's pool, and at the server in all.
-#[derive(Debug)]
-pub(crate) struct Load {
-    server: Arc<AtomicUsize>,
-    /// The limit of the server; a reload may change it.
-    calls_max: Arc<AtomicUsize>,
-    entry: AtomicUsize,
-}
-
-impl Load {
-    pub(crate) fn new(server: Arc<AtomicUsize>, calls_max: Arc<AtomicUsize>) -> Self {
-        Self {
-            server,
-            calls_max,
-            entry: AtomicUsize::new(0),
-        }
-    }
-
-    pub(crate) fn of_entry(&self) -> usize {
-        self.entry.load(Ordering::Relaxed)
-    }
-}
-
-/// Lets calls in up to the server's limit.
-#[derive(Clone, Debug)]
-pub(crate) struct Admission {
-    load: Arc<Load>,
-}
-
-/// One place taken in an [`Admission`]; given back when dropped.
-struct Place(Arc<Load>);
-
-impl Admission {
-    pub(crate) fn new(load: Arc<Load>) -> Self {
-        Self { load }
-    }
-
-    fn max(&self) -> usize {
-        self.load.calls_max.load(Ordering::Relaxed)
-    }
-
-    fn enter(&self) -> Option<Place> {
-        let before = self.load.server.fetch_add(1, Ordering::Relaxed);
-        self.load.entry.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.load.clone());
-        (before < self.max()).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.server.fetch_sub(1, Ordering::Relaxed);
-        self.0.entry.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// What came over the link and belongs to no call of a client.
 pub(crate) enum Unhandled {
@@ -156,11 +99,44 @@ impl Calls {
         match message {
             CallMessage::Start(exchange) => self.start(*exchange, now),
             CallMessage::Cancel(cancel) => self.cancel(&cancel),
+            CallMessage::Turn(turn) => self.on_turn(turn, now),
         }
     }
 
-    /// Sends a client's call, or answers at once why it cannot be sent.
+    /// Sends a client's call, lets it wait for its turn, or answers at once why it cannot be sent.
     fn start(&mut self, exchange: Exchange, now: Instant) {
+        let number = exchange.number;
+        match self.admission.enter(exchange, now) {
+            Entered::Now(exchange, place) => self.send(exchange, place, now),
+            Entered::Waits(until) => self.deadlines.set(number, until),
+            Entered::Full(exchange) => exchange.reply.answer(Err(self.shed())),
+        }
+    }
+
+    fn on_turn(&mut self, turn: Turn, now: Instant) {
+        // Taken back meanwhile: its place goes to the next one.
+        let Some(exchange) = self.admission.take(turn.number) else {
+            return;
+        };
+        self.deadlines.remove(turn.number);
+        match turn.place {
+            Some(place) => self.send(exchange, place, now),
+            None => exchange.reply.answer(Err(self.shed())),
+        }
+    }
+
+    fn shed(&self) -> Failure {
+        let message = format!(
+            "server `{}` has {} calls in flight, its limit (`calls_per_server`), and more wait; try again later",
+            self.server,
+            self.admission.max()
+        );
+        Failure::new(ErrorKind::Overloaded, message)
+            .retry_after_ms(500)
+            .server(self.server.as_str())
+    }
+
+    fn send(&mut self, exchange: Exchange, place: Place, now: Instant) {
         let Exchange {
             number,
             caller: _,
@@ -169,15 +145,6 @@ impl Calls {
             deadline,
             mut reply,
         } = exchange;
-        let Some(place) = self.admission.enter() else {
-            let message = format!(
-                "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",
-                self.server,
-                self.admission.max()
-            );
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100);
-            return reply.answer(Err(failure.server(self.server.as_str())));
-        };
         edits.push(request.edit_id(&RequestId::from(number)));
         edits.extend(request.edit_progress_token(number));
         let frame = splice(request.frame.as_bytes(), &mut edits);
@@ -361,6 +328,11 @@ impl Calls {
 
     /// The client does not want the answer any more: the server is told, nobody waits.
     fn cancel(&mut self, cancel: &Cancel) {
+        let cancelled = || Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
+        if let Some(exchange) = self.admission.take(cancel.number) {
+            self.deadlines.remove(cancel.number);
+            return exchange.reply.answer(Err(cancelled()));
+        }
         let Some(pending) = self.take(cancel.number) else {
             return;
         };
@@ -368,14 +340,17 @@ impl Calls {
             cancel.number,
             cancel.reason.as_deref().unwrap_or("client cancelled"),
         );
-        let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
-        pending.reply.answer(Err(failure));
+        pending.reply.answer(Err(cancelled()));
     }
 
     /// Answers the calls whose deadline has passed and takes them back from the server
     /// (S-LIFE-23).
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(number) = self.deadlines.pop_due(now) {
+            if let Some(exchange) = self.admission.take(number) {
+                exchange.reply.answer(Err(self.shed()));
+                continue;
+            }
             let Some(pending) = self.take(number) else {
                 continue;
             };
@@ -394,6 +369,8 @@ impl Calls {
     /// The link is dead: every caller learns it now, with the reason.
     pub(crate) fn fail_all(&mut self, why: &str) {
         self.deadlines = Deadlines::default();
+        // Dropped unanswered, these say that they were not sent.
+        drop(self.admission.take_all());
         for (_, pending) in self.pending.drain() {
             pending.reply.answer(Err(lost(&self.server, why)));
         }

@@ -6,7 +6,8 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::calls::{Admission, Load};
+use super::admission::{Admission, Load};
+use super::breaker::Breakers;
 use super::desired::Desired;
 use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
@@ -30,6 +31,7 @@ pub(crate) struct EntrySpec {
     pub(crate) home: usize,
     pub(crate) numbers: CallNumbers,
     pub(crate) load: Arc<Load>,
+    pub(crate) breakers: Arc<Breakers>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) counters: Counters,
@@ -48,8 +50,9 @@ impl EntrySpec {
         self.settings.load_full()
     }
 
-    pub(crate) fn admission(&self) -> Admission {
-        Admission::new(self.load.clone())
+    /// For the link of the actor that is to be told when it is a call's turn.
+    pub(crate) fn admission(&self, told: Recipient<CallMessage>) -> Admission {
+        Admission::new(self.load.clone(), told)
     }
 }
 

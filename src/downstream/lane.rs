@@ -125,7 +125,12 @@ impl Actor for Lane {
         };
         let server = self.spec.server().clone();
         let asker = ctx.address().recipient();
-        self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
+        self.calls = Some(Calls::new(
+            server,
+            link,
+            self.spec.admission(ctx.address().recipient()),
+            asker,
+        ));
     }
 }
 

@@ -3,6 +3,8 @@
 //! A session asks [`Downstreams`] for a way to a server and sends it calls; what a server says
 //! outside of calls goes to the one listener. Nothing here knows HTTP clients or sessions' state.
 
+mod admission;
+mod breaker;
 mod caller;
 mod calls;
 mod connection;
@@ -10,6 +12,7 @@ mod deadlines;
 mod desired;
 mod entry;
 mod exchange;
+mod fair;
 mod handshake;
 mod key;
 mod lane;
@@ -18,6 +21,7 @@ mod lists;
 mod operate;
 mod own;
 mod pool;
+mod resilience;
 mod reverse;
 mod server;
 mod settings;
@@ -25,6 +29,8 @@ mod timer;
 mod usage;
 mod view;
 
+pub use admission::Turn;
+pub use breaker::{BreakerSettings, BreakerView, Pass};
 pub use caller::Caller;
 pub use desired::{Change, Desired, Watched};
 pub use entry::{Callers, FromServer, News, Wish};
@@ -36,6 +42,7 @@ pub use key::{Audience, EntryKey, EntryOwner};
 pub use lease::Lease;
 pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
+pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use server::Server;
 pub use settings::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 pub use usage::InUse;

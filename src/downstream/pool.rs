@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{
@@ -16,7 +16,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::calls::Load;
+use super::admission::{Gate, Load};
+use super::breaker::{Breakers, Turn, Turned};
 use super::connection::Connection;
 use super::desired::Desired;
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
@@ -29,7 +30,7 @@ use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
-use crate::telemetry::{Counters, LogRing, LogRingSettings};
+use crate::telemetry::{Counter, Counters, LogRing, LogRingSettings, LogSource};
 use crate::transport::Connector;
 
 /// How often connections are looked at that nobody uses any more.
@@ -206,18 +207,19 @@ impl Keeper {
             ..Default::default()
         });
         let connector = (self.parts.make_connector)(&settings, &log);
-        let calls_max = Arc::new(AtomicUsize::new(settings.limits.calls_max));
+        let queue = settings.resilience.queue;
+        let gate = Arc::new(Gate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
+        let breakers = self.breakers(&settings, &log);
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let seed = EntrySeed {
             settings: &settings,
             connector: &connector,
-            in_flight: &in_flight,
-            calls_max: &calls_max,
+            gate: &gate,
+            breakers: &breakers,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
@@ -230,13 +232,37 @@ impl Keeper {
             usage: Arc::new(Usage::new(is_lazy)),
             halted: AtomicBool::new(false),
             own: Default::default(),
-            in_flight,
-            calls_max,
+            breakers,
+            gate,
             entries_refused: AtomicU64::new(0),
             leases: Leases::default(),
+            retries: Default::default(),
             log,
             started: Instant::now(),
         })
+    }
+
+    /// Breakers that say so when they open and close.
+    fn breakers(&self, settings: &ServerSettings, log: &LogRing) -> Arc<Breakers> {
+        let (server, log) = (settings.name.clone(), log.clone());
+        let counters = self.parts.counters.clone();
+        let on_turn = move |turned: &Turned| {
+            let (counter, state) = match turned.turn {
+                Turn::Opened => (Counter::BreakersOpened, "open"),
+                Turn::Closed => (Counter::BreakersClosed, "closed"),
+            };
+            counters.add(counter);
+            let tool = turned.tool.as_deref();
+            log::warn!(server = server.as_str(), tool, state; "breaker turned");
+            let whose = tool.map(|tool| format!(" of tool {tool:?}"));
+            let whose = whose.unwrap_or_default();
+            log.push(
+                LogSource::Gateway,
+                &format!("its breaker{whose} is {state}"),
+            );
+        };
+        let settings = settings.resilience.breaker;
+        Arc::new(Breakers::new(settings, Box::new(on_turn)))
     }
 
     /// Starts a permanent child for an entry.
@@ -254,7 +280,7 @@ impl Keeper {
             EntryOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.in_flight.clone(), seed.calls_max.clone()));
+        let load = Arc::new(Load::new(seed.gate.clone()));
         let spec = Arc::new(EntrySpec {
             server: server.clone(),
             settings: seed.settings.clone(),
@@ -264,6 +290,7 @@ impl Keeper {
             home: arbiters.index(spread),
             numbers: self.parts.numbers.clone(),
             load,
+            breakers: seed.breakers.clone(),
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
@@ -302,8 +329,8 @@ impl Keeper {
         let seed = EntrySeed {
             settings: &server.settings,
             connector: &server.connector,
-            in_flight: &server.in_flight,
-            calls_max: &server.calls_max,
+            gate: &server.gate,
+            breakers: &server.breakers,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -373,8 +400,8 @@ impl Keeper {
 struct EntrySeed<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
-    in_flight: &'a Arc<AtomicUsize>,
-    calls_max: &'a Arc<AtomicUsize>,
+    gate: &'a Arc<Gate>,
+    breakers: &'a Arc<Breakers>,
     known: Option<Arc<ServerPart>>,
 }
 

@@ -156,6 +156,7 @@ mod tests {
             sharing: Sharing::Auto,
             roots: Vec::new(),
             names: NameSettings::default(),
+            resilience: Default::default(),
             limits: ServerLimits {
                 request_timeout: Default::default(),
                 request_timeout_max: Default::default(),

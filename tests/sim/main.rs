@@ -14,11 +14,14 @@ mod server;
 mod wishes;
 mod world;
 
+mod again;
+mod breakers;
 mod calls;
 mod connection;
 mod entries;
 mod feed;
 mod questions;
+mod queue;
 mod renewal;
 mod rest;
 mod sessions;

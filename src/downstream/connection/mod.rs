@@ -86,7 +86,12 @@ impl Connection {
             Ok(link) => {
                 let server = self.spec.server().clone();
                 let asker = ctx.address().recipient();
-                self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
+                self.calls = Some(Calls::new(
+                    server,
+                    link,
+                    self.spec.admission(ctx.address().recipient()),
+                    asker,
+                ));
                 self.send_initialize(ctx);
             }
             Err(error) => self.fail(error.to_string(), ctx),
@@ -126,6 +131,7 @@ impl Connection {
                 calls.link().listen();
             }
         }
+        self.spec.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_wishes(ctx);
         self.refresh(&ItemKind::ALL, ctx);
