@@ -266,6 +266,8 @@ fn gateway_values(config: &Config) -> Vec<Value> {
             "sessions.answer_timeout",
             show_duration(session.answer_timeout),
         ),
+        ("sessions.parked_calls", session.parked_max.to_string()),
+        ("sessions.listeners", session.listeners_max.to_string()),
         ("limits.body", size(front.body_max)),
         ("limits.bytes_in_flight", size(front.bytes_in_flight_max)),
         (

@@ -86,6 +86,8 @@ pub(super) fn sessions(
         events_bytes_max: limits.events_bytes_per_session,
         stream_queue_max: section.count("stream_queue", 256, 1..=100_000),
         answer_timeout: section.duration("answer_timeout", 10 * MINUTE, SECOND..=DAY),
+        parked_max: section.count("parked_calls", 1000, 1..=1_000_000),
+        listeners_max: section.count("listeners", 1000, 1..=1_000_000),
         first_list_wait,
     };
     section.finish();

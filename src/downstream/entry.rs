@@ -85,6 +85,7 @@ impl Callers {
 #[rtype(result = "()")]
 pub enum Wish {
     Level(LogLevel),
+    Subscribe(String),
     Unsubscribe(String),
     /// Look again whether the lists changed.
     Refresh,

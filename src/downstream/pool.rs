@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::calls::Load;
 use super::connection::Connection;
-use super::desired::Desired;
+use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
@@ -129,6 +129,23 @@ impl Downstreams {
             .any(|server| server.has_own(session))
         {
             self.keeper.do_send(SessionEnded(session));
+        }
+    }
+
+    /// Somebody wants to hear of updates of a resource on a server's shared connection, which is
+    /// opened for that.
+    pub fn watch(&self, watched: Watched, watcher: SessionId) {
+        let (server, uri) = (watched.server.clone(), watched.uri.clone());
+        if self.desired.watch(watched, watcher) == Change::Nothing {
+            return;
+        }
+        let Some(server) = self.get(&server) else {
+            return;
+        };
+        // One that is away is asked when it is back.
+        match server.shared.current() {
+            Ok(up) => up.value.wish(Wish::Subscribe(uri)),
+            Err(_) => server.shared.wake(),
         }
     }
 

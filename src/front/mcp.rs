@@ -17,13 +17,12 @@ use tokio::time::timeout;
 
 use super::accept::{accepts, is_json};
 use super::body;
-use super::events::EventBody;
 use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use super::list_body::ListBody;
-use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
+use super::{respond, sessionless};
+use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, RequestId, Revision,
@@ -39,9 +38,9 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTION
 const BATCH_MAX: usize = 64;
 
 /// A refusal with the id of the request that it answers, if there was one to read.
-struct Refusal {
-    failure: Failure,
-    id: Option<RequestId>,
+pub(super) struct Refusal {
+    pub(super) failure: Failure,
+    pub(super) id: Option<RequestId>,
 }
 
 impl Refusal {
@@ -159,6 +158,13 @@ async fn post(
     {
         return Err(Refusal { failure, id });
     }
+    let envelope = match envelope {
+        Envelope::Request(message) if is_modern(request, &message) => {
+            return sessionless::serve(request, message, principal, takes_events, front, settings)
+                .await;
+        }
+        other => other,
+    };
     if let Envelope::Request(initialize) = &envelope
         && initialize.method == Method::Initialize
     {
@@ -168,7 +174,20 @@ async fn post(
         .await
         .map_err(|failure| Refusal { failure, id })?;
     let answer = exchange(front, &session, envelope, takes_events, settings).await?;
-    Ok(respond(answer, session.revision, front, settings))
+    Ok(respond::to_client(
+        answer,
+        session.revision,
+        None,
+        front,
+        settings,
+    ))
+}
+
+/// The body decides; a header that names the sessionless revision wants it there, too.
+fn is_modern(request: &HttpRequest, message: &Request) -> bool {
+    let revision = text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
+    let announced = revision.is_some_and(|revision: Revision| revision.era() == Era::Modern);
+    announced || claims_modern(message)
 }
 
 fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
@@ -232,25 +251,6 @@ async fn exchange(
     })
 }
 
-fn respond(
-    answer: ToFront,
-    revision: Revision,
-    front: &Front,
-    settings: &FrontSettings,
-) -> HttpResponse {
-    match answer {
-        ToFront::Json(body) => respond::json(BoxBody::new(body), revision),
-        ToFront::List(list) => respond::json(BoxBody::new(ListBody::new(list)), revision),
-        ToFront::Accepted => respond::accepted(revision),
-        ToFront::Over => respond::over(revision),
-        ToFront::Stream(events) => {
-            let under_way = front.under_way.token();
-            let body = EventBody::new(events, settings.sse_comment_every, under_way);
-            respond::events(body, revision)
-        }
-    }
-}
-
 /// An array of messages: 2025-03-26 only (S-HTTP-10, S-HTTP-11). Its answers are one array, in
 /// JSON: a client in a batch cannot be asked.
 async fn batch(
@@ -283,7 +283,7 @@ async fn batch(
                 Some(Bytes::from(failure.answer(request.id.as_str())))
             }
             Ok(envelope) => match exchange(front, &session, envelope, false, settings).await {
-                Ok(ToFront::Json(answer)) => Some(answer),
+                Ok(ToFront::Json(answer) | ToFront::Error { frame: answer, .. }) => Some(answer),
                 Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
                 Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,
                 Err(refusal) => Some(Bytes::from(refusal.failure.answer(refusal.id()))),
@@ -334,7 +334,13 @@ async fn get(
             "the session ended before its stream was open",
         )
     })?;
-    Ok(respond(answer, session.revision, front, settings))
+    Ok(respond::to_client(
+        answer,
+        session.revision,
+        None,
+        front,
+        settings,
+    ))
 }
 
 /// Without a session there is nothing to end, which is fine.
@@ -354,16 +360,10 @@ async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Fail
     let id = session_id(request)?;
     let session = front.sessions.find(id).await.ok_or_else(unknown_session)?;
     if let Some(version) = text(request, &PROTOCOL_VERSION) {
-        let revision = version.parse::<Revision>().map_err(|error| {
+        version.parse::<Revision>().map_err(|error| {
             let message = format!("`MCP-Protocol-Version`: {error}");
             Failure::new(ErrorKind::UnsupportedRevision, message)
         })?;
-        if revision.era() == Era::Modern {
-            let message = format!(
-                "`MCP-Protocol-Version: {revision}` has no sessions: say it in `params._meta` as well"
-            );
-            return Err(Failure::new(ErrorKind::InvalidParams, message));
-        }
     }
     Ok(session)
 }

@@ -11,6 +11,7 @@ mod list_body;
 mod mcp;
 mod respond;
 mod server;
+mod sessionless;
 mod settings;
 mod state;
 

@@ -25,7 +25,7 @@ use crate::downstream::{
 use crate::front::{Front, FrontServer};
 use crate::id::CallNumbers;
 use crate::session::{
-    Arrange, Attach, Fanout, Identify, PartKeeper, Sessions, SessionsSpec, load_parts,
+    Arrange, Attach, Fanout, Identify, PartKeeper, Sealing, Sessions, SessionsSpec, load_parts,
 };
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct, SystemRandom};
@@ -99,7 +99,11 @@ impl Gateway {
         let known = load_parts(&*store, &servers, |name| names.contains(&name))
             .await
             .map_err(unreadable)?;
-        let (state, fanout) = build(&config, &arbiters, &spawner, view, &store, known.clone());
+        let sealing = Sealing::load(&*store, unix_millis, Uuid::new_v4)
+            .await
+            .map_err(unreadable)?;
+        let places = (&arbiters, &spawner, &store);
+        let (state, fanout) = build(&config, places, view, sealing, known.clone());
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         server.open(Front::new(
             config.front.clone(),
@@ -285,10 +289,9 @@ fn arrangement(config: &Config) -> Arrange {
 
 fn build(
     config: &Config,
-    arbiters: &Arbiters,
-    spawner: &Spawner,
+    (arbiters, spawner, store): (&Arbiters, &Spawner, &Arc<SqliteStore>),
     view: ConfigView,
-    store: &Arc<SqliteStore>,
+    sealing: Sealing,
     known: Vec<Arc<ServerPart>>,
 ) -> (Arc<State>, Addr<Fanout>) {
     let counters = Counters::default();
@@ -315,6 +318,7 @@ fn build(
         numbers,
         random: Arc::new(SystemRandom::new()),
         mint: Uuid::new_v4,
+        sealing,
         counters: counters.clone(),
     });
     fanout.do_send(Attach(sessions.clone()));

@@ -276,7 +276,17 @@ impl std::fmt::Display for EventId {
 }
 
 fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
-    let mut text = format!("id: {id}\ndata: ").into_bytes();
+    event(format!("id: {id}\n"), message)
+}
+
+/// An event without an id, for streams that cannot be resumed.
+pub(crate) fn message_event(message: &[u8]) -> Bytes {
+    event(String::new(), Some(message))
+}
+
+fn event(head: String, message: Option<&[u8]>) -> Bytes {
+    let mut text = head.into_bytes();
+    text.extend_from_slice(b"data: ");
     // Raw line breaks in JSON stand only between its tokens; in an event they would end the line.
     let flat = message.unwrap_or_default().iter().map(|byte| match byte {
         b'\n' | b'\r' => b' ',

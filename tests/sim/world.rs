@@ -17,7 +17,7 @@ use mcpvisor::downstream::{
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::session::{
-    Arrange, Attach, CatalogView, Fanout, SessionSettings, Sessions, SessionsSpec,
+    Arrange, Attach, CatalogView, Fanout, Sealing, SessionSettings, Sessions, SessionsSpec,
 };
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
@@ -146,6 +146,7 @@ impl World {
             numbers,
             random: Arc::new(Seeded::new(1)),
             mint,
+            sealing: Sealing::new([7; 32], || 0, mint),
             counters: counters.clone(),
         });
         fanout.do_send(Attach(sessions.clone()));
@@ -265,6 +266,8 @@ impl World {
 
 fn session_settings() -> SessionSettings {
     SessionSettings {
+        parked_max: 8,
+        listeners_max: 8,
         idle_timeout: seconds(1800),
         sessions_max: 1000,
         calls_max: 64,

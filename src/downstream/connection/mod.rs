@@ -174,15 +174,15 @@ impl Connection {
         }
         if subscribes {
             for uri in uris {
-                let own = Own::Wish("resources/subscribe");
-                self.ask_server(
-                    &Method::ResourcesSubscribe,
-                    &json!({ "uri": uri }),
-                    own,
-                    ctx,
-                );
+                self.subscribe(&uri, ctx);
             }
         }
+    }
+
+    fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+        let own = Own::Wish("resources/subscribe");
+        let params = json!({ "uri": uri });
+        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
     }
 
     fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
@@ -448,6 +448,7 @@ impl Handler<Wish> for Connection {
     fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
         match wish {
             Wish::Level(level) => self.wish_level(level, ctx),
+            Wish::Subscribe(uri) => self.subscribe(&uri, ctx),
             Wish::Unsubscribe(uri) => {
                 let own = Own::Wish("resources/unsubscribe");
                 self.ask_server(
