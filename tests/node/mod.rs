@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 /// Longest wait for a process to be ready, or to leave.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Oldest Node that server-everything and the SDK run on.
 const NODE_MIN: u32 = 20;
@@ -25,7 +25,7 @@ const NODE_NEW: u32 = 22;
 const NODE_PACKAGE: &str = "node@22.23.3";
 
 /// Says loudly that something is not tested; in CI that is a failure.
-pub fn not_tested(reason: &str) {
+pub(crate) fn not_tested(reason: &str) {
     assert!(std::env::var_os("CI").is_none(), "{reason}");
     // Not through the test's own output, which is shown only when it fails.
     let _ = writeln!(std::io::stderr(), "\nNOT TESTED: {reason}\n");
@@ -33,7 +33,7 @@ pub fn not_tested(reason: &str) {
 
 /// Copies the files of `tests/FOLDER` into the target directory and installs their packages
 /// there, as the lock file says. `None` without Node, except in CI, where that is a failure.
-pub fn install(folder: &str) -> Option<PathBuf> {
+pub(crate) fn install(folder: &str) -> Option<PathBuf> {
     if let Err(reason) = has_node() {
         not_tested(&format!(
             "{reason}: this test needs Node {NODE_MIN} or later, and npm"
@@ -62,7 +62,7 @@ pub fn install(folder: &str) -> Option<PathBuf> {
 }
 
 /// A Node that is new enough for the conformance framework: the system's, or one from npm.
-pub fn new_node() -> PathBuf {
+pub(crate) fn new_node() -> PathBuf {
     if major("node").is_ok_and(|major| major >= NODE_NEW) {
         return PathBuf::from("node");
     }
@@ -117,21 +117,21 @@ fn version(tool: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-pub fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     format!("{out}{}", String::from_utf8_lossy(&output.stderr))
 }
 
 /// A running gateway; it is stopped when this is dropped.
-pub struct Gateway {
+pub(crate) struct Gateway {
     process: Child,
-    pub directory: TempDir,
-    pub url: String,
+    pub(crate) directory: TempDir,
+    pub(crate) url: String,
 }
 
 impl Gateway {
     /// Starts one with these lines as its configuration. `PIDS` is a directory for the servers.
-    pub fn start(config: &str) -> Self {
+    pub(crate) fn start(config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let pids = directory.path().join("pids");
         fs::create_dir(&pids).unwrap();
@@ -167,7 +167,7 @@ impl Gateway {
         })
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 }
@@ -181,13 +181,13 @@ impl Drop for Gateway {
 }
 
 /// A server that says its address in its first line; it is killed when this is dropped.
-pub struct Server {
+pub(crate) struct Server {
     process: Child,
-    pub url: String,
+    pub(crate) url: String,
 }
 
 impl Server {
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         use std::io::BufRead as _;
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut url = String::new();
@@ -207,7 +207,7 @@ impl Drop for Server {
 }
 
 /// How a process ended; it is killed if it does not end in time.
-pub fn end_of(process: &mut Child, within: Duration) -> Option<ExitStatus> {
+pub(crate) fn end_of(process: &mut Child, within: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + within;
     while Instant::now() < deadline {
         if let Ok(Some(status)) = process.try_wait() {
@@ -220,7 +220,7 @@ pub fn end_of(process: &mut Child, within: Duration) -> Option<ExitStatus> {
     None
 }
 
-pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = condition() {
