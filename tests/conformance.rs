@@ -112,14 +112,7 @@ const SERVERS: [(&str, &str, Expected); 6] = [
 
 /// The era of the client in front, the revision of the framework's servers, what is expected.
 const CLIENTS: [(&str, &str, Expected); 4] = [
-    (
-        "legacy",
-        OLD,
-        AllBut(&[(
-            "elicitation-sep1034-client-defaults",
-            "the server asks on its general stream, which names no call",
-        )]),
-    ),
+    ("legacy", OLD, AllBut(&[])),
     (
         "modern",
         OLD,
