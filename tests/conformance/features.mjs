@@ -252,6 +252,7 @@ const schemas = {
 };
 
 const more = {
+  test_declared: (io) => say(JSON.stringify(io.declared ?? {})),
   json_schema_2020_12_tool: (_io, args) => say(JSON.stringify(args)),
   test_x_mcp_header: (_io, args) => say(`region=${args.region}`),
 };
@@ -259,11 +260,11 @@ const more = {
 const APP = "ui://fixture/clock.html";
 
 /** Tools: { name, description, inputSchema, _meta?, run(io, args) }. */
-export function tools() {
+export function tools({ hidden = false } = {}) {
   const all = Object.entries({ ...content, ...streams, ...questions, ...triggers, ...more });
   const described = all.map(([name, run]) => ({
     name,
-    description: `The conformance framework calls it: ${name}`,
+    description: `A scenario calls it: ${name}`,
     inputSchema: schemas[name] ?? NOTHING,
     run,
   }));
@@ -274,7 +275,7 @@ export function tools() {
     _meta: { ui: { resourceUri: APP, visibility: ["model", "app"] } },
     run: () => ({ ...say("12:00"), structuredContent: { time: "12:00" }, _meta: { "fixture/app": true } }),
   });
-  if (grown.tools) {
+  if (grown.tools || hidden) {
     described.push({ ...described[0], name: "test_added_tool" });
   }
   return described;
@@ -323,7 +324,7 @@ export function prompts() {
   if (grown.prompts) {
     all.push({ name: "test_added_prompt", run: () => [userSays("I was added.")] });
   }
-  return all.map((prompt) => ({ description: `The conformance framework gets it: ${prompt.name}`, ...prompt }));
+  return all.map((prompt) => ({ description: `A scenario gets it: ${prompt.name}`, ...prompt }));
 }
 
 /** What a list shows of a tool or prompt. */

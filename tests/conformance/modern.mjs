@@ -7,8 +7,8 @@ import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import { EventStore } from "./events.mjs";
 import * as features from "./features.mjs";
 
-/** Sessions of the era with a handshake. */
-const sessions = new Set();
+/** Servers that stay: of sessions, and of standard input. Others live for one request. */
+const lasting = new Set();
 
 /** What a handler throws that needs answers of the client first. */
 class Ask extends Error {
@@ -26,7 +26,7 @@ const SHAPES = {
   "roots/list": (answer) => Array.isArray(answer?.roots),
 };
 
-function io(ctx, era) {
+function io(ctx, server) {
   const answers = { ...ctx.mcpReq.requestState()?.answers, ...ctx.mcpReq.inputResponses };
   const progressToken = ctx.mcpReq._meta?.progressToken;
   return {
@@ -40,29 +40,28 @@ function io(ctx, era) {
       if (progressToken === undefined) return;
       await ctx.mcpReq.notify({ method: "notifications/progress", params: { progressToken, progress, total } });
     },
-    declared: ctx.mcpReq.envelope?.[sdk.CLIENT_CAPABILITIES_META_KEY],
+    declared: ctx.mcpReq.envelope?.[sdk.CLIENT_CAPABILITIES_META_KEY] ?? server.server.getClientCapabilities(),
     changed: async (kind) => {
       if (kind === "tools") handler.notify.toolsChanged();
       else handler.notify.promptsChanged();
       await Promise.allSettled(
-        [...sessions].map(({ server }) => (kind === "tools" ? server.sendToolListChanged() : server.sendPromptListChanged())),
+        [...lasting].map(({ server }) => (kind === "tools" ? server.sendToolListChanged() : server.sendPromptListChanged())),
       );
     },
     updated: async (uri) => {
       handler.notify.resourceUpdated(uri);
       await Promise.allSettled(
-        [...sessions].map(({ server, watched }) => watched.has(uri) && server.sendResourceUpdated({ uri })),
+        [...lasting].map(({ server, watches }) => watches(uri) && server.sendResourceUpdated({ uri })),
       );
     },
     hangUp: () => ctx.http?.closeSSE?.(),
-    era,
   };
 }
 
 /** Runs a feature; questions that it asks become the result that asks for input. */
-async function run(feature, ctx, args) {
+async function run(feature, ctx, args, server) {
   try {
-    return await feature.run(io(ctx), args ?? {});
+    return await feature.run(io(ctx, server), args ?? {});
   } catch (error) {
     if (!(error instanceof Ask)) throw error;
     const requestState = await state.mint({ answers: error.answers, nonce: randomUUID() });
@@ -70,24 +69,27 @@ async function run(feature, ctx, args) {
   }
 }
 
-function build() {
+function build({ era }) {
   const server = new sdk.McpServer(features.INFO, {
     capabilities: features.CAPABILITIES,
     requestState: { verify: state.verify },
   });
-  for (const tool of features.tools()) {
+  for (const tool of features.tools({ hidden: true })) {
     const { name, inputSchema, ...config } = features.listed(tool);
     server.registerTool(name, { ...config, inputSchema: sdk.fromJsonSchema(inputSchema) }, (args, ctx) =>
-      run(tool, ctx, args),
+      run(tool, ctx, args, server),
     );
   }
-  server.watched = new Set();
+  const watched = new Set();
+  // Without a handshake the SDK keeps the books.
+  server.watches = (uri) => era === "modern" || watched.has(uri);
   const on = (method, handle) => server.server.setRequestHandler(method, handle);
+  on("tools/list", () => ({ tools: features.tools().map(features.listed) }));
   on("prompts/list", () => ({ prompts: features.prompts().map(features.listed) }));
   on("prompts/get", async ({ params }, ctx) => {
     const prompt = features.prompts().find(({ name }) => name === params.name);
     if (!prompt) throw new sdk.ProtocolError(sdk.ProtocolErrorCode.InvalidParams, `there is no ${params.name}`);
-    const got = await run(prompt, ctx, params.arguments);
+    const got = await run(prompt, ctx, params.arguments, server);
     return Array.isArray(got) ? { messages: got } : got;
   });
   on("resources/list", () => ({ resources: features.resources() }));
@@ -97,8 +99,8 @@ function build() {
     if (contents === undefined) throw new sdk.ResourceNotFoundError(uri);
     return { contents };
   });
-  on("resources/subscribe", ({ params: { uri } }) => (server.watched.add(uri), {}));
-  on("resources/unsubscribe", ({ params: { uri } }) => (server.watched.delete(uri), {}));
+  on("resources/subscribe", ({ params: { uri } }) => (watched.add(uri), {}));
+  on("resources/unsubscribe", ({ params: { uri } }) => (watched.delete(uri), {}));
   on("completion/complete", ({ params }) => features.complete(params));
   return server;
 }
@@ -144,14 +146,17 @@ async function session(transports) {
     onsessioninitialized: (id) => void transports.set(id, transport),
     onsessionclosed: (id) => void transports.delete(id),
   });
-  const server = build();
-  const session = { server: server.server, watched: server.watched };
-  sessions.add(session);
-  server.server.onclose = () => sessions.delete(session);
-  await server.connect(transport);
+  await lastingServer({ era: "legacy" }).connect(transport);
   return transport;
 }
 
+function lastingServer(context) {
+  const server = build(context);
+  lasting.add(server);
+  server.server.onclose = () => lasting.delete(server);
+  return server;
+}
+
 export function stdio(legacy) {
-  serveStdio(build, { legacy });
+  serveStdio(lastingServer, { legacy });
 }
