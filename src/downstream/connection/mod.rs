@@ -4,6 +4,7 @@
 //! clients, of other servers, or of whether it will be restarted.
 
 mod lists;
+mod questions;
 mod renewal;
 
 use std::rc::Rc;
@@ -18,16 +19,13 @@ use tokio::time::Instant;
 
 use super::calls::{Calls, Unhandled};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::exchange::{Answered, CallMessage, Question};
+use super::exchange::{Answered, CallMessage};
 use super::handshake::{self, Negotiated};
 use super::lane::LaneHandle;
 use super::own::{Own, OwnRequests};
-use super::reverse;
 use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
-use crate::protocol::{
-    LogLevel, Method, Notification, Request, RequestId, Response, notification, request,
-};
+use crate::protocol::{LogLevel, Method, Notification, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
 use crate::telemetry::Counter;
 use crate::transport::{Link, LinkError, LinkEvent, OpenError};
@@ -286,24 +284,6 @@ impl Connection {
         let server = self.spec.server().clone();
         let key = self.spec.key.clone();
         self.spec.listener.do_send(FromServer { server, key, news });
-    }
-
-    /// A request that came on no call's stream. On a connection of one client it is for that
-    /// client (design: "Sharing of connections"); otherwise the gateway answers.
-    fn on_request(&mut self, request: Request, ctx: &mut Context<Self>) {
-        let Some(calls) = &mut self.calls else { return };
-        if self.spec.key.is_exclusive() && reverse::asks_client(&request.method) {
-            if let Some(request) = calls.ask_any(request) {
-                let question = Question::new(request, ctx.address().recipient());
-                self.tell(News::Question(question));
-            }
-            return;
-        }
-        // A dead link reports its own end.
-        let _ = calls.link().send(
-            None,
-            reverse::own_answer(&request, &self.spec.settings().roots),
-        );
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
