@@ -254,6 +254,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
         (TransportSettings::Http(old), TransportSettings::Http(new)) => {
             let HttpSettings {
                 url,
+                kind,
                 headers,
                 connect_timeout: _,
                 body_max: _,
@@ -266,7 +267,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                     .iter()
                     .zip(&new.headers)
                     .all(|(old, new)| old.0 == new.0 && exposed(&old.1) == exposed(&new.1));
-            *url == new.url && same_headers
+            *url == new.url && *kind == new.kind && same_headers
         }
         (TransportSettings::Stdio(_), TransportSettings::Http(_))
         | (TransportSettings::Http(_), TransportSettings::Stdio(_)) => false,
