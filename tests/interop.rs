@@ -58,12 +58,23 @@ fn a_public_server_is_the_same_over_http() {
 }
 
 #[test]
+fn a_public_server_is_the_same_over_sse() {
+    let Some(scripts) = scripts() else { return };
+    let server = HttpServer::start_sse(scripts);
+    // Its transport is found out.
+    let gateway = Gateway::start(&sse_server(server.port));
+    gateway.run(scripts, "everything.mjs", &[("SERVER", "sse")], 8);
+}
+
+#[test]
 fn every_client_is_asked_its_own_questions() {
     let Some(scripts) = scripts() else { return };
     let server = HttpServer::start(scripts);
-    let config = stdio_server(scripts) + &http_server(server.port) + EXAMPLE;
+    let sse = HttpServer::start_sse(scripts);
+    let config =
+        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
     let gateway = Gateway::start(&config);
-    gateway.run(scripts, "questions.mjs", &[], 6);
+    gateway.run(scripts, "questions.mjs", &[], 8);
 }
 
 #[test]
@@ -96,6 +107,10 @@ fn stdio_server(scripts: &Path) -> String {
 
 fn http_server(port: u16) -> String {
     format!("\n[servers.http]\nurl = \"http://127.0.0.1:{port}/mcp\"\n")
+}
+
+fn sse_server(port: u16) -> String {
+    format!("\n[servers.sse]\nurl = \"http://127.0.0.1:{port}/sse\"\n")
 }
 
 fn everything(scripts: &Path) -> PathBuf {
@@ -209,10 +224,19 @@ struct HttpServer {
 
 impl HttpServer {
     fn start(scripts: &Path) -> Self {
+        Self::start_as("streamableHttp", scripts)
+    }
+
+    /// With the transport of revision 2024-11-05.
+    fn start_sse(scripts: &Path) -> Self {
+        Self::start_as("sse", scripts)
+    }
+
+    fn start_as(transport: &str, scripts: &Path) -> Self {
         let port = free_port();
         let process = Command::new("node")
             .arg(everything(scripts))
-            .arg("streamableHttp")
+            .arg(transport)
             .env("PORT", port.to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
