@@ -78,6 +78,21 @@ fn every_client_is_asked_its_own_questions() {
 }
 
 #[test]
+fn a_client_of_http_sse_is_served_as_any_other() {
+    let Some(scripts) = scripts() else { return };
+    let server = HttpServer::start(scripts);
+    let sse = HttpServer::start_sse(scripts);
+    let config =
+        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
+    let gateway = Gateway::start(&config);
+    gateway.run(scripts, "questions.mjs", &[("TRANSPORT", "sse")], 8);
+    drop(gateway);
+    let gateway = Gateway::start(&stdio_server(scripts));
+    let variables = [("SERVER", "stdio"), ("TRANSPORT", "sse")];
+    gateway.run(scripts, "everything.mjs", &variables, 8);
+}
+
+#[test]
 fn killed_servers_come_back_unnoticed() {
     let Some(scripts) = scripts() else { return };
     let port = free_port().to_string();

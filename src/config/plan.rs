@@ -165,6 +165,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         body_timeout: _,
         sse_after: _,
         sse_comment_every: _,
+        legacy_sse: _,
     } = wanted.clone();
     let running = running.clone();
     FrontSettings {
@@ -181,6 +182,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         body_timeout: running.body_timeout,
         sse_after: running.sse_after,
         sse_comment_every: running.sse_comment_every,
+        legacy_sse: running.legacy_sse,
     }
 }
 

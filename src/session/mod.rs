@@ -25,6 +25,7 @@ pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
 pub use record::SessionRecord;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
+pub use streams::event_parts;
 pub use view::CatalogView;
 
 pub(crate) use sessions::SessionParts;
