@@ -54,12 +54,38 @@ fn a_public_server_is_the_same_over_http() {
 }
 
 #[test]
+fn a_public_server_is_the_same_over_sse() {
+    let Some(scripts) = scripts() else { return };
+    let server = HttpServer::start_sse(scripts);
+    // Its transport is found out.
+    let gateway = gateway(&sse_server(server.port));
+    run(&gateway, "everything.mjs", &[("SERVER", "sse")], 8);
+}
+
+#[test]
 fn every_client_is_asked_its_own_questions() {
     let Some(scripts) = scripts() else { return };
     let server = HttpServer::start(scripts);
-    let config = stdio_server(scripts) + &http_server(server.port) + EXAMPLE;
+    let sse = HttpServer::start_sse(scripts);
+    let config =
+        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
     let gateway = gateway(&config);
-    run(&gateway, "questions.mjs", &[], 6);
+    run(&gateway, "questions.mjs", &[], 8);
+}
+
+#[test]
+fn a_client_of_http_sse_is_served_as_any_other() {
+    let Some(scripts) = scripts() else { return };
+    let server = HttpServer::start(scripts);
+    let sse = HttpServer::start_sse(scripts);
+    let config =
+        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
+    let gateway = gateway(&config);
+    run(&gateway, "questions.mjs", &[("TRANSPORT", "sse")], 8);
+    drop(gateway);
+    let gateway = gateway_within("30s", &stdio_server(scripts));
+    let variables = [("SERVER", "stdio"), ("TRANSPORT", "sse")];
+    run(&gateway, "everything.mjs", &variables, 8);
 }
 
 #[test]
@@ -134,6 +160,10 @@ fn http_server(port: u16) -> String {
     format!("\n[servers.http]\nurl = \"http://127.0.0.1:{port}/mcp\"\n")
 }
 
+fn sse_server(port: u16) -> String {
+    format!("\n[servers.sse]\nurl = \"http://127.0.0.1:{port}/sse\"\n")
+}
+
 fn everything(scripts: &Path) -> PathBuf {
     scripts.join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 }
@@ -194,10 +224,19 @@ struct HttpServer {
 
 impl HttpServer {
     fn start(scripts: &Path) -> Self {
+        Self::start_as("streamableHttp", scripts)
+    }
+
+    /// With the transport of revision 2024-11-05.
+    fn start_sse(scripts: &Path) -> Self {
+        Self::start_as("sse", scripts)
+    }
+
+    fn start_as(transport: &str, scripts: &Path) -> Self {
         let port = free_port();
         let process = Command::new("node")
             .arg(everything(scripts))
-            .arg("streamableHttp")
+            .arg(transport)
             .env("PORT", port.to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -10,6 +10,7 @@ use url::Url;
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::transport::HttpKind;
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -115,11 +116,12 @@ fn ready(
         }
         TransportSettings::Http(http) => {
             let headers = http.headers.len();
-            writeln!(
-                out,
-                "http: {} ({headers} headers)",
-                without_query(&http.url)
-            )?;
+            let kind = match http.kind {
+                HttpKind::Auto | HttpKind::Streamable => "http",
+                HttpKind::Sse => "sse",
+            };
+            let url = without_query(&http.url);
+            writeln!(out, "{kind}: {url} ({headers} headers)")?;
         }
     }
     let mut line = |name: &str, value: String| writeln!(out, "    {name}: {value}");
@@ -233,6 +235,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
         ("gateway.allowed_origins", front.allowed_origins.join(", ")),
         ("gateway.allowed_hosts", front.allowed_hosts.join(", ")),
         ("gateway.sse_after", show_duration(front.sse_after)),
+        ("gateway.legacy_sse", front.legacy_sse.to_string()),
         (
             "gateway.sse_comment_every",
             show_duration(front.sse_comment_every),

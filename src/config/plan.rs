@@ -165,6 +165,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         body_timeout: _,
         sse_after: _,
         sse_comment_every: _,
+        legacy_sse: _,
     } = wanted.clone();
     let running = running.clone();
     FrontSettings {
@@ -181,6 +182,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         body_timeout: running.body_timeout,
         sse_after: running.sse_after,
         sse_comment_every: running.sse_comment_every,
+        legacy_sse: running.legacy_sse,
     }
 }
 
@@ -254,6 +256,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
         (TransportSettings::Http(old), TransportSettings::Http(new)) => {
             let HttpSettings {
                 url,
+                kind,
                 headers,
                 connect_timeout: _,
                 body_max: _,
@@ -266,7 +269,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                     .iter()
                     .zip(&new.headers)
                     .all(|(old, new)| old.0 == new.0 && exposed(&old.1) == exposed(&new.1));
-            *url == new.url && same_headers
+            *url == new.url && *kind == new.kind && same_headers
         }
         (TransportSettings::Stdio(_), TransportSettings::Http(_))
         | (TransportSettings::Http(_), TransportSettings::Stdio(_)) => false,

@@ -18,7 +18,7 @@ use crate::catalog::NameSettings;
 use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{HttpSettings, StdioSettings};
+use crate::transport::{HttpKind, HttpSettings, StdioSettings};
 
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
@@ -200,8 +200,7 @@ fn roots(section: &mut Section<'_>) -> Vec<String> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Stdio,
-    Http,
-    Sse,
+    Http(HttpKind),
 }
 
 /// Reads the keys of both transports, so that none of them is unknown, and keeps what fits.
@@ -216,8 +215,7 @@ fn transport(
     let http = http(section, supervision, limits);
     let (own, other): (&str, &[&str]) = match kind? {
         Kind::Stdio => ("command", &["url", "headers", "stream_idle_timeout"]),
-        Kind::Http => ("url", &["command", "args", "env", "inherit_env", "cwd"]),
-        Kind::Sse => return None,
+        Kind::Http(_) => ("url", &["command", "args", "env", "inherit_env", "cwd"]),
     };
     let mut fits = true;
     for key in other.iter().filter(|key| section.has(key)) {
@@ -231,19 +229,21 @@ fn transport(
     }
     match kind? {
         Kind::Stdio => stdio.filter(|_| fits).map(TransportSettings::Stdio),
-        Kind::Http => http.filter(|_| fits).map(TransportSettings::Http),
-        Kind::Sse => None,
+        Kind::Http(kind) => http
+            .filter(|_| fits)
+            .map(|http| TransportSettings::Http(HttpSettings { kind, ..http })),
     }
 }
 
 fn kind(section: &mut Section<'_>) -> Option<Kind> {
     let spellings = [
         ("stdio", Some(Kind::Stdio)),
-        ("http", Some(Kind::Http)),
-        ("streamable-http", Some(Kind::Http)),
-        ("streamableHttp", Some(Kind::Http)),
-        ("streamable_http", Some(Kind::Http)),
-        ("sse", Some(Kind::Sse)),
+        ("auto", Some(Kind::Http(HttpKind::Auto))),
+        ("http", Some(Kind::Http(HttpKind::Streamable))),
+        ("streamable-http", Some(Kind::Http(HttpKind::Streamable))),
+        ("streamableHttp", Some(Kind::Http(HttpKind::Streamable))),
+        ("streamable_http", Some(Kind::Http(HttpKind::Streamable))),
+        ("sse", Some(Kind::Http(HttpKind::Sse))),
     ];
     let written = section.choice("transport", None, &spellings);
     let missing = |key: &str| {
@@ -252,18 +252,11 @@ fn kind(section: &mut Section<'_>) -> Option<Kind> {
         None
     };
     match (written, section.has("command"), section.has("url")) {
-        (Some(Kind::Sse), _, _) => {
-            let message = "servers with the legacy SSE transport are not supported yet";
-            let help = "most of them offer Streamable HTTP too: set its `url` and leave \
-                        `transport` out";
-            section.refuse(&["transport"], message.to_owned(), help.to_owned());
-            None
-        }
         (Some(Kind::Stdio), false, _) => missing("command"),
-        (Some(Kind::Http), _, false) => missing("url"),
+        (Some(Kind::Http(_)), _, false) => missing("url"),
         (Some(kind), _, _) => Some(kind),
         (None, true, _) => Some(Kind::Stdio),
-        (None, false, true) => Some(Kind::Http),
+        (None, false, true) => Some(Kind::Http(HttpKind::Auto)),
         (None, false, false) => {
             let message = format!("`{}` has neither `command` nor `url`", section.name());
             let help = "write `command` for a program that the gateway starts, `url` for a server \
@@ -343,6 +336,7 @@ fn http(
     let stream_idle_timeout = section.duration("stream_idle_timeout", 10 * MINUTE, SECOND..=DAY);
     Some(HttpSettings {
         url: http_url(section, &url?)?,
+        kind: HttpKind::Auto,
         headers,
         connect_timeout: supervision.connect_timeout,
         body_max: limits.body,

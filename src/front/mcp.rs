@@ -31,11 +31,11 @@ use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
 use crate::telemetry::Counter;
 
 const JSON: &str = "application/json";
-const EVENT_STREAM: &str = "text/event-stream";
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
 /// Messages in one batch (2025-03-26).
-const BATCH_MAX: usize = 64;
+pub(super) const BATCH_MAX: usize = 64;
 
 /// A refusal with the id of the request that it answers, if there was one to read.
 pub(super) struct Refusal {
@@ -45,7 +45,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// The id as raw JSON.
-    fn id(&self) -> &str {
+    pub(super) fn id(&self) -> &str {
         self.id.as_ref().map_or("null", RequestId::as_str)
     }
 }
@@ -63,10 +63,19 @@ pub(super) async fn endpoint(
     gate: web::Data<Gate>,
 ) -> HttpResponse {
     let front = gate.front().await;
+    answered(&request, front, METHODS, handle(&request, payload, front)).await
+}
+
+/// What a handler says, or the refusal or panic that it ended with, as HTTP. `methods` are those
+/// of its path.
+pub(super) async fn answered(
+    request: &HttpRequest,
+    front: &Front,
+    methods: HeaderValue,
+    handling: impl Future<Output = Result<HttpResponse, Refusal>>,
+) -> HttpResponse {
     let _under_way = front.under_way.token();
-    let handled = AssertUnwindSafe(handle(&request, payload, front))
-        .catch_unwind()
-        .await;
+    let handled = AssertUnwindSafe(handling).catch_unwind().await;
     match handled {
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => {
@@ -77,7 +86,7 @@ pub(super) async fn endpoint(
                     .head_mut()
                     .set_connection_type(actix_web::http::ConnectionType::Close),
                 ErrorKind::HttpMethodNotAllowed => {
-                    response.headers_mut().insert(header::ALLOW, METHODS);
+                    response.headers_mut().insert(header::ALLOW, methods);
                 }
                 _ => {}
             }
@@ -190,7 +199,7 @@ fn is_modern(request: &HttpRequest, message: &Request) -> bool {
     announced || claims_modern(message)
 }
 
-fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
+pub(super) fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
     if !front.is_draining() {
         return Ok(());
     }
@@ -384,7 +393,7 @@ fn unknown_session() -> Failure {
 }
 
 /// Says what is wrong with a message, with its id if that can be read.
-fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
+pub(super) fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
     #[derive(Deserialize)]
     struct IdPeek<'a> {
         #[serde(borrow)]
@@ -408,17 +417,17 @@ fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
     Refusal { failure, id }
 }
 
-fn id_of(envelope: &Envelope) -> Option<RequestId> {
+pub(super) fn id_of(envelope: &Envelope) -> Option<RequestId> {
     match envelope {
         Envelope::Request(request) => Some(request.id.clone()),
         Envelope::Notification(_) | Envelope::Response(_) => None,
     }
 }
 
-fn is_array(body: &[u8]) -> bool {
+pub(super) fn is_array(body: &[u8]) -> bool {
     body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
-fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
+pub(super) fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
     request.headers().get(name)?.to_str().ok()
 }

@@ -3,10 +3,12 @@
 
 mod accept;
 mod body;
+mod channel;
 mod events;
 mod guard;
 mod headers;
 mod health;
+mod legacy_sse;
 mod list_body;
 mod mcp;
 mod respond;

@@ -80,6 +80,13 @@ pub(super) fn events(
     stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
     revision: Revision,
 ) -> HttpResponse {
+    with_revision(event_stream(stream), revision)
+}
+
+/// An event stream before a revision was agreed on.
+pub(super) fn event_stream(
+    stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
+) -> HttpResponse {
     let response = HttpResponse::Ok()
         .insert_header((
             header::CONTENT_TYPE,
@@ -88,7 +95,7 @@ pub(super) fn events(
         .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-cache")))
         .insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")))
         .streaming(stream);
-    with_revision(response, revision)
+    title_case(response)
 }
 
 /// A refusal before any session was concerned: the kind's HTTP status, a JSON-RPC body. `id` is

@@ -30,7 +30,7 @@ use crate::session::{
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct, SystemRandom};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
+use crate::transport::{Connector, Spawner, StdioConnector, Tls, http_connector};
 use state::{Operated, State, health_source};
 
 /// Connections that may wait to be accepted.
@@ -343,9 +343,7 @@ fn make_connector(spawner: Spawner, tls: Tls) -> MakeConnector {
                 spawner.clone(),
                 log.clone(),
             )),
-            TransportSettings::Http(http) => {
-                Arc::new(HttpConnector::new(http.clone(), tls.clone()))
-            }
+            TransportSettings::Http(http) => http_connector(http.clone(), tls.clone()),
         }
     })
 }

@@ -179,6 +179,11 @@ impl Sessions {
         self.len() == 0
     }
 
+    /// An id that cannot be guessed, for a channel to a client.
+    pub fn mint(&self) -> SessionId {
+        SessionId::new((self.0.parts.mint)())
+    }
+
     /// Numbers for the exchanges of clients.
     pub fn numbers(&self) -> &CallNumbers {
         &self.0.parts.numbers
@@ -217,7 +222,7 @@ impl Sessions {
             );
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         };
-        let id = SessionId::new((parts.mint)());
+        let id = self.mint();
         let (key, value) = (record_key(id), record.to_bytes());
         if let Err(error) = parts.store.put(&key, value, Some(parts.record_ttl())).await {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");

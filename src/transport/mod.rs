@@ -4,6 +4,7 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod http_sse;
 mod memory;
 mod messages;
 mod process;
@@ -15,6 +16,7 @@ mod streamable_http;
 mod tls;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,8 +24,9 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::protocol::{Envelope, Revision};
 
+pub use http_sse::{AutoConnector, SseConnector};
 pub use memory::{MemoryConnector, MemoryServer, Sent};
-pub use settings::{HttpSettings, StdioSettings};
+pub use settings::{HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
@@ -132,6 +135,15 @@ pub trait Link {
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;
 }
 
+/// Opens links to a server behind a URL, over the transport that its settings name.
+pub fn http_connector(settings: HttpSettings, tls: Tls) -> Arc<dyn Connector> {
+    match settings.kind {
+        HttpKind::Auto => Arc::new(AutoConnector::new(settings, tls)),
+        HttpKind::Streamable => Arc::new(HttpConnector::new(settings, tls)),
+        HttpKind::Sse => Arc::new(SseConnector::new(settings, tls)),
+    }
+}
+
 /// Opens links to one server. Shared by arbiters, so that the tests can inject one in memory.
 pub trait Connector: Send + Sync {
     fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>>;
@@ -145,6 +157,6 @@ pub trait Connector: Send + Sync {
     /// Whether the transport tells on whose call's stream a request of the server came.
     fn attributes(&self) -> bool;
 
-    /// `stdio` or `http`, for views and logs.
+    /// `stdio`, `http` or `sse`, for views and logs.
     fn transport(&self) -> &'static str;
 }

@@ -27,10 +27,22 @@ pub struct StdioSettings {
     pub stop_grace: Duration,
 }
 
-/// A server behind a URL, over Streamable HTTP.
+/// Which of the two transports a server behind a URL speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpKind {
+    /// Streamable HTTP; HTTP+SSE if the server refuses it.
+    #[default]
+    Auto,
+    Streamable,
+    /// HTTP+SSE of revision 2024-11-05.
+    Sse,
+}
+
+/// A server behind a URL.
 #[derive(Clone)]
 pub struct HttpSettings {
     pub url: Url,
+    pub kind: HttpKind,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
     /// Time to connect, TLS included.

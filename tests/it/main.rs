@@ -15,6 +15,7 @@ mod handshake;
 mod http_servers;
 mod items;
 mod lazy;
+mod legacy_sse;
 mod limits;
 mod oddities;
 mod operating;
