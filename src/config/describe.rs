@@ -10,6 +10,7 @@ use url::Url;
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::transport::ChildLimits;
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -112,6 +113,7 @@ fn ready(
                 "stdio: {} ({args} arguments, {env} variables)",
                 stdio.command
             )?;
+            child_limits(out, stdio.limits)?;
         }
         TransportSettings::Http(http) => {
             let headers = http.headers.len();
@@ -144,6 +146,25 @@ fn ready(
     if let Some(usual) = usual {
         for (name, value) in differing(server_values(settings), server_values(usual)) {
             line(name, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn child_limits(out: &mut String, limits: ChildLimits) -> fmt::Result {
+    let ChildLimits {
+        memory_max,
+        cpu_max,
+        open_files_max,
+    } = limits;
+    let limits = [
+        ("memory_max", memory_max.map(show_size)),
+        ("cpu_max", cpu_max.map(show_duration)),
+        ("open_files_max", open_files_max.map(|n| n.to_string())),
+    ];
+    for (key, value) in limits {
+        if let Some(value) = value {
+            writeln!(out, "    {key}: {value}")?;
         }
     }
     Ok(())

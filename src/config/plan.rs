@@ -242,6 +242,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                 line_max: _,
                 write_queue_max: _,
                 stop_grace: _,
+                limits,
             } = old;
             let same_args = args.iter().map(exposed).eq(new.args.iter().map(exposed));
             let named = |(name, value)| (name, exposed(value));
@@ -250,6 +251,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                 && env.iter().map(named).eq(new.env.iter().map(named))
                 && *inherit_env == new.inherit_env
                 && *cwd == new.cwd
+                && *limits == new.limits
         }
         (TransportSettings::Http(old), TransportSettings::Http(new)) => {
             let HttpSettings {

@@ -12,13 +12,13 @@ use url::Url;
 use super::problem::Problem;
 use super::raw::{Refusal, Section, Text};
 use super::sections::{
-    CallTimes, DAY, HOUR, Limits, MILLI, MINUTE, SECOND, call_times, supervision,
+    CallTimes, DAY, GIB, HOUR, Limits, MIB, MILLI, MINUTE, SECOND, call_times, supervision,
 };
 use crate::catalog::NameSettings;
 use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{HttpSettings, StdioSettings};
+use crate::transport::{ChildLimits, HttpSettings, StdioSettings};
 
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
@@ -216,7 +216,10 @@ fn transport(
     let http = http(section, supervision, limits);
     let (own, other): (&str, &[&str]) = match kind? {
         Kind::Stdio => ("command", &["url", "headers", "stream_idle_timeout"]),
-        Kind::Http => ("url", &["command", "args", "env", "inherit_env", "cwd"]),
+        Kind::Http => (
+            "url",
+            &["command", "args", "env", "inherit_env", "cwd", "limits"],
+        ),
         Kind::Sse => return None,
     };
     let mut fits = true;
@@ -285,6 +288,7 @@ fn stdio(
     let env = env(section);
     let cwd = section.text("cwd");
     let inherit_env = section.flag("inherit_env", false);
+    let own_limits = child_limits(section.section("limits", "[servers.NAME.limits]"));
     for text in command.iter().chain(&cwd) {
         if text.value.is_empty() || text.value.contains('\0') {
             section.refuse_text(text, "a text that is not empty");
@@ -306,7 +310,27 @@ fn stdio(
         write_queue_max: limits.write_queue,
         // Two steps, closing stdin and SIGTERM, and a little time for the end after SIGKILL.
         stop_grace: supervision.shutdown_timeout * 2 / 5,
+        limits: own_limits,
     })
+}
+
+fn child_limits(mut section: Section<'_>) -> ChildLimits {
+    let (any_size, any_time) = (16 * MIB..=1024 * GIB, SECOND..=365 * DAY);
+    let memory = section.has("memory_max").then_some(0);
+    let cpu = section.has("cpu_max").then_some(SECOND);
+    let files = section.has("open_files_max").then_some(16);
+    let limits = ChildLimits {
+        memory_max: memory.map(|none| section.size("memory_max", none, any_size) as u64),
+        // The system counts whole seconds.
+        cpu_max: cpu.map(|none| {
+            let time = section.duration("cpu_max", none, any_time);
+            Duration::from_secs(time.as_millis().div_ceil(1000) as u64)
+        }),
+        open_files_max: files
+            .map(|none| section.count("open_files_max", none, 16..=1_000_000) as u64),
+    };
+    section.finish();
+    limits
 }
 
 /// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at

@@ -181,6 +181,11 @@ fn only_what_changed_is_touched() {
         "restart=c",
     );
 
+    check(
+        BASE,
+        &with("[servers.c.limits]\nmemory_max = \"64MiB\""),
+        "restart=c",
+    );
     check(BASE, &with("tools = { deny = [\"x\"] }"), "retune=c");
     check(BASE, &with("roots = [\"file:///x\"]"), "retune=c");
     check(BASE, &with("request_timeout = \"5s\""), "retune=c");

@@ -359,7 +359,9 @@ async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Fail
             Failure::new(ErrorKind::UnsupportedRevision, message)
         })?;
         if revision.era() == Era::Modern {
-            let message = format!("`MCP-Protocol-Version: {revision}` has no sessions: say it in `params._meta` as well");
+            let message = format!(
+                "`MCP-Protocol-Version: {revision}` has no sessions: say it in `params._meta` as well"
+            );
             return Err(Failure::new(ErrorKind::InvalidParams, message));
         }
     }

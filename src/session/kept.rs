@@ -150,6 +150,7 @@ mod tests {
                 line_max: 1,
                 write_queue_max: 1,
                 stop_grace: Default::default(),
+                limits: Default::default(),
             }),
             supervision: Settings::default(),
             start: StartMode::Eager,

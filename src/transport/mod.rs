@@ -14,6 +14,7 @@ mod stdio;
 mod streamable_http;
 mod tls;
 
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use futures_util::future::LocalBoxFuture;
 use crate::protocol::{Envelope, Revision};
 
 pub use memory::{MemoryConnector, MemoryServer, Sent};
-pub use settings::{HttpSettings, StdioSettings};
+pub use process::Exit;
+pub use settings::{ChildLimits, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
@@ -54,7 +56,34 @@ pub enum LinkEvent {
     SessionGone { call: Option<u64> },
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
-    Closed { reason: String },
+    Closed(Ending),
+}
+
+/// How a link ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// For people.
+    pub reason: String,
+    /// How the server's process ended, if it has one and the system told.
+    pub exit: Option<Exit>,
+    /// The limit (its key under `[servers.NAME.limits]`) that the process is known to have
+    /// reached.
+    pub limit: Option<&'static str>,
+}
+
+impl From<String> for Ending {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
 }
 
 /// Why one call failed in transport.

@@ -16,6 +16,7 @@ mod http_servers;
 mod items;
 mod lazy;
 mod limits;
+mod mishaps;
 mod oddities;
 mod operating;
 mod questions;

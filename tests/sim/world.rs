@@ -296,6 +296,7 @@ fn server_settings(name: &str) -> ServerSettings {
             line_max: 0,
             write_queue_max: 0,
             stop_grace: Duration::ZERO,
+            limits: Default::default(),
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
         start: StartMode::Eager,

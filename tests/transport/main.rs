@@ -12,5 +12,6 @@ mod http_raw;
 mod http_stream;
 mod stdio;
 mod stdio_end;
+mod stdio_limits;
 mod support;
 mod tls;

@@ -28,9 +28,9 @@ use crate::catalog::{ItemKind, ServerPart};
 use crate::protocol::{
     LogLevel, Method, Notification, Request, RequestId, Response, notification, request,
 };
-use crate::supervision::{self, Shutdown};
+use crate::supervision::{self, ExitReason, Shutdown};
 use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, LinkEvent, OpenError};
+use crate::transport::{Ending, Link, LinkError, LinkEvent, OpenError};
 
 pub(crate) struct Connection {
     spec: Arc<EntrySpec>,
@@ -248,7 +248,7 @@ impl Connection {
             Unhandled::Request(request) => self.on_request(request, ctx),
             Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
             Unhandled::SessionGone => self.renew(ctx),
-            Unhandled::Closed { reason } => self.fail(reason, ctx),
+            Unhandled::Closed(ending) => self.closed(ending, ctx),
         }
     }
 
@@ -351,6 +351,14 @@ impl Connection {
             connection.refresh(&ItemKind::ALL, ctx);
         });
         self.intervals.push(refreshes);
+    }
+
+    fn closed(&mut self, ending: Ending, ctx: &mut Context<Self>) {
+        if ending.limit.is_some() {
+            let why = ExitReason::LimitReached(ending.reason.as_str().into());
+            self.birth.exit().say(why);
+        }
+        self.fail(ending.reason, ctx);
     }
 
     /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
