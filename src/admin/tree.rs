@@ -123,6 +123,9 @@ fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> st
         )?;
         write_child(text, &connection["shared"])?;
         write!(text, " · {} in flight", connection["in_flight"])?;
+        if let Some(faults) = connection["faults"].as_str() {
+            write!(text, " · FAULTS INJECTED: {faults}")?;
+        }
     }
     let items = server["items"].as_object().into_iter().flatten();
     for (kind, count) in items.filter(|(_, count)| count.as_u64() != Some(0)) {

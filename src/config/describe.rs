@@ -143,6 +143,9 @@ fn ready(
         Sharing::Principal => line("sharing", "principal".to_owned())?,
         Sharing::Session => line("sharing", "session".to_owned())?,
     }
+    if let Some(faults) = &settings.faults {
+        line("FAULTS INJECTED", faults.to_string())?;
+    }
     if let Some(usual) = usual {
         for (name, value) in differing(server_values(settings), server_values(usual)) {
             line(name, value)?;

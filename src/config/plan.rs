@@ -207,8 +207,12 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots: _,
         names: _,
         limits: _,
+        faults,
     } = old;
-    *name == new.name && *sharing == new.sharing && is_same_peer(transport, &new.transport)
+    *name == new.name
+        && *sharing == new.sharing
+        && *faults == new.faults
+        && is_same_peer(transport, &new.transport)
 }
 
 fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
@@ -221,6 +225,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots,
         names,
         limits,
+        faults: _,
     } = old;
     *supervision == new.supervision
         && *start == new.start

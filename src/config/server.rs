@@ -18,7 +18,7 @@ use crate::catalog::NameSettings;
 use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{ChildLimits, HttpSettings, StdioSettings};
+use crate::transport::{ChildLimits, FaultSettings, HttpSettings, StdioSettings};
 
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
@@ -112,6 +112,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
     let start = section.choice("start", StartMode::Eager, &modes);
     let roots = roots(&mut section);
     let limits = server_limits(&mut section, times, shared.limits);
+    let faults = faults(section.section("faults", "[servers.NAME.faults]"));
     let transport = transport(&mut section, &supervision, shared.limits);
     section.finish();
 
@@ -127,6 +128,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             roots,
             names,
             limits,
+            faults,
         })),
         _ => ServerState::Misconfigured(unusable.join("; ")),
     }
@@ -149,6 +151,24 @@ fn server_limits(section: &mut Section<'_>, times: CallTimes, limits: &Limits) -
         idle_stop: section.duration("idle_stop", Duration::ZERO, Duration::ZERO..=DAY),
         log_lines: limits.log_lines,
     }
+}
+
+fn faults(mut section: Section<'_>) -> Option<FaultSettings> {
+    let calls = |section: &mut Section<'_>, key| {
+        let is_written = section.has(key);
+        let calls = section.count(key, 0, 0..=1_000_000_000);
+        is_written.then_some(calls as u64)
+    };
+    let faults = FaultSettings {
+        delay: section.duration("delay", Duration::ZERO, Duration::ZERO..=HOUR),
+        drop: section.factor("drop", 0.0, 0.0..=1.0),
+        garbage: section.factor("garbage", 0.0, 0.0..=1.0),
+        refuse: section.factor("refuse", 0.0, 0.0..=1.0),
+        half_open_after: calls(&mut section, "half_open_after"),
+        crash_after: calls(&mut section, "crash_after"),
+    };
+    section.finish();
+    faults.is_on().then_some(faults)
 }
 
 fn names(mut section: Section<'_>) -> NameSettings {

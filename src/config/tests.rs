@@ -186,6 +186,12 @@ fn only_what_changed_is_touched() {
         &with("[servers.c.limits]\nmemory_max = \"64MiB\""),
         "restart=c",
     );
+    check(
+        BASE,
+        &with("[servers.c.faults]\ndelay = \"1s\""),
+        "restart=c",
+    );
+    check(BASE, &with("faults = { drop = 0.0 }"), "");
     check(BASE, &with("tools = { deny = [\"x\"] }"), "retune=c");
     check(BASE, &with("roots = [\"file:///x\"]"), "retune=c");
     check(BASE, &with("request_timeout = \"5s\""), "retune=c");

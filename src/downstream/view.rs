@@ -16,6 +16,9 @@ pub struct ServerView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: &'static str,
+    /// The faults that are injected, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<String>,
     /// Calls in flight, over all connections.
     pub in_flight: usize,
     /// The connection that serves lists and every client that cannot be asked.
@@ -54,6 +57,12 @@ impl Server {
         ServerView {
             name: self.name.to_string(),
             transport: self.connector.transport(),
+            faults: self
+                .settings
+                .load()
+                .faults
+                .as_ref()
+                .map(ToString::to_string),
             in_flight: self.in_flight(),
             shared: self.shared.view(),
             own: own.collect(),

@@ -28,9 +28,11 @@ use crate::session::{
     Arrange, Attach, Fanout, Identify, PartKeeper, Sessions, SessionsSpec, load_parts,
 };
 use crate::store::{OpenError, SqliteStore, StoreError};
-use crate::supervision::{Arbiters, Direct, SystemRandom};
+use crate::supervision::{Arbiters, Direct, Random, SystemRandom};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
+use crate::transport::{
+    Connector, FaultParts, FaultyConnector, HttpConnector, Spawner, StdioConnector, Tls,
+};
 use state::{Operated, State, health_source};
 
 /// Connections that may wait to be accepted.
@@ -302,7 +304,7 @@ fn build(
         numbers: numbers.clone(),
         desired: Arc::new(Desired::default()),
         listener: fanout.clone().recipient(),
-        make_connector: make_connector(spawner.clone(), Tls::system()),
+        make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
     });
     let sessions = Sessions::start(SessionsSpec {
@@ -331,9 +333,10 @@ fn build(
     (Arc::new(state), fanout)
 }
 
-fn make_connector(spawner: Spawner, tls: Tls) -> MakeConnector {
+fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnector {
+    let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     Arc::new(move |server, log| -> Arc<dyn Connector> {
-        match &server.transport {
+        let connector: Arc<dyn Connector> = match &server.transport {
             TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
                 stdio.clone(),
                 spawner.clone(),
@@ -342,7 +345,18 @@ fn make_connector(spawner: Spawner, tls: Tls) -> MakeConnector {
             TransportSettings::Http(http) => {
                 Arc::new(HttpConnector::new(http.clone(), tls.clone()))
             }
-        }
+        };
+        let Some(faults) = server.faults.clone() else {
+            return connector;
+        };
+        let name = server.name.as_str();
+        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into this server's connections (`faults`)");
+        let parts = FaultParts {
+            random: random.clone(),
+            log: log.clone(),
+            counters: counters.clone(),
+        };
+        Arc::new(FaultyConnector::new(connector, faults, parts))
     })
 }
 

@@ -157,6 +157,7 @@ mod tests {
             sharing: Sharing::Auto,
             roots: Vec::new(),
             names: NameSettings::default(),
+            faults: None,
             limits: ServerLimits {
                 request_timeout: Default::default(),
                 request_timeout_max: Default::default(),

@@ -52,6 +52,9 @@ counters! {
     ServersRenewed = "servers_renewed",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
+    /// Messages that fault injection lost or garbled, and connections that it refused, silenced
+    /// or broke.
+    FaultsInjected = "faults_injected",
     ConfigReloaded = "config_reloaded",
     ConfigRefused = "config_refused",
 }

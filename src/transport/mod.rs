@@ -4,6 +4,7 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod faults;
 mod memory;
 mod messages;
 mod process;
@@ -23,6 +24,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::protocol::{Envelope, Revision};
 
+pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use memory::{MemoryConnector, MemoryServer, Sent};
 pub use process::Exit;
 pub use settings::{ChildLimits, HttpSettings, StdioSettings};

@@ -17,6 +17,7 @@ mod world;
 mod calls;
 mod connection;
 mod entries;
+mod faults;
 mod feed;
 mod questions;
 mod renewal;

@@ -303,6 +303,7 @@ fn server_settings(name: &str) -> ServerSettings {
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
+        faults: None,
         limits: ServerLimits {
             request_timeout: seconds(60),
             request_timeout_max: seconds(600),
