@@ -194,6 +194,7 @@ fn differing(own: Vec<Value>, other: Vec<Value>) -> Vec<Value> {
 
 fn server_values(settings: &ServerSettings) -> Vec<Value> {
     let (limits, supervision) = (&settings.limits, &settings.supervision);
+    let recorder = &settings.recorder;
     let start = match settings.start {
         StartMode::Eager => "eager",
         StartMode::Lazy => "lazy",
@@ -220,6 +221,10 @@ fn server_values(settings: &ServerSettings) -> Vec<Value> {
         ("list_items", limits.list_items_max.to_string()),
         ("list_pages", limits.list_pages_max.to_string()),
         ("log_lines", limits.log_lines.to_string()),
+        ("recorder.messages", recorder.messages_max.to_string()),
+        ("recorder.bytes", show_size(recorder.bytes_max as u64)),
+        ("recorder.bodies", show_size(recorder.body_max as u64)),
+        ("recorder.reports", recorder.reports_max.to_string()),
         (
             "backoff_initial",
             show_duration(supervision.backoff_initial),

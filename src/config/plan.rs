@@ -207,6 +207,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots: _,
         names: _,
         limits: _,
+        recorder: _,
         faults,
     } = old;
     *name == new.name
@@ -225,6 +226,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots,
         names,
         limits,
+        recorder,
         faults: _,
     } = old;
     *supervision == new.supervision
@@ -232,6 +234,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         && *roots == new.roots
         && *names == new.names
         && *limits == new.limits
+        && *recorder == new.recorder
         && is_limited_alike(transport, &new.transport)
 }
 

@@ -10,6 +10,7 @@ use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::session::SessionSettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
+use crate::transport::RecorderSettings;
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -70,6 +71,19 @@ pub(super) fn limits(mut section: Section<'_>) -> Limits {
     }
     section.finish();
     limits
+}
+
+/// `[recorder]`.
+pub(super) fn recorder(mut section: Section<'_>) -> RecorderSettings {
+    let default = RecorderSettings::default();
+    let settings = RecorderSettings {
+        messages_max: section.count("messages", default.messages_max, 0..=10_000),
+        bytes_max: section.size("bytes", default.bytes_max, KIB..=GIB),
+        body_max: section.size("bodies", default.body_max, 0..=64 * KIB),
+        reports_max: section.count("reports", default.reports_max, 0..=1000),
+    };
+    section.finish();
+    settings
 }
 
 /// `[sessions]`, with what other sections say of sessions.

@@ -18,7 +18,7 @@ use crate::catalog::NameSettings;
 use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{ChildLimits, FaultSettings, HttpSettings, StdioSettings};
+use crate::transport::{ChildLimits, FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
 
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
@@ -64,6 +64,7 @@ pub(super) struct Shared<'a> {
     pub(super) limits: &'a Limits,
     pub(super) times: CallTimes,
     pub(super) supervision: &'a SupervisionSettings,
+    pub(super) recorder: RecorderSettings,
 }
 
 /// Reads all servers, in the order of the file.
@@ -128,6 +129,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             roots,
             names,
             limits,
+            recorder: shared.recorder,
             faults,
         })),
         _ => ServerState::Misconfigured(unusable.join("; ")),

@@ -203,6 +203,7 @@ fn only_what_changed_is_touched() {
         "retune=c",
     );
     check(BASE, &under("[supervision]\njitter = 0.1"), "retune=a,b,c");
+    check(BASE, &under("[recorder]\nbodies = 5"), "retune=a,b,c");
     check(BASE, &under("[limits]\nline = \"1MiB\""), "retune=a,c");
     check(BASE, &under("[limits]\nevent = \"1MiB\""), "retune=b");
     check(BASE, &under("[limits]\nlist_items = 5"), "retune=a,b,c");

@@ -6,6 +6,7 @@
 mod call;
 mod calls;
 mod connection;
+mod crash;
 mod deadlines;
 mod desired;
 mod entry;
@@ -26,6 +27,7 @@ mod view;
 pub use call::{
     Answered, Call, CallMessage, Cancel, Deadline, Delivered, Delivery, Question, Reply,
 };
+pub use crash::{CrashReport, CrashSink};
 pub use desired::{Change, Desired, Watched};
 pub use entry::{Callers, FromServer, News, Wish};
 pub use handshake::{HandshakeError, Negotiated};

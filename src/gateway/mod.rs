@@ -12,15 +12,17 @@ use std::time::Duration;
 use actix::{Actor, Addr};
 use arc_swap::ArcSwap;
 use tokio::net::TcpSocket;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError};
+use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
 use crate::auth::{AllowAll, Everybody};
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{
-    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings, TransportSettings,
+    CrashSink, Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings,
+    TransportSettings,
 };
 use crate::front::{Front, FrontServer};
 use crate::id::CallNumbers;
@@ -70,6 +72,7 @@ pub struct Gateway {
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
+    crashes: CrashWriter,
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
@@ -101,7 +104,16 @@ impl Gateway {
         let known = load_parts(&*store, &servers, |name| names.contains(&name))
             .await
             .map_err(unreadable)?;
-        let (state, fanout) = build(&config, &arbiters, &spawner, view, &store, known.clone());
+        let counters = Counters::default();
+        let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
+        let ground = Ground {
+            arbiters: &arbiters,
+            spawner: &spawner,
+            store: &store,
+            counters,
+            crashes: crashes.sink(),
+        };
+        let (state, fanout) = build(&config, ground, view, known.clone());
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         server.open(Front::new(
             config.front.clone(),
@@ -114,6 +126,7 @@ impl Gateway {
         let operator = Rc::new(Operated {
             state: state.clone(),
             address,
+            data_dir: config.data_dir.clone(),
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
         log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
@@ -124,6 +137,7 @@ impl Gateway {
             arbiters,
             spawner,
             store,
+            crashes,
             config,
             _control: control,
             _data_dir: data_dir,
@@ -254,6 +268,8 @@ impl Gateway {
             log::warn!("some servers did not stop in time; they are killed");
         }
         self.spawner.stop().await;
+        let writer = self.crashes;
+        let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         // Records of sessions that were just written.
         let _ = timeout(STORE_FLUSH, self.store.flush()).await;
         // The last: sessions and connections lived on its threads.
@@ -285,15 +301,28 @@ fn arrangement(config: &Config) -> Arrange {
     }
 }
 
+/// What the tree is built on.
+struct Ground<'g> {
+    arbiters: &'g Arbiters,
+    spawner: &'g Spawner,
+    store: &'g Arc<SqliteStore>,
+    counters: Counters,
+    crashes: CrashSink,
+}
+
 fn build(
     config: &Config,
-    arbiters: &Arbiters,
-    spawner: &Spawner,
+    ground: Ground<'_>,
     view: ConfigView,
-    store: &Arc<SqliteStore>,
     known: Vec<Arc<ServerPart>>,
 ) -> (Arc<State>, Addr<Fanout>) {
-    let counters = Counters::default();
+    let Ground {
+        arbiters,
+        spawner,
+        store,
+        counters,
+        crashes,
+    } = ground;
     let numbers = CallNumbers::default();
     let (mut fanout, catalog) = Fanout::new(counters.clone());
     let keeper = PartKeeper::new(store.clone(), unix_millis);
@@ -306,6 +335,7 @@ fn build(
         listener: fanout.clone().recipient(),
         make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
+        crashes,
     });
     let sessions = Sessions::start(SessionsSpec {
         settings: config.session.clone(),

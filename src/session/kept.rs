@@ -158,6 +158,7 @@ mod tests {
             roots: Vec::new(),
             names: NameSettings::default(),
             faults: None,
+            recorder: Default::default(),
             limits: ServerLimits {
                 request_timeout: Default::default(),
                 request_timeout_max: Default::default(),

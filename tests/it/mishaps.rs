@@ -1,9 +1,11 @@
 //! What befalls servers: limits of their processes, and faults that somebody injects.
 
-use serde_json::json;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
+use crate::operating::run;
 use crate::support::{
-    Client, Gateway, HttpServer, example, failure_of, python, quick, text_of, until,
+    Client, Gateway, HttpServer, example, failure_of, python, quick, signal, text_of, until,
 };
 
 #[tokio::test]
@@ -64,4 +66,54 @@ async fn injected_faults_are_loud_and_concern_one_server_only() {
     }
     assert_eq!(http.behaviour().handshakes, 3);
     assert_eq!(gateway.server_pid("calm"), calm);
+}
+
+#[tokio::test]
+async fn a_crash_leaves_a_report_without_secrets() {
+    let server = "IT_SECRET = \"hunter2-hunter2\"";
+    let config = quick() + &python("py", server) + "[recorder]\nbodies = \"1KiB\"\n";
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let crash = async {
+        until("the call under way", || async {
+            let server = gateway.server("py").await;
+            (server["connection"]["in_flight"] == 1).then_some(())
+        })
+        .await;
+        signal(gateway.server_pid("py"), Signal::SIGSEGV);
+    };
+    let hanging = client.call("py__hang", json!({"key": "hunter2-hunter2"}));
+    let (hung, ()) = tokio::join!(hanging, crash);
+    assert_eq!(failure_of(&hung)["code"], "server_lost");
+    until("the report", || async {
+        let status = gateway.status().await;
+        (status["counters"]["crashes_reported"] == 1).then_some(())
+    })
+    .await;
+    let said = run(&gateway, &["servers", "crashes"]).await.unwrap();
+    assert!(said.contains("py  process ended by signal 11"), "{said}");
+    let json = run(&gateway, &["servers", "crashes", "py", "--json"])
+        .await
+        .unwrap();
+    assert!(!json.contains("hunter2"), "{json}");
+    let report: Value = serde_json::from_str::<Value>(&json).unwrap()["last"].take();
+    assert_eq!(report["exit"], json!({"signal": 11}));
+    assert_eq!(report["pending"][0]["name"], "hang");
+    let mut call = report["messages"].as_array().unwrap().iter();
+    let call = call
+        .rfind(|message| message["method"] == "tools/call")
+        .unwrap();
+    assert!(
+        call["text"].as_str().unwrap().contains("\"key\":\"***\""),
+        "{call}"
+    );
+    let folder = gateway.setup.path(".mcpvisor/crashes");
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    let named = files[0].as_ref().unwrap().file_name();
+    assert!(gateway.log().contains(named.to_str().unwrap()));
+    let none = run(&gateway, &["servers", "crashes", "other"])
+        .await
+        .unwrap();
+    assert_eq!(none, "no server has crashed\n");
 }

@@ -16,6 +16,7 @@ mod world;
 
 mod calls;
 mod connection;
+mod crashes;
 mod entries;
 mod faults;
 mod feed;
