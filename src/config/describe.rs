@@ -10,7 +10,7 @@ use url::Url;
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, Sharing, StartMode, TransportSettings};
-use crate::transport::HttpKind;
+use crate::transport::{ChildLimits, HttpKind};
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -113,6 +113,7 @@ fn ready(
                 "stdio: {} ({args} arguments, {env} variables)",
                 stdio.command
             )?;
+            child_limits(out, stdio.limits)?;
         }
         TransportSettings::Http(http) => {
             let headers = http.headers.len();
@@ -143,9 +144,31 @@ fn ready(
         Sharing::Principal => line("sharing", "principal".to_owned())?,
         Sharing::Session => line("sharing", "session".to_owned())?,
     }
+    if let Some(faults) = &settings.faults {
+        line("FAULTS INJECTED", faults.to_string())?;
+    }
     if let Some(usual) = usual {
         for (name, value) in differing(server_values(settings), server_values(usual)) {
             line(name, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn child_limits(out: &mut String, limits: ChildLimits) -> fmt::Result {
+    let ChildLimits {
+        memory_max,
+        cpu_max,
+        open_files_max,
+    } = limits;
+    let limits = [
+        ("memory_max", memory_max.map(show_size)),
+        ("cpu_max", cpu_max.map(show_duration)),
+        ("open_files_max", open_files_max.map(|n| n.to_string())),
+    ];
+    for (key, value) in limits {
+        if let Some(value) = value {
+            writeln!(out, "    {key}: {value}")?;
         }
     }
     Ok(())
@@ -172,6 +195,7 @@ fn differing(own: Vec<Value>, other: Vec<Value>) -> Vec<Value> {
 
 fn server_values(settings: &ServerSettings) -> Vec<Value> {
     let (limits, supervision) = (&settings.limits, &settings.supervision);
+    let recorder = &settings.recorder;
     let start = match settings.start {
         StartMode::Eager => "eager",
         StartMode::Lazy => "lazy",
@@ -198,6 +222,10 @@ fn server_values(settings: &ServerSettings) -> Vec<Value> {
         ("list_items", limits.list_items_max.to_string()),
         ("list_pages", limits.list_pages_max.to_string()),
         ("log_lines", limits.log_lines.to_string()),
+        ("recorder.messages", recorder.messages_max.to_string()),
+        ("recorder.bytes", show_size(recorder.bytes_max as u64)),
+        ("recorder.bodies", show_size(recorder.body_max as u64)),
+        ("recorder.reports", recorder.reports_max.to_string()),
         (
             "backoff_initial",
             show_duration(supervision.backoff_initial),

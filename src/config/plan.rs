@@ -209,8 +209,13 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots: _,
         names: _,
         limits: _,
+        recorder: _,
+        faults,
     } = old;
-    *name == new.name && *sharing == new.sharing && is_same_peer(transport, &new.transport)
+    *name == new.name
+        && *sharing == new.sharing
+        && *faults == new.faults
+        && is_same_peer(transport, &new.transport)
 }
 
 fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
@@ -223,12 +228,15 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots,
         names,
         limits,
+        recorder,
+        faults: _,
     } = old;
     *supervision == new.supervision
         && *start == new.start
         && *roots == new.roots
         && *names == new.names
         && *limits == new.limits
+        && *recorder == new.recorder
         && is_limited_alike(transport, &new.transport)
 }
 
@@ -244,6 +252,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                 line_max: _,
                 write_queue_max: _,
                 stop_grace: _,
+                limits,
             } = old;
             let same_args = args.iter().map(exposed).eq(new.args.iter().map(exposed));
             let named = |(name, value)| (name, exposed(value));
@@ -252,6 +261,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                 && env.iter().map(named).eq(new.env.iter().map(named))
                 && *inherit_env == new.inherit_env
                 && *cwd == new.cwd
+                && *limits == new.limits
         }
         (TransportSettings::Http(old), TransportSettings::Http(new)) => {
             let HttpSettings {

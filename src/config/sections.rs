@@ -10,6 +10,7 @@ use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::session::SessionSettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
+use crate::transport::RecorderSettings;
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -17,8 +18,8 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +71,19 @@ pub(super) fn limits(mut section: Section<'_>) -> Limits {
     }
     section.finish();
     limits
+}
+
+/// `[recorder]`.
+pub(super) fn recorder(mut section: Section<'_>) -> RecorderSettings {
+    let default = RecorderSettings::default();
+    let settings = RecorderSettings {
+        messages_max: section.count("messages", default.messages_max, 0..=10_000),
+        bytes_max: section.size("bytes", default.bytes_max, KIB..=GIB),
+        body_max: section.size("bodies", default.body_max, 0..=64 * KIB),
+        reports_max: section.count("reports", default.reports_max, 0..=1000),
+    };
+    section.finish();
+    settings
 }
 
 /// `[sessions]`, with what other sections say of sessions.

@@ -124,10 +124,12 @@ impl Actor for Lane {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let address = ctx.address();
-        let sink = Rc::new(move |event| address.do_send(Event(event)));
+        let tape = self.spec.recorder.load().tape();
+        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
         let Some(link) = self.spec.connector.lane(self.session.clone(), sink) else {
             return ctx.stop();
         };
+        let link = tape.link(link);
         let server = self.spec.server().clone();
         let asker = ctx.address().recipient();
         self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::calls::Load;
 use super::connection::Connection;
+use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::key::{EntryKey, EntryOwner};
@@ -30,7 +31,7 @@ use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
 use crate::telemetry::{Counters, LogRing, LogRingSettings};
-use crate::transport::Connector;
+use crate::transport::{Connector, Recorder};
 
 /// How often connections are looked at that nobody uses any more.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -49,6 +50,7 @@ pub struct PoolParts {
     pub listener: Recipient<FromServer>,
     pub make_connector: MakeConnector,
     pub counters: Counters,
+    pub crashes: CrashSink,
 }
 
 /// All servers, by name. Cheap to clone; usable from any thread.
@@ -235,6 +237,7 @@ impl Keeper {
             connector: &connector,
             in_flight: &in_flight,
             calls_max: &calls_max,
+            log: &log,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
@@ -284,6 +287,9 @@ impl Keeper {
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
+            log: seed.log.clone(),
+            recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
+            crashes: self.parts.crashes.clone(),
             last_part: ArcSwapOption::new(seed.known.clone()),
             listed: watch::Sender::new(seed.known.is_some()),
         });
@@ -321,6 +327,7 @@ impl Keeper {
             connector: &server.connector,
             in_flight: &server.in_flight,
             calls_max: &server.calls_max,
+            log: &server.log,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -392,6 +399,7 @@ struct EntrySeed<'a> {
     connector: &'a Arc<dyn Connector>,
     in_flight: &'a Arc<AtomicUsize>,
     calls_max: &'a Arc<AtomicUsize>,
+    log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 

@@ -17,6 +17,7 @@ mod items;
 mod lazy;
 mod legacy_sse;
 mod limits;
+mod mishaps;
 mod oddities;
 mod operating;
 mod questions;

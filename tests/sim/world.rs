@@ -11,8 +11,8 @@ use actix::{Actor, Addr, System};
 use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
-    Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings, ServerView,
-    Sharing, StartMode, TransportSettings,
+    CrashReport, Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings,
+    ServerView, Sharing, StartMode, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
@@ -80,6 +80,8 @@ pub(crate) struct World {
     pub(crate) desired: Arc<Desired>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) first_list_wait: Duration,
+    /// Reports of connections that ended as they should not.
+    pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
     connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>>,
     order: RefCell<Vec<(ServerName, NameSettings)>>,
 }
@@ -120,6 +122,7 @@ impl World {
         let counters = Counters::default();
         let numbers = CallNumbers::default();
         let desired = Arc::new(Desired::default());
+        let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let (fanout, catalog) = Fanout::new(counters.clone());
         let fanout = fanout.start();
@@ -134,6 +137,10 @@ impl World {
                 made[server.name.as_str()].clone()
             }),
             counters: counters.clone(),
+            crashes: {
+                let crashes = crashes.clone();
+                Arc::new(move |report| crashes.lock().unwrap().push(report))
+            },
         });
         let store = Arc::new(MemoryStore::default());
         let sessions = Sessions::start(SessionsSpec {
@@ -159,6 +166,7 @@ impl World {
             desired,
             store,
             first_list_wait,
+            crashes,
             connectors,
             order: RefCell::default(),
         }
@@ -299,12 +307,15 @@ fn server_settings(name: &str) -> ServerSettings {
             line_max: 0,
             write_queue_max: 0,
             stop_grace: Duration::ZERO,
+            limits: Default::default(),
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
         start: StartMode::Eager,
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
+        faults: None,
+        recorder: Default::default(),
         limits: ServerLimits {
             request_timeout: seconds(60),
             request_timeout_max: seconds(600),

@@ -13,5 +13,6 @@ mod http_sse;
 mod http_stream;
 mod stdio;
 mod stdio_end;
+mod stdio_limits;
 mod support;
 mod tls;

@@ -94,7 +94,7 @@ impl Posts {
     /// The stream is over: nothing that is asked from now on can be answered.
     pub(super) fn closed(&self, reason: String) {
         self.end();
-        self.emit(LinkEvent::Closed { reason });
+        self.emit(LinkEvent::Closed(reason.into()));
         self.mute();
     }
 
