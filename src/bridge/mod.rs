@@ -5,12 +5,14 @@
 //! bytes decides first. `None` from a function here means: pass it on as it is.
 
 pub mod answer;
+pub mod era;
 pub mod error;
 pub mod headers;
 pub mod meta;
 pub mod projection;
 pub mod question;
 pub mod seal;
+pub mod task;
 
 mod object;
 mod schema;

@@ -125,7 +125,7 @@ pub struct Failure {
     /// When trying again can help, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
     /// What the protocol wants in `data` beside what every failure says there.
-    pub details: Map<String, Value>,
+    details: Option<Box<Map<String, Value>>>,
     /// The JSON-RPC error object of a server, passed on as it wrote it.
     pub original: Option<super::RawJson>,
 }
@@ -137,7 +137,7 @@ impl Failure {
             message: message.into(),
             server: None,
             retry_after_ms: None,
-            details: Map::new(),
+            details: None,
             original: None,
         }
     }
@@ -158,8 +158,10 @@ impl Failure {
             .detail("requested", json!(requested))
     }
 
+    /// Adds a member to `data`.
     pub fn detail(mut self, name: &str, value: Value) -> Self {
-        self.details.insert(name.to_owned(), value);
+        let details = self.details.get_or_insert_default();
+        details.insert(name.to_owned(), value);
         self
     }
 
@@ -183,7 +185,7 @@ impl Failure {
         if let Some(milliseconds) = self.retry_after_ms {
             data["retryAfterMs"] = json!(milliseconds);
         }
-        for (name, value) in &self.details {
+        for (name, value) in self.details.iter().flat_map(|details| details.iter()) {
             data[name] = value.clone();
         }
         data

@@ -65,7 +65,10 @@ impl InputRequired {
     pub fn build(&self, server_info: &RawJson) -> RawJson {
         let mut text = String::from(r#"{"resultType":"input_required""#);
         if !self.requests.is_empty() {
-            text.push_str(&format!(r#","inputRequests":{}"#, self.requests_object()));
+            text.push_str(&format!(
+                r#","inputRequests":{}"#,
+                requests_object(&self.requests)
+            ));
         }
         if let Some(state) = &self.state {
             text.push_str(&format!(
@@ -77,15 +80,15 @@ impl InputRequired {
         text.push_str(&format!(r#","_meta":{{"{SERVER_INFO}":{info}}}}}"#));
         object::raw(text).unwrap_or_else(|| RawJson::from_value(&()))
     }
+}
 
-    /// `inputRequests` alone, as tasks carry it too.
-    pub fn requests_object(&self) -> String {
-        let entry = |(key, question): &(String, Question)| {
-            format!("{}:{}", json::quoted(key).as_str(), question.entry())
-        };
-        let entries: Vec<_> = self.requests.iter().map(entry).collect();
-        format!("{{{}}}", entries.join(","))
-    }
+/// The value of `inputRequests`, of a result or of a task.
+pub(in super::super) fn requests_object(requests: &[(String, Question)]) -> String {
+    let entry = |(key, question): &(String, Question)| {
+        format!("{}:{}", json::quoted(key).as_str(), question.entry())
+    };
+    let entries: Vec<_> = requests.iter().map(entry).collect();
+    format!("{{{}}}", entries.join(","))
 }
 
 /// The entries of `inputRequests`, of a result or of a task.

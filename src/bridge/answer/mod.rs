@@ -14,6 +14,7 @@ use super::meta::SERVER_INFO;
 use super::object::{self, Change, Object, has_any, is_object};
 
 pub use input::{InputRequired, InvalidInputRequired};
+pub(super) use input::{parse_requests, requests_object};
 
 /// What a result of a sessionless server is. An absent `resultType` means `complete`
 /// (C-LIFE-13).
