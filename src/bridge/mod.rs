@@ -16,3 +16,6 @@ pub mod task;
 
 mod object;
 mod schema;
+
+#[cfg(test)]
+mod tests;

@@ -48,17 +48,13 @@ impl InputRequired {
             Ok(state.into_owned())
         });
         let state = state.transpose()?;
-        let requests = members
-            .get("inputRequests")
-            .map(parse_requests)
-            .transpose()?;
-        if state.is_none() && requests.is_none() {
+        let requests = members.get("inputRequests").map(parse_requests);
+        let requests = requests.transpose()?.unwrap_or_default();
+        // To ask for nothing without a state would be asked for ever.
+        if state.is_none() && requests.is_empty() {
             return Err(InvalidInputRequired::Empty);
         }
-        Ok(Self {
-            requests: requests.unwrap_or_default(),
-            state,
-        })
+        Ok(Self { requests, state })
     }
 
     /// The result for a sessionless client; `server_info` is the gateway's `Implementation`.
@@ -114,7 +110,7 @@ pub(in super::super) fn parse_requests(
         }
         let invalid = || InvalidInputRequired::Request(key.chars().take(64).collect());
         let entry = Object::parse(value).ok_or_else(invalid)?;
-        let method = serde_json::from_str::<Entry>(value).map_err(|_| invalid())?;
+        let method = object::read::<Entry>(value).ok_or_else(invalid)?;
         let kind = QuestionKind::parse(&method.method).ok_or_else(invalid)?;
         let params = entry.get("params").filter(|params| *params != "null");
         let question = Question::try_new(kind, params).ok_or_else(invalid)?;

@@ -39,14 +39,14 @@ impl ResultKind {
         if memmem::find(result.as_bytes(), b"\"resultType\"").is_none() {
             return Self::Complete;
         }
-        match serde_json::from_str::<Typed<'_>>(result.as_str()) {
-            Ok(Typed { kind }) => match kind.as_deref() {
+        match object::read::<Typed<'_>>(result.as_str()) {
+            Some(Typed { kind }) => match kind.as_deref() {
                 None | Some("complete") => Self::Complete,
                 Some("input_required") => Self::InputRequired,
                 Some("task") => Self::Task,
                 Some(_) => Self::Unknown,
             },
-            Err(_) => Self::Unknown,
+            None => Self::Unknown,
         }
     }
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use crate::protocol::{Method, RawJson, Request, Revision, code, json};
 
 use super::meta::VERSION;
+use super::object;
 
 /// What came of `server/discover`, sent to a server of unknown era.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ fn discovered(result: &RawJson) -> Verdict {
     struct Discovered {
         supported_versions: Vec<String>,
     }
-    let Ok(found) = result.parse::<Discovered>() else {
+    let Some(found) = object::read::<Discovered>(result.as_str()) else {
         return Verdict::Legacy;
     };
     newest_modern(&found.supported_versions).map_or(Verdict::Legacy, Verdict::Modern)
@@ -110,14 +111,14 @@ fn refused(error: &RawJson, asked: Revision) -> Option<Verdict> {
         #[serde(default)]
         message: String,
     }
-    let (code, message, supported) = match error.parse::<Refused>() {
-        Ok(error) => {
+    let (code, message, supported) = match object::read::<Refused>(error.as_str()) {
+        Some(error) => {
             let supported = error.data.map(|data| data.supported).unwrap_or_default();
             (error.code, error.message, supported)
         }
         // `data` of another shape.
-        Err(_) => {
-            let error = error.parse::<Coded>().ok()?;
+        None => {
+            let error: Coded = object::read(error.as_str())?;
             (error.code, error.message, Vec::new())
         }
     };

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Revision, code};
 
+use super::object;
 use super::projection::Legs;
 use super::question::{Requirement, url_elicitations};
 
@@ -36,7 +37,7 @@ struct ErrorObject {
 
 /// A server's error object for its client; `None` when it may stay as it is.
 pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Legs) -> Option<Shown> {
-    let Ok(object) = error.parse::<ErrorObject>() else {
+    let Some(object) = object::read::<ErrorObject>(error.as_str()) else {
         let message = "server answered with a malformed error";
         return Some(replaced(message, error, asked));
     };
@@ -184,9 +185,9 @@ pub const fn modern_status(kind: ErrorKind) -> u16 {
 /// The HTTP status with which a sessionless client reads an error object of a server, if nothing
 /// was sent to it before (S-HTTP-24, S-LIFE-16).
 pub fn status_of(error: &RawJson) -> u16 {
-    match error.parse::<ErrorObject>().map(|object| object.code) {
-        Ok(code::METHOD_NOT_FOUND) => 404,
-        Ok(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => 400,
+    match object::read::<ErrorObject>(error.as_str()).map(|object| object.code) {
+        Some(code::METHOD_NOT_FOUND) => 404,
+        Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => 400,
         _ => 200,
     }
 }

@@ -115,7 +115,7 @@ impl Task {
             created_at: Option<String>,
             last_updated_at: Option<String>,
         }
-        let fields: Fields = serde_json::from_str(task).ok()?;
+        let fields: Fields = object::read(task)?;
         Some(Self {
             id: fields.task_id,
             status: TaskStatus::parse(&fields.status)?,
