@@ -25,6 +25,7 @@ use crate::protocol::{Envelope, Revision};
 pub use memory::{MemoryConnector, MemoryServer, Sent};
 pub use settings::{HttpSettings, StdioSettings};
 pub use spawner::Spawner;
+pub use sse::read_events;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};

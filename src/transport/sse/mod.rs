@@ -229,6 +229,25 @@ impl Decoder {
     }
 }
 
+/// The data of all events of a stream that comes in these pieces, `None` for one that was longer
+/// than `event_max` bytes. The reader of both HTTP transports, for tools outside of this crate.
+pub fn read_events<'a>(
+    event_max: usize,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<Option<Bytes>> {
+    let mut decoder = Decoder::new(event_max);
+    let mut events = Vec::new();
+    for piece in pieces {
+        decoder.feed(piece, |event| {
+            events.push(match event {
+                Event::Message(message) => Some(message.data),
+                Event::TooLarge => None,
+            });
+        });
+    }
+    events
+}
+
 impl Partial {
     fn length(&self) -> usize {
         self.data.as_ref().map_or(0, Vec::len)
