@@ -116,6 +116,16 @@ pub enum ServersVerb {
     ///
     /// Closes breakers that opened by themselves too.
     Reset { name: String, tool: Option<String> },
+    /// List the crash reports of a server, or of all, and show the last one
+    ///
+    /// Says how each connection ended that ended as it should not. Written by the gateway as JSON
+    /// files to `crashes` in its data directory.
+    Crashes {
+        name: Option<String>,
+        /// Write JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
 
     /// Show the last lines of a server: its stderr, stray output, remarks of the gateway
     Logs {
@@ -173,6 +183,7 @@ mod tests {
     fn servers_are_listed_unless_a_verb_follows() {
         let name = || "files".to_owned();
         let logs = |json| ServersVerb::Logs { name: name(), json };
+        let crashes = |name, json| Some(ServersVerb::Crashes { name, json });
         let cases = [
             ("servers", false, None),
             ("servers --json", true, None),
@@ -206,6 +217,12 @@ mod tests {
                     name: name(),
                     tool: None,
                 }),
+            ),
+            ("servers crashes", false, crashes(None, false)),
+            (
+                "servers crashes files --json",
+                false,
+                crashes(Some(name()), true),
             ),
             ("servers logs files", false, Some(logs(false))),
             ("-c a servers logs --json files", false, Some(logs(true))),

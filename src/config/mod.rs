@@ -219,6 +219,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
         times: gateway.times,
         supervision: &supervision,
         breaker,
+        recorder: sections::recorder(root.section("recorder", "[recorder]")),
     };
     let servers = server::servers(&root.section("servers", "[servers]"), &shared);
     root.finish();

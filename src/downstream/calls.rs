@@ -19,7 +19,7 @@ use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
     splice,
 };
-use crate::transport::{Link, LinkError, LinkEvent, SendError};
+use crate::transport::{Ending, Link, LinkError, LinkEvent, SendError};
 
 /// What came over the link and belongs to no call of a client.
 pub(crate) enum Unhandled {
@@ -32,9 +32,7 @@ pub(crate) enum Unhandled {
         error: LinkError,
     },
     SessionGone,
-    Closed {
-        reason: String,
-    },
+    Closed(Ending),
 }
 
 pub(crate) struct Calls {
@@ -200,7 +198,7 @@ impl Calls {
                 self.on_session_gone(call);
                 Some(Unhandled::SessionGone)
             }
-            LinkEvent::Closed { reason } => Some(Unhandled::Closed { reason }),
+            LinkEvent::Closed(ending) => Some(Unhandled::Closed(ending)),
         }
     }
 

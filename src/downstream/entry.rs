@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::admission::{Admission, Load};
 use super::breaker::Breakers;
+use super::crash::CrashSink;
 use super::desired::Desired;
 use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
@@ -16,8 +17,8 @@ use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
 use crate::protocol::{LogLevel, Notification};
 use crate::supervision::Arbiters;
-use crate::telemetry::Counters;
-use crate::transport::Connector;
+use crate::telemetry::{Counters, LogRing};
+use crate::transport::{Connector, Recorder};
 
 /// What a connection is built from; the same for every incarnation.
 pub(crate) struct EntrySpec {
@@ -35,6 +36,11 @@ pub(crate) struct EntrySpec {
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) counters: Counters,
+    /// What the server writes beside its messages.
+    pub(crate) log: LogRing,
+    /// The last messages of the incarnation that lives.
+    pub(crate) recorder: ArcSwap<Recorder>,
+    pub(crate) crashes: CrashSink,
     /// What the server offered last: it holds until an incarnation has listed something else.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
     /// Whether the server was listed once.
@@ -53,6 +59,12 @@ impl EntrySpec {
     /// For the link of the actor that is to be told when it is a call's turn.
     pub(crate) fn admission(&self, told: Recipient<CallMessage>) -> Admission {
         Admission::new(self.load.clone(), told)
+    }
+
+    /// Forgets what an earlier incarnation recorded.
+    pub(crate) fn begin_recording(&self) {
+        let recorder = Recorder::new(self.settings.load().recorder);
+        self.recorder.store(Arc::new(recorder));
     }
 }
 
@@ -88,6 +100,7 @@ impl Callers {
 #[rtype(result = "()")]
 pub enum Wish {
     Level(LogLevel),
+    Subscribe(String),
     Unsubscribe(String),
     /// Look again whether the lists changed.
     Refresh,

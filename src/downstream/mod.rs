@@ -8,6 +8,7 @@ mod breaker;
 mod caller;
 mod calls;
 mod connection;
+mod crash;
 mod deadlines;
 mod desired;
 mod entry;
@@ -32,6 +33,7 @@ mod view;
 pub use admission::Turn;
 pub use breaker::{BreakerSettings, BreakerView, Pass};
 pub use caller::Caller;
+pub use crash::{CrashReport, CrashSink};
 pub use desired::{Change, Desired, Watched};
 pub use entry::{Callers, FromServer, News, Wish};
 pub use exchange::{

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use super::admission::{Gate, Load};
 use super::breaker::{Breakers, Turn, Turned};
 use super::connection::Connection;
-use super::desired::Desired;
+use super::crash::CrashSink;
+use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
@@ -31,7 +32,7 @@ use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
 use crate::telemetry::{Counter, Counters, LogRing, LogRingSettings, LogSource};
-use crate::transport::Connector;
+use crate::transport::{Connector, Recorder};
 
 /// How often connections are looked at that nobody uses any more.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -50,6 +51,7 @@ pub struct PoolParts {
     pub listener: Recipient<FromServer>,
     pub make_connector: MakeConnector,
     pub counters: Counters,
+    pub crashes: CrashSink,
 }
 
 /// All servers, by name. Cheap to clone; usable from any thread.
@@ -130,6 +132,23 @@ impl Downstreams {
             .any(|server| server.has_own(session))
         {
             self.keeper.do_send(SessionEnded(session));
+        }
+    }
+
+    /// Somebody wants to hear of updates of a resource on a server's shared connection, which is
+    /// opened for that.
+    pub fn watch(&self, watched: Watched, watcher: SessionId) {
+        let (server, uri) = (watched.server.clone(), watched.uri.clone());
+        if self.desired.watch(watched, watcher) == Change::Nothing {
+            return;
+        }
+        let Some(server) = self.get(&server) else {
+            return;
+        };
+        // One that is away is asked when it is back.
+        match server.shared.current() {
+            Ok(up) => up.value.wish(Wish::Subscribe(uri)),
+            Err(_) => server.shared.wake(),
         }
     }
 
@@ -220,6 +239,7 @@ impl Keeper {
             connector: &connector,
             gate: &gate,
             breakers: &breakers,
+            log: &log,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
@@ -294,6 +314,9 @@ impl Keeper {
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
+            log: seed.log.clone(),
+            recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
+            crashes: self.parts.crashes.clone(),
             last_part: ArcSwapOption::new(seed.known.clone()),
             listed: watch::Sender::new(seed.known.is_some()),
         });
@@ -331,6 +354,7 @@ impl Keeper {
             connector: &server.connector,
             gate: &server.gate,
             breakers: &server.breakers,
+            log: &server.log,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -402,6 +426,7 @@ struct EntrySeed<'a> {
     connector: &'a Arc<dyn Connector>,
     gate: &'a Arc<Gate>,
     breakers: &'a Arc<Breakers>,
+    log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 

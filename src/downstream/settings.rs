@@ -9,7 +9,7 @@ use super::resilience::Resilience;
 use crate::catalog::NameSettings;
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{HttpSettings, StdioSettings};
+use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
 
 /// One enabled, usable server.
 #[derive(Clone, Debug)]
@@ -24,6 +24,9 @@ pub struct ServerSettings {
     pub names: NameSettings,
     pub limits: ServerLimits,
     pub resilience: Resilience,
+    pub recorder: RecorderSettings,
+    /// Misbehaviour that somebody wants of its connections.
+    pub faults: Option<FaultSettings>,
 }
 
 impl ServerSettings {

@@ -1,6 +1,10 @@
 //! Every way in which a request can fail, in one table.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use super::Revision;
+
+use super::Method;
 
 /// JSON-RPC codes. Codes of the gateway's own lie outside -32768..-32000 (B-RPC-11) only where
 /// the protocol names none.
@@ -12,7 +16,18 @@ pub mod code {
     pub const INTERNAL_ERROR: i64 = -32603;
     /// What gateways and SDKs use for a session or connection that is gone.
     pub const SESSION: i64 = -32000;
+    /// Only in revisions with a handshake (S-RES-03 to S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// Headers differ from the body (2026-07-28).
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// The client does not declare what the request needs (2026-07-28).
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// The revision of the request is not spoken here (2026-07-28).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// The user has to visit a URL first (2025-11-25 only).
+    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
+    /// The user refused sampling (C-REQ-05).
+    pub const USER_REJECTED: i64 = -1;
 }
 
 macro_rules! kinds {
@@ -57,6 +72,14 @@ kinds! {
     MethodNotFound = "method_not_found", code::METHOD_NOT_FOUND, 404, false;
     /// This HTTP method does not exist on this path.
     HttpMethodNotAllowed = "http_method_not_allowed", code::METHOD_NOT_FOUND, 405, false;
+    /// The headers of a sessionless request differ from its body (S-HDR-06).
+    HeaderMismatch = "header_mismatch", code::HEADER_MISMATCH, 400, false;
+    /// The client of a sessionless request does not declare what it needs (S-LIFE-16).
+    MissingCapability = "missing_capability", code::MISSING_CAPABILITY, 400, false;
+    /// A sessionless request claims a revision that we do not speak so (S-LIFE-09).
+    UnsupportedProtocolVersion = "unsupported_protocol_version", code::UNSUPPORTED_VERSION, 400, false;
+    /// `_meta` of a sessionless request lacks something, or is wrong (S-LIFE-14).
+    InvalidMeta = "invalid_meta", code::INVALID_PARAMS, 400, false;
     InvalidParams = "invalid_params", code::INVALID_PARAMS, 400, false;
     ResourceNotFound = "resource_not_found", code::RESOURCE_NOT_FOUND, 404, false;
     /// No such path.
@@ -105,6 +128,8 @@ pub struct Failure {
     pub server: Option<String>,
     /// When trying again can help, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
+    /// What the protocol wants in `data` beside what every failure says there.
+    details: Option<Box<Map<String, Value>>>,
     /// The JSON-RPC error object of a server, passed on as it wrote it.
     pub original: Option<super::RawJson>,
 }
@@ -116,8 +141,32 @@ impl Failure {
             message: message.into(),
             server: None,
             retry_after_ms: None,
+            details: None,
             original: None,
         }
+    }
+
+    /// The client must declare these capabilities to be served (-32021).
+    pub fn missing_capability(message: impl Into<String>, required: Value) -> Self {
+        Self::new(ErrorKind::MissingCapability, message).detail("requiredCapabilities", required)
+    }
+
+    /// The request claims a revision that is not spoken here without a session (-32022). Only
+    /// those that are can be named: a client says them in its next request.
+    pub fn unsupported_version(requested: &str) -> Self {
+        let requested: String = requested.chars().take(64).collect();
+        let supported = [Revision::NEWEST];
+        let message = format!("protocol version `{requested}` is not supported");
+        Self::new(ErrorKind::UnsupportedProtocolVersion, message)
+            .detail("supported", json!(supported))
+            .detail("requested", json!(requested))
+    }
+
+    /// Adds a member to `data`.
+    pub fn detail(mut self, name: &str, value: Value) -> Self {
+        let details = self.details.get_or_insert_default();
+        details.insert(name.to_owned(), value);
+        self
     }
 
     pub fn server(mut self, server: impl Into<String>) -> Self {
@@ -139,6 +188,9 @@ impl Failure {
         }
         if let Some(milliseconds) = self.retry_after_ms {
             data["retryAfterMs"] = json!(milliseconds);
+        }
+        for (name, value) in self.details.iter().flat_map(|details| details.iter()) {
+            data[name] = value.clone();
         }
         data
     }
@@ -164,15 +216,19 @@ impl Failure {
         }
     }
 
-    /// The answer to `tools/call`: a failing server is a result that the model can read, not a
-    /// protocol error (design: "Failing servers").
-    pub fn tool_answer(&self, id: &str) -> String {
-        let result = json!({
-            "content": [{ "type": "text", "text": self.message }],
-            "isError": true,
-            "_meta": { "io.mcpvisor/error": self.data() },
-        });
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    /// The result of a request that failed, where its method has one for that: a server that
+    /// fails a tool call is something that the model should read; what the client did wrong is
+    /// an error of the protocol (design: "Failing servers").
+    pub fn tool_result(&self, method: &Method) -> Option<Value> {
+        let of_server = self.server.is_some() || self.kind == ErrorKind::Overloaded;
+        let tells_model = *method == Method::ToolsCall && of_server && self.original.is_none();
+        tells_model.then(|| {
+            json!({
+                "content": [{ "type": "text", "text": self.message }],
+                "isError": true,
+                "_meta": { "io.mcpvisor/error": self.data() },
+            })
+        })
     }
 }
 
@@ -197,6 +253,22 @@ mod tests {
     }
 
     #[test]
+    fn s_life_09_and_16_details_stand_beside_the_machine_readable_part() {
+        let failure = Failure::unsupported_version(&"x".repeat(99));
+        let error = failure.error_object();
+        assert_eq!(error["code"], -32022);
+        assert_eq!(error["data"]["requested"], "x".repeat(64));
+        assert_eq!(error["data"]["supported"][4], "2026-07-28");
+        let needs = json!({ "roots": {} });
+        let error = Failure::missing_capability("needs roots", needs.clone()).error_object();
+        assert_eq!(
+            (&error["code"], &error["data"]["requiredCapabilities"]),
+            (&json!(-32021), &needs)
+        );
+        assert_eq!(error["data"]["code"], "missing_capability");
+    }
+
+    #[test]
     fn an_answer_carries_the_machine_readable_part() {
         let failure = Failure::new(ErrorKind::ServerUnavailable, "server `git` is reconnecting")
             .server("git")
@@ -207,11 +279,9 @@ mod tests {
             answer["error"]["data"],
             json!({"code": "server_unavailable", "retryable": true, "server": "git", "retryAfterMs": 500})
         );
-        let result: Value = serde_json::from_str(&failure.tool_answer("\"a\"")).unwrap();
-        assert_eq!(result["result"]["isError"], true);
-        assert_eq!(
-            result["result"]["_meta"]["io.mcpvisor/error"]["server"],
-            "git"
-        );
+        let result = failure.tool_result(&Method::ToolsCall).unwrap();
+        assert_eq!(result["isError"], true);
+        assert_eq!(result["_meta"]["io.mcpvisor/error"]["server"], "git");
+        assert_eq!(failure.tool_result(&Method::PromptsGet), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Where a client's request goes. Pure: looks the name up, says what must be rewritten.
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::catalog::{Hints, Owned, OwnedUri, Snapshot};
+use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
 use crate::id::ServerName;
-use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request};
+use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
 /// The server that a request goes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +45,29 @@ pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<Target, Fa
             Err(Failure::new(ErrorKind::MethodNotFound, message))
         }
     }
+}
+
+/// The page of a list that a request asks for: the complete `result` object.
+///
+/// # Errors
+///
+/// Returns -32602 for a cursor that is not of this list.
+pub(crate) fn page(
+    kind: ItemKind,
+    request: &Request,
+    catalog: &Snapshot,
+    revision: Revision,
+) -> Result<RawJson, Failure> {
+    #[derive(Deserialize)]
+    struct ListParams {
+        cursor: Option<String>,
+    }
+    let params: ListParams = request
+        .params_as()
+        .map_err(|error| Failure::new(ErrorKind::InvalidParams, format!("`params`: {error}")))?;
+    catalog
+        .page(kind, params.cursor.as_deref(), revision)
+        .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
 fn named<'a>(
@@ -149,14 +173,8 @@ fn missing(member: &str, must_be: &str) -> Failure {
 }
 
 fn unknown_resource(uri: &str) -> Failure {
-    let error = json!({
-        "code": ErrorKind::ResourceNotFound.rpc_code(),
-        "message": format!("there is no resource `{}`", short(uri)),
-        "data": { "uri": uri, "code": ErrorKind::ResourceNotFound.as_str(), "retryable": false },
-    });
-    let mut failure = Failure::new(ErrorKind::ResourceNotFound, "no such resource");
-    failure.original = Some(RawJson::from_value(&error));
-    failure
+    let message = format!("there is no resource `{}`", short(uri));
+    Failure::new(ErrorKind::ResourceNotFound, message).detail("uri", json!(uri))
 }
 
 /// A name from outside, bounded for a message.

@@ -10,15 +10,17 @@ use tokio::sync::oneshot;
 
 use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::ToFront;
+use super::super::progress::Progress;
+use super::super::reading::{Reading, legs};
 use super::super::route::{self, Target};
 use super::Session;
 use super::again::Again;
 use super::requests::failure_frame;
+use crate::bridge::error::Shown;
 use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
-    Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
-    Response, splice,
+    ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId, Response,
 };
 use crate::telemetry::Counter;
 
@@ -28,9 +30,9 @@ pub(super) struct Pending {
     pub(super) id: RequestId,
     pub(super) method: Method,
     pub(super) server: ServerName,
-    /// The client's progress token, raw, if it wants progress.
-    token: Option<Bytes>,
-    last_progress: f64,
+    /// The public name or URI that it asks for, if its server speaks another revision.
+    item: Option<Box<str>>,
+    progress: Progress,
     pub(super) accepts_stream: bool,
     pub(super) outlet: Outlet,
     /// What a subscription is to, if this is one.
@@ -77,13 +79,12 @@ impl Session {
         }
         let watches = (request.method == Method::ResourcesSubscribe)
             .then(|| Some((self.watched(&target)?, request.uri()?.into_owned())));
-        let token = request.params.progress_token.clone();
         let pending = Pending {
             id: request.id.clone(),
             method: request.method.clone(),
             server: target.server.clone(),
-            token: token.map(|span| request.frame.as_bytes().slice(span)),
-            last_progress: f64::NEG_INFINITY,
+            item: self.item(&request, &target.server),
+            progress: Progress::of(&request),
             accepts_stream,
             outlet: Outlet::Direct(reply),
             watches: watches.flatten(),
@@ -95,6 +96,16 @@ impl Session {
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
         self.dispatch(number, request, target, ctx);
+    }
+
+    /// What the answer must be read with.
+    fn item(&self, request: &Request, server: &ServerName) -> Option<Box<str>> {
+        let legs = legs(&self.catalog(), server, self.record.revision);
+        if legs.from == legs.to {
+            return None;
+        }
+        let item = request.name().or_else(|| request.uri())?;
+        Some(item.into())
     }
 
     /// Checks limits and policy, and finds the server.
@@ -229,19 +240,31 @@ impl Session {
         }
     }
 
-    /// The server's answer with the client's id, and with public URIs where the server's own
-    /// would be ambiguous.
+    /// The server's answer with the client's id, as the client can read it.
     fn public_answer(&self, pending: &Pending, response: &Response) -> Bytes {
         let catalog = self.catalog();
-        let rewritten = match &response.outcome {
-            Outcome::Result(value) => {
-                catalog.rewrite_result(&pending.server, &pending.method, value)
-            }
-            Outcome::Error(value) => catalog.rewrite_error(&pending.server, value),
+        let reading = Reading {
+            catalog: &catalog,
+            server: &pending.server,
+            method: &pending.method,
+            item: pending.item.as_deref(),
+            to: self.record.revision,
         };
-        match rewritten {
-            Some(rewritten) => response.with_id_and_value(&pending.id, &rewritten),
+        let shown = match &response.outcome {
+            Outcome::Result(result) => reading.result(result).map(Shown::Result),
+            Outcome::Error(error) => reading.error(error),
+        };
+        let id = pending.id.as_str();
+        match shown {
             None => response.with_id(&pending.id),
+            Some(Shown::Result(result)) => {
+                let result = result.as_str();
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into()
+            }
+            Some(Shown::Error(error)) => {
+                let error = error.as_str();
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
+            }
         }
     }
 
@@ -251,7 +274,7 @@ impl Session {
             return;
         };
         let frame = match notification.method {
-            Method::Progress => pending.progress_frame(notification),
+            Method::Progress => pending.progress.frame(notification),
             _ => {
                 let wanted = is_wanted(self.record.level, log_level(notification));
                 wanted.then(|| notification.frame.as_bytes().clone())
@@ -296,26 +319,6 @@ impl Session {
                 self.on_answer(number, Err(failure));
             }
         }
-    }
-}
-
-impl Pending {
-    /// The server's progress with the client's token; `None` when the client wants none, or it
-    /// does not go forward (S-PROG-02).
-    fn progress_frame(&mut self, notification: &Notification) -> Option<Bytes> {
-        #[derive(Deserialize)]
-        struct ProgressParams {
-            progress: f64,
-        }
-        let token = self.token.clone()?;
-        let params: ProgressParams = notification.params_as().ok()?;
-        if params.progress <= self.last_progress {
-            return None;
-        }
-        self.last_progress = params.progress;
-        let span = notification.params.progress_token.clone()?;
-        let edit: Edit = (span, token);
-        Some(splice(notification.frame.as_bytes(), &mut [edit]))
     }
 }
 
