@@ -125,6 +125,8 @@ pub enum News {
     Log(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
     Question(Question),
+    /// This connection was lost; another one is on its way.
+    Away,
     /// This connection, which was not everybody's, is closed.
     Closed,
     /// Another notification that clients may understand.

@@ -9,7 +9,7 @@ use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::entry::Callers;
+use super::entry::{Callers, FromServer, News};
 use super::key::EntryKey;
 use super::pool::{Downstreams, Keeper, SWEEP_EVERY};
 use super::server::Server;
@@ -182,6 +182,11 @@ impl Keeper {
     fn halt(&self, server: &Server) -> Vec<ChildRef<Callers>> {
         remark(server, "stopped by an operator");
         server.halted.store(true, Ordering::SeqCst);
+        self.parts.listener.do_send(FromServer {
+            server: server.name.clone(),
+            key: EntryKey::shared(),
+            news: News::Away,
+        });
         server.shared.hold();
         let own = server.take_out(|_, _| true);
         let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();

@@ -147,7 +147,7 @@ impl Gateway {
             _data_dir: data_dir,
         };
         gateway.arrange();
-        gateway.start_servers(known);
+        gateway.start_servers(known.into_iter().map(|(part, _)| part).collect());
         Ok(gateway)
     }
 
@@ -319,7 +319,7 @@ fn build(
     config: &Config,
     ground: Ground<'_>,
     view: ConfigView,
-    known: Vec<Arc<ServerPart>>,
+    known: Vec<(Arc<ServerPart>, u64)>,
 ) -> (Arc<State>, Addr<Fanout>) {
     let Ground {
         arbiters,

@@ -9,6 +9,7 @@ mod again;
 mod dispatch;
 mod exchange;
 mod fanout;
+mod freshness;
 mod handshake;
 mod kept;
 mod message;

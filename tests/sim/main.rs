@@ -22,6 +22,7 @@ mod crashes;
 mod entries;
 mod faults;
 mod feed;
+mod freshness;
 mod questions;
 mod queue;
 mod renewal;

@@ -103,7 +103,10 @@ impl Sessions {
             | Method::CompletionComplete => self.call(sessionless, &catalog),
             method => match ItemKind::of_method(method) {
                 Some(kind) => {
-                    let list = parts.dressing.list(kind, request, &catalog);
+                    let stale = parts.catalog.stale();
+                    let list = parts
+                        .dressing
+                        .list(kind, request, &catalog, stale.as_deref());
                     list.map(Started::Done)
                 }
                 None => {
