@@ -296,6 +296,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
         ("gateway.connections_max", front.connections_max.to_string()),
         ("gateway.name_max", catalog.name_max.to_string()),
         ("gateway.page_items", catalog.page_items.to_string()),
+        ("gateway.tree_resource", catalog.tree_resource.to_string()),
         ("gateway.instructions_max", size(catalog.instructions_max)),
         ("sessions.idle_timeout", show_duration(session.idle_timeout)),
         ("sessions.max", session.sessions_max.to_string()),

@@ -184,6 +184,7 @@ pub(super) fn gateway(mut section: Section<'_>, limits: &Limits) -> Gateway {
             name_max: section.count("name_max", 45, 16..=128),
             page_items: section.count("page_items", 1000, 1..=100_000),
             instructions_max: section.size("instructions_max", 8 << 10, 0..=MIB),
+            tree_resource: section.flag("tree_resource", false),
         },
         times: call_times(&mut section, default_times),
         first_list_wait: section.duration(

@@ -127,6 +127,16 @@ impl std::fmt::Debug for Waiter {
 pub(crate) struct Load {
     gate: Arc<Gate>,
     entry: AtomicUsize,
+    abandoned: AtomicUsize,
+}
+
+/// A call that nobody waits for any more, while its server may still be at it.
+pub(super) struct Abandoned(Arc<Load>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.abandoned.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Load {
@@ -134,11 +144,18 @@ impl Load {
         Self {
             gate,
             entry: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn of_entry(&self) -> usize {
         self.entry.load(Ordering::Relaxed)
+    }
+
+    /// Whether exactly one call is under way, and no other that the server may still be at:
+    /// what it asks now, it asks for this one.
+    pub(crate) fn is_single(&self) -> bool {
+        self.of_entry() == 1 && self.abandoned.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -249,6 +266,12 @@ impl Admission {
         self.waiting.insert(number, Waiting { exchange, _turn });
         self.load.gate.hand_out();
         Entered::Waits(until)
+    }
+
+    /// Notes a call that was taken back from the server.
+    pub(super) fn abandon(&self) -> Abandoned {
+        self.load.abandoned.fetch_add(1, Ordering::Relaxed);
+        Abandoned(self.load.clone())
     }
 
     /// Takes out a call that waits.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::admission::{Admission, Entered, Place, Turn};
+use super::admission::{Abandoned, Admission, Entered, Place, Turn};
 use super::deadlines::Deadlines;
 use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, lost};
 use super::reverse;
@@ -35,12 +35,17 @@ pub(crate) enum Unhandled {
     Closed(Ending),
 }
 
+/// Calls taken back that are remembered; with more, the server is never trusted to be done.
+const ABANDONED_MAX: usize = 1000;
+
 pub(crate) struct Calls {
     server: ServerName,
     link: Box<dyn Link>,
     admission: Admission,
     asker: Recipient<Answered>,
     pending: HashMap<u64, Pending>,
+    /// Taken back, and not answered since.
+    abandoned: HashMap<u64, Abandoned>,
     deadlines: Deadlines,
     /// Questions under way, each with the calls whose deadline waits for its answer.
     asked: HashMap<RequestId, Vec<u64>>,
@@ -72,6 +77,7 @@ impl Calls {
             admission,
             asker,
             pending: HashMap::new(),
+            abandoned: HashMap::new(),
             deadlines: Deadlines::default(),
             asked: HashMap::new(),
             refused: Vec::new(),
@@ -209,7 +215,11 @@ impl Calls {
                 pending.reply.answer(Ok(response));
                 None
             }
-            None => Some(Unhandled::Response(response)),
+            None => {
+                // Too late for whoever asked, but now the server is done with it.
+                number.and_then(|number| self.abandoned.remove(&number));
+                Some(Unhandled::Response(response))
+            }
         }
     }
 
@@ -380,7 +390,10 @@ impl Calls {
         Some(pending)
     }
 
-    fn tell_cancelled(&self, number: u64, reason: &str) {
+    fn tell_cancelled(&mut self, number: u64, reason: &str) {
+        if self.abandoned.len() < ABANDONED_MAX {
+            self.abandoned.insert(number, self.admission.abandon());
+        }
         let params = serde_json::json!({ "requestId": number, "reason": reason });
         // If it cannot be told, the server has other worries than this call.
         let _ = self

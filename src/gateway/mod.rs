@@ -35,7 +35,7 @@ use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{
     Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
 };
-use state::{Operated, State, health_source};
+use state::{Operated, State, health_source, tree_source};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -74,6 +74,7 @@ pub struct Gateway {
     store: Arc<SqliteStore>,
     crashes: CrashWriter,
     config: Config,
+    address: SocketAddr,
     _control: ControlServer,
     _data_dir: DataDir,
 }
@@ -143,9 +144,11 @@ impl Gateway {
             store,
             crashes,
             config,
+            address,
             _control: control,
             _data_dir: data_dir,
         };
+        gateway.offer_tree();
         gateway.arrange();
         gateway.start_servers(known.into_iter().map(|(part, _)| part).collect());
         Ok(gateway)
@@ -199,6 +202,12 @@ impl Gateway {
         }
     }
 
+    fn offer_tree(&self) {
+        let is_offered = self.config.catalog.tree_resource;
+        let source = is_offered.then(|| tree_source(&self.state, self.address));
+        self.state.sessions.offer_tree(source);
+    }
+
     fn apply(&mut self, loaded: Loaded) {
         let plan = Plan::between(&self.config, &loaded.config);
         let mut view = config_view(loaded.path, loaded.warnings);
@@ -234,6 +243,7 @@ impl Gateway {
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
         }
+        self.offer_tree();
         self.arrange();
         self.state.downstreams.apply(ServerChange {
             start: plan

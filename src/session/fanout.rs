@@ -15,6 +15,7 @@ use super::freshness::{Freshness, Stale};
 use super::kept::PartKeeper;
 use super::message::Notice;
 use super::sessions::Sessions;
+use super::tree::own_part;
 use super::view::{CatalogView, OwnViews};
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News, Watched};
@@ -251,7 +252,12 @@ impl Fanout {
     }
 
     fn merged(&self, parts: &[(Arc<ServerPart>, NameSettings)]) -> Arc<Snapshot> {
-        Arc::new(catalog::merge(parts, &self.arrangement.catalog))
+        let settings = &self.arrangement.catalog;
+        if !settings.tree_resource {
+            return Arc::new(catalog::merge(parts, settings));
+        }
+        let parts: Vec<_> = parts.iter().cloned().chain(own_part()).collect();
+        Arc::new(catalog::merge(&parts, settings))
     }
 
     fn check_listed(&self) {

@@ -23,6 +23,7 @@ mod sealing;
 mod sessions;
 mod settings;
 mod streams;
+mod tree;
 mod view;
 mod wheel;
 
@@ -36,6 +37,7 @@ pub use sealing::Sealing;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
 pub use streams::event_parts;
+pub use tree::{TREE_URI, TreeSource};
 pub use view::CatalogView;
 
 pub(crate) use sessions::SessionParts;

@@ -29,3 +29,4 @@ mod supervision;
 mod support;
 mod survival;
 mod tools;
+mod tree;

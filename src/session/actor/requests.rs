@@ -82,7 +82,10 @@ impl Session {
             }
             method => match ItemKind::of_method(method) {
                 Some(kind) => route::page(kind, &request, &self.catalog(), self.record.revision),
-                None => return self.call(request, number, accepts_stream, reply, ctx),
+                None => match self.parts.tree.read(&request) {
+                    Some(tree) => Ok(tree),
+                    None => return self.call(request, number, accepts_stream, reply, ctx),
+                },
             },
         };
         let is_list = ItemKind::of_method(&request.method).is_some();

@@ -56,6 +56,15 @@ impl Dressing {
         self.answer(id, &RawJson::from_value(result), caching)
     }
 
+    /// The state of the gateway, which is old at once.
+    pub(super) fn tree(&self, id: &RequestId, tree: &RawJson) -> ToFront {
+        let caching = Caching {
+            ttl_ms: 0,
+            scope: CacheScope::Private,
+        };
+        ToFront::Json(self.answer(id, tree, Some(caching)))
+    }
+
     /// The answer to `server/discover` (S-LIFE-08).
     pub(super) fn discovered(&self, id: &RequestId, catalog: &Snapshot) -> ToFront {
         let mut result = json!({

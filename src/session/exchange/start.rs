@@ -92,6 +92,9 @@ impl Sessions {
             parts.catalog.clone().wait_listed().await;
         }
         let catalog = catalog_of(parts, &sessionless.caller);
+        if let Some(tree) = parts.tree.read(request) {
+            return Ok(Started::Done(parts.dressing.tree(&request.id, &tree)));
+        }
         match &request.method {
             Method::Discover => Ok(Started::Done(
                 parts.dressing.discovered(&request.id, &catalog),
