@@ -20,7 +20,7 @@ use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
     splice,
 };
-use crate::transport::{Link, LinkError, LinkEvent, SendError};
+use crate::transport::{Link, LinkError, LinkEvent, Outgoing, SendError};
 
 /// Calls in flight over one entry of a server's pool, and at the server in all.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl Calls {
         let frame = splice(request.frame.as_bytes(), &mut edits);
         if self.is_held {
             self.refused.push(number);
-        } else if let Err(error) = self.link.send(Some(number), frame.clone()) {
+        } else if let Err(error) = self.link.send(Outgoing::new(Some(number), frame.clone())) {
             return reply.answer(Err(self.not_sent(error)));
         } else {
             reply.sent();
@@ -310,7 +310,7 @@ impl Calls {
         let Answered { request, answer } = answered;
         let frame = reverse::answer_frame(&request, answer, roots);
         // The server is gone if this fails, which its calls notice by themselves.
-        let _ = self.link.send(None, frame);
+        let _ = self.link.send(Outgoing::new(None, frame));
         let waited = self.asked.remove(&request.id).unwrap_or_default();
         for number in waited {
             if let Some(pending) = self.pending.get(&number)
@@ -351,7 +351,9 @@ impl Calls {
                 continue;
             };
             pending.reply.sent();
-            if let Err(error) = self.link.send(Some(number), pending.frame.clone())
+            if let Err(error) = self
+                .link
+                .send(Outgoing::new(Some(number), pending.frame.clone()))
                 && let Some(pending) = self.take(number)
             {
                 pending.reply.answer(Err(self.not_sent(error)));
@@ -408,9 +410,10 @@ impl Calls {
     fn tell_cancelled(&self, number: u64, reason: &str) {
         let params = serde_json::json!({ "requestId": number, "reason": reason });
         // If it cannot be told, the server has other worries than this call.
-        let _ = self
-            .link
-            .send(None, notification(&Method::Cancelled, Some(&params)));
+        let _ = self.link.send(Outgoing::new(
+            None,
+            notification(&Method::Cancelled, Some(&params)),
+        ));
         self.link.forget(number);
     }
 

@@ -30,7 +30,7 @@ use crate::protocol::{
 };
 use crate::supervision::{self, Shutdown};
 use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, LinkEvent, OpenError};
+use crate::transport::{Link, LinkError, LinkEvent, OpenError, Outgoing};
 
 pub(crate) struct Connection {
     spec: Arc<EntrySpec>,
@@ -213,7 +213,7 @@ impl Connection {
         };
         let sent = calls
             .link()
-            .send(Some(number), request(number, method, params));
+            .send(Outgoing::new(Some(number), request(number, method, params)));
         match sent {
             Ok(()) => {
                 self.own.add(number, own, Instant::now(), within);
@@ -226,7 +226,9 @@ impl Connection {
     fn notify_server(&self, method: &Method, params: Option<&Value>) {
         if let Some(calls) = &self.calls {
             // A dead link reports its own end.
-            let _ = calls.link().send(None, notification(method, params));
+            let _ = calls
+                .link()
+                .send(Outgoing::new(None, notification(method, params)));
         }
     }
 
@@ -300,10 +302,10 @@ impl Connection {
             return;
         }
         // A dead link reports its own end.
-        let _ = calls.link().send(
+        let _ = calls.link().send(Outgoing::new(
             None,
             reverse::own_answer(&request, &self.spec.settings().roots),
-        );
+        ));
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
