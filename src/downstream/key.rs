@@ -27,6 +27,28 @@ pub enum EntryOwner {
     Audience(Audience),
     /// One session, of a client of this audience.
     Session(SessionId, Audience),
+    /// One call at a time, of clients of this audience that have no session; numbered.
+    Lease(Audience, usize),
+}
+
+impl EntryOwner {
+    /// Who sees the lists of the connection.
+    pub fn viewer(&self) -> Self {
+        match self {
+            Self::Lease(audience, _) => Self::Audience(audience.clone()),
+            other => other.clone(),
+        }
+    }
+
+    /// The audience of those whose connection it is, unless it is everybody's.
+    pub fn audience(&self) -> Option<&Audience> {
+        match self {
+            Self::Shared => None,
+            Self::Audience(audience) | Self::Session(_, audience) | Self::Lease(audience, _) => {
+                Some(audience)
+            }
+        }
+    }
 }
 
 impl EntryKey {
@@ -43,19 +65,23 @@ impl EntryKey {
 
     /// The capabilities that the server is told.
     pub fn profile(&self) -> CapabilityProfile {
-        match &self.owner {
-            EntryOwner::Shared => CapabilityProfile::default(),
-            EntryOwner::Audience(audience) | EntryOwner::Session(_, audience) => {
-                audience.profile.clone()
-            }
-        }
+        let audience = self.owner.audience();
+        audience.map_or_else(CapabilityProfile::default, |audience| {
+            audience.profile.clone()
+        })
+    }
+
+    /// Whether every question on this connection is for one client: that of its session, or of
+    /// the one call that it serves.
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self.owner, EntryOwner::Session(..) | EntryOwner::Lease(..))
     }
 
     /// The session whose questions may arrive on any stream of this connection.
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {
             EntryOwner::Session(session, _) => Some(*session),
-            EntryOwner::Shared | EntryOwner::Audience(_) => None,
+            EntryOwner::Shared | EntryOwner::Audience(_) | EntryOwner::Lease(..) => None,
         }
     }
 }

@@ -13,6 +13,7 @@ mod exchange;
 mod handshake;
 mod key;
 mod lane;
+mod lease;
 mod lists;
 mod operate;
 mod own;
@@ -32,6 +33,7 @@ pub use exchange::{
 };
 pub use handshake::{HandshakeError, Negotiated};
 pub use key::{Audience, EntryKey, EntryOwner};
+pub use lease::Lease;
 pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::Server;

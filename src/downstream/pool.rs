@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::desired::Desired;
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::key::{EntryKey, EntryOwner};
+use super::lease::Leases;
 use super::server::Server;
 use super::settings::{ServerSettings, StartMode};
 use super::usage::Usage;
@@ -232,6 +233,7 @@ impl Keeper {
             in_flight,
             calls_max,
             entries_refused: AtomicU64::new(0),
+            leases: Leases::default(),
             log,
             started: Instant::now(),
         })
@@ -249,6 +251,7 @@ impl Keeper {
             EntryOwner::Shared => format!("server/{server}"),
             EntryOwner::Audience(_) => format!("server/{server}/profile"),
             EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
+            EntryOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
         };
         let arbiters = &self.parts.arbiters;
         let load = Arc::new(Load::new(seed.in_flight.clone(), seed.calls_max.clone()));

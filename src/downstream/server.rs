@@ -12,6 +12,7 @@ use super::calls::Load;
 use super::desired::Desired;
 use super::entry::{Callers, EntrySpec, Wish};
 use super::key::{EntryKey, EntryOwner};
+use super::lease::{Lease, Leases};
 use super::settings::{ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
 use crate::id::{CredentialContext, ServerName, SessionId};
@@ -38,6 +39,7 @@ pub struct Server {
     pub(crate) calls_max: Arc<AtomicUsize>,
     /// How often a client wanted a connection of its own and none was free.
     pub(crate) entries_refused: AtomicU64,
+    pub(crate) leases: Leases,
     pub(crate) log: LogRing,
     pub(crate) started: Instant,
 }
@@ -63,6 +65,32 @@ impl Server {
     pub fn entry_for(&self, caller: &Caller) -> EntryKey {
         let attributes = self.connector.attributes();
         entry_for(self.settings.load().sharing, attributes, caller)
+    }
+
+    /// Which connection serves one call of this caller, and what keeps it from serving others
+    /// meanwhile. A client without a session can be asked only on a connection that serves
+    /// nobody else, where the transport does not say whose call a question belongs to; when
+    /// all of these are taken, the shared one serves and the client is not asked.
+    pub fn reserve(&self, caller: &Caller) -> (EntryKey, Option<Lease>) {
+        let key = self.entry_for(caller);
+        let attributes = self.connector.attributes();
+        let EntryOwner::Audience(audience) = &key.owner else {
+            return (key, None);
+        };
+        if caller.session.is_some() || attributes || !caller.profile.can_be_asked() {
+            return (key, None);
+        }
+        let places = self.settings.load().limits.entries_max;
+        match self.leases.take(audience, places) {
+            Some(lease) => {
+                let owner = EntryOwner::Lease(audience.clone(), lease.place());
+                (EntryKey { owner, ..key }, Some(lease))
+            }
+            None => {
+                self.entries_refused.fetch_add(1, Ordering::Relaxed);
+                (EntryKey::shared(), None)
+            }
+        }
     }
 
     /// The connection of a key, if it exists; the shared one always does.

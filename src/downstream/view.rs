@@ -32,7 +32,8 @@ pub struct ServerView {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct OwnConnectionView {
-    /// `session` with the beginning of its id, or `profile` for clients with equal capabilities.
+    /// `session` with the beginning of its id, or `profile` for clients with equal capabilities,
+    /// `call` with a number where each serves one call of these at a time.
     pub owner: String,
     pub connection: ChildView,
 }
@@ -48,6 +49,7 @@ impl Server {
                 EntryOwner::Shared => "shared".to_owned(),
                 EntryOwner::Audience(_) => "profile".to_owned(),
                 EntryOwner::Session(session, _) => format!("session {session}"),
+                EntryOwner::Lease(_, place) => format!("call {place}"),
             },
             connection: entry.child.view(),
         });

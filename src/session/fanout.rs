@@ -188,11 +188,12 @@ impl Fanout {
         let mut views = OwnViews::new();
         let mut merged: HashMap<Vec<*const ServerPart>, Arc<Snapshot>> = HashMap::new();
         for (_, key) in self.own_parts.keys() {
-            let parts = self.parts_of(&key.owner);
+            let owner = key.owner.viewer();
+            let parts = self.parts_of(&owner);
             // Many sessions see the same parts: they share what is merged from them.
             let same = parts.iter().map(|(part, _)| Arc::as_ptr(part)).collect();
             let view = merged.entry(same).or_insert_with(|| self.merged(&parts));
-            views.insert(key.owner.clone(), view.clone());
+            views.insert(owner, view.clone());
         }
         let before = self.own_views.swap(Arc::new(views));
         let Some(sessions) = &self.sessions else {
@@ -208,13 +209,11 @@ impl Fanout {
     /// The parts that the sessions of this owner see: of its own connections, of those of its
     /// audience, and of the shared ones, in this order.
     fn parts_of(&self, owner: &EntryOwner) -> Vec<(Arc<ServerPart>, NameSettings)> {
-        let audience = match owner {
-            EntryOwner::Session(_, audience) => Some(EntryOwner::Audience(audience.clone())),
-            EntryOwner::Shared | EntryOwner::Audience(_) => None,
-        };
+        let audience = owner.audience().cloned().map(EntryOwner::Audience);
         let of = |name: &ServerName, owner: &EntryOwner| {
             let mut own = self.own_parts.iter();
-            let found = own.find(|((server, key), _)| server == name && key.owner == *owner);
+            let found =
+                own.find(|((server, key), _)| server == name && key.owner.viewer() == *owner);
             found.map(|(_, part)| part)
         };
         let parts = self.arrangement.servers.iter().filter_map(|(name, names)| {
@@ -272,11 +271,18 @@ impl Fanout {
         }
     }
 
-    /// A log line of no call: to the session that the connection belongs to, or to all.
+    /// A log line of no call: to the session that the connection belongs to, or to
+    /// those who share it.
     fn on_log(&self, key: &EntryKey, notification: &Notification) {
         let level = log_level(notification);
         let frame = notification.frame.as_bytes().clone();
-        self.tell(key, &Notice::Log { level, frame });
+        let audience = key.owner.audience().cloned();
+        let notice = Notice::Log {
+            level,
+            audience,
+            frame,
+        };
+        self.tell(key, &notice);
     }
 
     fn on_other(&self, key: &EntryKey, notification: &Notification) {

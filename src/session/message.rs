@@ -5,7 +5,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::catalog::Changes;
-use crate::protocol::Envelope;
+use crate::downstream::Audience;
+use crate::protocol::{Envelope, LogLevel};
 
 /// One message of the client.
 #[derive(Message)]
@@ -89,9 +90,11 @@ pub enum Notice {
     OwnViewsChanged,
     /// A frame for a client that subscribed to this public URI.
     ResourceUpdated { uri: String, frame: Bytes },
-    /// A log line of no call, with its level.
+    /// A log line of no call, with its level, of a connection that these clients share; `None`
+    /// is everybody.
     Log {
-        level: Option<crate::protocol::LogLevel>,
+        level: Option<LogLevel>,
+        audience: Option<Audience>,
         frame: Bytes,
     },
     /// An elicitation by URL is complete.

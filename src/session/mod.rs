@@ -5,6 +5,7 @@
 //! [`Fanout`] what happens outside of calls. Nothing here knows HTTP.
 
 mod actor;
+mod dispatch;
 mod fanout;
 mod handshake;
 mod kept;

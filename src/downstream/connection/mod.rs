@@ -290,11 +290,11 @@ impl Connection {
         self.spec.listener.do_send(FromServer { server, key, news });
     }
 
-    /// A request that came on no call's stream. On a connection of one session it is for that
-    /// session (design: "Sharing of connections"); otherwise the gateway answers.
+    /// A request that came on no call's stream. On a connection of one client it is for that
+    /// client (design: "Sharing of connections"); otherwise the gateway answers.
     fn on_request(&mut self, request: Request, ctx: &mut Context<Self>) {
         let Some(calls) = &mut self.calls else { return };
-        if self.spec.key.session().is_some() && reverse::asks_client(&request.method) {
+        if self.spec.key.is_exclusive() && reverse::asks_client(&request.method) {
             if let Some(request) = calls.ask_any(request) {
                 let question = Question::new(request, ctx.address().recipient());
                 self.tell(News::Question(question));

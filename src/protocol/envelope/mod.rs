@@ -95,6 +95,12 @@ pub struct Params {
     /// `ref` of `completion/complete`.
     pub reference: Option<Span>,
     pub meta: Option<Span>,
+    /// `arguments` of a tool call or a prompt.
+    pub arguments: Option<Span>,
+    /// Answers to what a server asked for in the middle of a call (2026-07-28).
+    pub input_responses: Option<Span>,
+    /// What goes with them, opaque to the client.
+    pub request_state: Option<Span>,
     /// `progressToken`, of `_meta` in a request and of `params` in `notifications/progress`.
     pub progress_token: Option<Span>,
     /// `requestId` of `notifications/cancelled`.
@@ -178,6 +184,16 @@ impl Request {
     /// `params.uri` as text; `None` when it is missing or no string.
     pub fn uri(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.uri.as_ref())
+    }
+
+    /// `params.requestState` as text; `None` when it is missing or no string.
+    pub fn request_state(&self) -> Option<Cow<'_, str>> {
+        text_at(&self.frame, self.params.request_state.as_ref())
+    }
+
+    /// Raw JSON of a member of `params`.
+    pub fn member(&self, span: Option<&Span>) -> Option<Bytes> {
+        span.map(|span| self.frame.0.slice(span.clone()))
     }
 
     /// The members of `params`; an absent `params` counts as an empty object.

@@ -46,6 +46,9 @@ pub(super) struct ParamsPeek<'a> {
     meta: Option<&'a RawValue>,
     progress_token: Option<&'a RawValue>,
     request_id: Option<&'a RawValue>,
+    arguments: Option<&'a RawValue>,
+    input_responses: Option<&'a RawValue>,
+    request_state: Option<&'a RawValue>,
 }
 
 impl ParamsPeek<'_> {
@@ -72,6 +75,9 @@ impl ParamsPeek<'_> {
             meta: at(meta),
             progress_token,
             request_id: at(self.request_id),
+            arguments: at(self.arguments),
+            input_responses: at(self.input_responses),
+            request_state: at(self.request_state),
         })
     }
 }
@@ -98,6 +104,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
                         Key::Meta => &mut peek.meta,
                         Key::ProgressToken => &mut peek.progress_token,
                         Key::RequestId => &mut peek.request_id,
+                        Key::Arguments => &mut peek.arguments,
+                        Key::InputResponses => &mut peek.input_responses,
+                        Key::RequestState => &mut peek.request_state,
                         Key::Other => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
@@ -132,6 +141,12 @@ enum Key {
     ProgressToken,
     #[serde(rename = "requestId")]
     RequestId,
+    #[serde(rename = "arguments")]
+    Arguments,
+    #[serde(rename = "inputResponses")]
+    InputResponses,
+    #[serde(rename = "requestState")]
+    RequestState,
     #[serde(other)]
     Other,
 }

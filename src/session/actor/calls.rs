@@ -1,28 +1,24 @@
 //! Calls of the client: sent on, answered, reported on, taken back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
 
+use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::ToFront;
 use super::super::route::{self, Target};
 use super::Session;
 use super::requests::failure_frame;
-use crate::downstream::{
-    CallMessage, Callers, Cancel, Deadline, Exchange, InUse, Reply, Server, Watched,
-};
+use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Reply, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
     Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
     Response, splice,
 };
-use crate::supervision::{Away, ChildRef, Phase, Up};
 use crate::telemetry::Counter;
 
 /// A call of the client that is not answered yet.
@@ -40,8 +36,7 @@ pub(super) struct Pending {
     watches: Option<(Watched, String)>,
     /// Where it was sent; absent while it waits for a connection.
     pub(super) callers: Option<Callers>,
-    /// Keeps the server's shared connection from being closed as unused.
-    in_use: Option<InUse>,
+    hold: Hold,
 }
 
 /// How a call's answer leaves.
@@ -88,7 +83,7 @@ impl Session {
             outlet: Outlet::Direct(reply),
             watches: watches.flatten(),
             callers: None,
-            in_use: None,
+            hold: Hold::default(),
         };
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
@@ -123,89 +118,29 @@ impl Session {
 
     /// Sends a call to the connection that serves this session, now or when it is there.
     fn dispatch(&mut self, number: u64, request: Request, target: Target, ctx: &mut Context<Self>) {
-        let Some(server) = self.parts.downstreams.get(&target.server) else {
-            let message = format!("server `{}` was removed", target.server);
-            let failure = Failure::new(ErrorKind::ServerUnavailable, message);
-            return self.on_answer(number, Err(failure.server(target.server.as_str())));
+        let downstreams = &self.parts.downstreams;
+        let found = dispatch(downstreams, &target.server, &self.caller, self.arbiter);
+        let Dispatch {
+            deadline,
+            way,
+            hold,
+        } = match found {
+            Ok(found) => found,
+            Err(failure) => return self.on_answer(number, Err(failure)),
         };
-        let settings = server.settings();
-        let now = Instant::now();
-        let deadline = Deadline {
-            idle: settings.limits.request_timeout,
-            latest: now + settings.limits.request_timeout_max,
-        };
-        let patience = settings.limits.queue_while_restarting;
-        let key = server.entry_for(&self.caller);
-        if server.is_halted() {
-            return self.on_answer(number, Err(server.halted()));
+        if let Some(pending) = self.pending.get_mut(&number) {
+            pending.hold = hold;
         }
-        let own = if key.is_shared() {
-            None
-        } else {
-            server.find(&key)
-        };
-        if own.is_none()
-            && let Some(pending) = self.pending.get_mut(&number)
-        {
-            pending.in_use = Some(server.enter());
-        }
-        // Its supervisor gives an attempt up after `connect_timeout`.
-        let opened_by = deadline.from(now);
-        match own.or_else(|| server.find(&key)) {
-            Some(child) => match child.current() {
-                Ok(up) => self.send(number, request, target, deadline, up.value, ctx),
-                Err(away) => {
-                    let by_need = !key.is_shared() || settings.may_rest();
-                    let opening =
-                        away.phase == Phase::Idle || by_need && away.phase == Phase::Starting;
-                    if patience.is_zero() && !opening {
-                        return self.on_answer(number, Err(server.away(&away)));
-                    }
-                    let opened_by = if opening { opened_by } else { now };
-                    let waiting = async move { wait_up(child, opened_by, patience).await };
-                    self.send_when_up(number, request, target, deadline, waiting, ctx);
-                }
-            },
-            None => {
-                let downstreams = self.parts.downstreams.clone();
-                let (name, arbiter) = (target.server.clone(), self.arbiter);
-                let opening = async move {
-                    match downstreams.open(name.clone(), key, arbiter).await {
-                        Some(child) => wait_up(child, opened_by, patience).await,
-                        None => Err(Away {
-                            name: name.as_str().into(),
-                            phase: Phase::Stopped,
-                            why: None,
-                            retry_after: None,
-                        }),
-                    }
-                };
-                self.send_when_up(number, request, target, deadline, opening, ctx);
+        match way {
+            Way::Open(callers) => self.send(number, request, target, deadline, callers, ctx),
+            Way::Opening(opening) => {
+                let opening = wrap_future::<_, Self>(opening);
+                ctx.spawn(opening.map(move |callers, session, ctx| match callers {
+                    Ok(callers) => session.send(number, request, target, deadline, callers, ctx),
+                    Err(failure) => session.on_answer(number, Err(failure)),
+                }));
             }
         }
-    }
-
-    fn send_when_up(
-        &mut self,
-        number: u64,
-        request: Request,
-        target: Target,
-        deadline: Deadline,
-        waiting: impl Future<Output = Result<Up<Callers>, Away>> + 'static,
-        ctx: &mut Context<Self>,
-    ) {
-        let waiting = wrap_future::<_, Self>(waiting);
-        ctx.spawn(waiting.map(move |up, session, ctx| match up {
-            Ok(up) => session.send(number, request, target, deadline, up.value, ctx),
-            Err(away) => {
-                let server = session.parts.downstreams.get(&target.server);
-                let failure = server.map_or_else(
-                    || Failure::new(ErrorKind::ServerUnavailable, away.to_string()),
-                    |server: Arc<Server>| server.away(&away),
-                );
-                session.on_answer(number, Err(failure));
-            }
-        }));
     }
 
     fn send(
@@ -366,27 +301,6 @@ impl Pending {
         let edit: Edit = (span, token);
         Some(splice(notification.frame.as_bytes(), &mut [edit]))
     }
-}
-
-/// Waits for a connection that is being opened, and opens one that is at rest; one that is away is waited for only as long as
-/// its configuration allows.
-async fn wait_up(
-    child: ChildRef<Callers>,
-    opened_by: Instant,
-    patience: Duration,
-) -> Result<Up<Callers>, Away> {
-    let mut changes = child.subscribe();
-    if (child.current()).is_err_and(|away| away.phase == Phase::Idle) {
-        child.wake();
-    }
-    let starting = |phase| matches!(phase, Phase::Idle | Phase::Starting);
-    let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
-    // Too late, or its supervisor is gone: what it is now tells.
-    drop(timeout_at(opened_by, opened).await);
-    if patience.is_zero() {
-        return child.current();
-    }
-    child.wait_up(Instant::now() + patience).await
 }
 
 fn is_success(answer: &Result<Response, Failure>) -> bool {

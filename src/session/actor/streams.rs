@@ -120,8 +120,13 @@ impl Session {
                     self.missed.uris.insert(uri);
                 }
             }
-            Notice::Log { level, frame } => {
-                if is_wanted(self.record.level, level) && self.general_is_read() {
+            Notice::Log {
+                level,
+                audience,
+                frame,
+            } => {
+                let shares = audience.is_none_or(|audience| audience == self.caller.audience());
+                if shares && is_wanted(self.record.level, level) && self.general_is_read() {
                     self.streams().send(GENERAL, &frame);
                 }
             }
