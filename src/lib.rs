@@ -9,6 +9,7 @@ mod memory;
 pub mod protocol;
 pub mod telemetry;
 
+pub mod bridge;
 pub mod catalog;
 pub mod store;
 pub mod supervision;

@@ -15,6 +15,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("memory", 0),
     ("protocol", 1),
     ("telemetry", 1),
+    ("bridge", 2),
     ("catalog", 2),
     ("store", 2),
     ("supervision", 2),

@@ -9,7 +9,6 @@
 mod filter;
 mod instructions;
 mod item;
-mod json;
 mod kind;
 mod list;
 mod merge;
@@ -25,6 +24,8 @@ mod snapshot;
 mod stored;
 mod template;
 mod uri;
+
+use crate::protocol::json;
 
 pub use filter::InvalidNames;
 pub use item::{Hints, Item};

@@ -6,6 +6,7 @@
 mod capability;
 mod envelope;
 mod error;
+pub mod json;
 mod log_level;
 mod method;
 mod revision;

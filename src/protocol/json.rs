@@ -1,4 +1,4 @@
-//! Looking into JSON text without rebuilding it.
+//! Looking into JSON text without rebuilding it. Texts must be valid JSON, parts borrowed from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,18 +7,18 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::protocol::{RawJson, Span};
+use super::{RawJson, Span};
 
 /// The members of an object in the order of the text, values as they were written. `None` when
 /// `text` is no object, or a key is no valid Unicode.
-pub(super) fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     serde_json::from_str::<Members<'_>>(text)
         .ok()
         .map(|members| members.0)
 }
 
 /// The value of a member; of several with the same name the last, as most readers do.
-pub(super) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let found = members(text)?
         .into_iter()
         .rev()
@@ -27,36 +27,33 @@ pub(super) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The elements of an array as they were written. `None` when `text` is no array.
-pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
+pub fn elements(text: &str) -> Option<Vec<&str>> {
     serde_json::from_str::<Elements<'_>>(text)
         .ok()
         .map(|elements| elements.0)
 }
 
 /// The text of a JSON string. `None` when `text` is none.
-pub(super) fn text(text: &str) -> Option<Cow<'_, str>> {
+pub fn text(text: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Text<'_>>(text)
         .ok()
         .map(|text| text.0)
 }
 
 /// Where `part`, which was borrowed from `whole`, lies in it.
-pub(super) fn span(whole: &str, part: &str) -> Span {
+pub fn span(whole: &str, part: &str) -> Span {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     start..start + part.len()
 }
 
 /// A text as a JSON string.
-pub(super) fn quoted(text: &str) -> RawJson {
+pub fn quoted(text: &str) -> RawJson {
     RawJson::from_value(&text)
 }
 
 /// An object with some of its members replaced (`Some(text)`) or removed (`None`); the others
 /// keep their values as they were written. `None` when `text` is no object.
-pub(super) fn rebuild(
-    text: &str,
-    mut change: impl FnMut(&str, &str) -> Option<String>,
-) -> Option<String> {
+pub fn rebuild(text: &str, mut change: impl FnMut(&str, &str) -> Option<String>) -> Option<String> {
     let members = members(text)?.into_iter();
     let kept: Vec<_> = members
         .filter_map(|(key, value)| {

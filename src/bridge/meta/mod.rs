@@ -1,0 +1,115 @@
+//! `_meta` of requests: what a sessionless client claims in it, and what servers of either era
+//! are given in its place (S-LIFE-14, C-LIFE-06).
+
+mod claim;
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde_json::{Map, Value};
+
+use crate::protocol::{Edit, LogLevel, RawJson, Request, Revision, json};
+
+use super::object::{Change, Object};
+
+pub use claim::{InvalidMeta, ModernClaim};
+
+/// What the protocol itself keeps in `_meta` begins so.
+pub const RESERVED: &str = "io.modelcontextprotocol/";
+
+pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(super) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+pub(super) const PROGRESS_TOKEN: &str = "progressToken";
+
+/// What goes into each request to a sessionless server: revision, who we are, and what the
+/// client behind the request can be asked for. Made once, spliced in as it is.
+#[derive(Clone, Debug)]
+pub struct Declaration(String);
+
+impl Declaration {
+    /// `client` is the `Implementation` object of the gateway.
+    pub fn new(revision: Revision, client: &RawJson, capabilities: &Map<String, Value>) -> Self {
+        let (client, capabilities) = (client.as_str(), RawJson::from_value(capabilities));
+        let capabilities = capabilities.as_str();
+        Self(format!(
+            r#""{VERSION}":"{revision}","{CLIENT_INFO}":{client},"{CAPABILITIES}":{capabilities}"#
+        ))
+    }
+
+    /// The edit that gives the request this declaration, a log level and our progress token.
+    /// Everything else in its `_meta` stays, but not a client's own declaration.
+    pub fn edit(&self, request: &Request, level: Option<LogLevel>, token: Option<u64>) -> Edit {
+        let mut ours = self.0.clone();
+        if let Some(level) = level {
+            let level = RawJson::from_value(&level);
+            ours.push_str(&format!(r#","{LOG_LEVEL}":{}"#, level.as_str()));
+        }
+        if let Some(token) = token {
+            ours.push_str(&format!(r#","{PROGRESS_TOKEN}":{token}"#));
+        }
+        let dropped = |key: &str| {
+            let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
+            let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
+            replaced.contains(&key) || of_others.contains(&key)
+        };
+        edit_meta(request, &ours, dropped)
+    }
+
+    /// `_meta` for a request of the gateway's own.
+    pub fn meta(&self) -> String {
+        format!("{{{}}}", self.0)
+    }
+}
+
+/// The edit that takes out of `_meta` what a server with a handshake does not know, and makes
+/// `token` the progress token. `None` when there is nothing of it in the request: then
+/// [`Request::edit_progress_token`] is enough.
+pub fn strip_for_legacy(request: &Request, token: Option<u64>) -> Option<Edit> {
+    let span = request.params.meta.clone()?;
+    let meta = request.frame.as_bytes().get(span)?;
+    memmem::find(meta, RESERVED.as_bytes())?;
+    let token = token.map(|token| format!(r#""{PROGRESS_TOKEN}":{token}"#));
+    let dropped = |key: &str| key == PROGRESS_TOKEN || key.starts_with(RESERVED);
+    Some(edit_meta(request, &token.unwrap_or_default(), dropped))
+}
+
+/// Puts `ours` into `_meta` before what is kept of it; makes `_meta` and `params` where they are
+/// missing.
+fn edit_meta(request: &Request, ours: &str, dropped: impl Fn(&str) -> bool) -> Edit {
+    let frame = request.frame.as_str();
+    let edit = |span, text: String| (span, Bytes::from(text));
+    if let Some(span) = request.params.meta.clone() {
+        let rebuilt = frame.get(span.clone()).and_then(Object::parse);
+        let rebuilt = rebuilt
+            .and_then(|object| object.rebuild(ours, |key, _| Change::keep_if(!dropped(key))));
+        return edit(span, rebuilt.unwrap_or_else(|| format!("{{{ours}}}")));
+    }
+    let params = json::member(frame, "params").filter(|text| *text != "null");
+    let Some(params) = params else {
+        return match json::member(frame, "params") {
+            Some(null) => edit(
+                json::span(frame, null),
+                format!(r#"{{"_meta":{{{ours}}}}}"#),
+            ),
+            None => {
+                let at = frame.find('{').map_or(0, |brace| brace + 1);
+                edit(at..at, format!(r#""params":{{"_meta":{{{ours}}}}},"#))
+            }
+        };
+    };
+    // A `_meta` that is no object stands in the way of ours.
+    if let Some(meta) = json::member(params, "_meta") {
+        return edit(json::span(frame, meta), format!("{{{ours}}}"));
+    }
+    let is_empty = json::members(params).is_none_or(|members| members.is_empty());
+    let comma = if is_empty { "" } else { "," };
+    let at = json::span(frame, params).start + 1;
+    edit(at..at, format!(r#""_meta":{{{ours}}}{comma}"#))
+}
+
+#[cfg(test)]
+mod tests;

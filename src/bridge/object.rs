@@ -1,0 +1,171 @@
+//! One JSON object of which a few members are to change: the rest stays byte for byte.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::protocol::{RawJson, json};
+
+/// The members of an object, in the order of the text.
+pub(super) struct Object<'a> {
+    members: Vec<Member<'a>>,
+    /// From the end of the last member on: white space and the brace.
+    tail: &'a str,
+}
+
+struct Member<'a> {
+    key: Cow<'a, str>,
+    value: &'a str,
+    /// Key and value as they were written.
+    written: &'a str,
+}
+
+/// What becomes of a member.
+pub(super) enum Change {
+    Keep,
+    Drop,
+    /// Another value, as JSON.
+    Value(String),
+}
+
+impl Change {
+    /// Drops what `allowed` does not name.
+    pub(super) fn keep_if(allowed: bool) -> Self {
+        if allowed { Self::Keep } else { Self::Drop }
+    }
+
+    /// A new value, if there is one.
+    pub(super) fn maybe(value: Option<String>) -> Self {
+        value.map_or(Self::Keep, Self::Value)
+    }
+}
+
+impl<'a> Object<'a> {
+    /// `None` when `text` is no object.
+    pub(super) fn parse(text: &'a str) -> Option<Self> {
+        let mut end = text.find('{')? + 1;
+        let mut members = Vec::new();
+        for (key, value) in json::members(text)? {
+            let value_end = json::span(text, value).end;
+            let written = text.get(end..value_end)?.trim_ascii_start();
+            let written = written.strip_prefix(',').unwrap_or(written);
+            members.push(Member {
+                key,
+                value,
+                written: written.trim_ascii_start(),
+            });
+            end = value_end;
+        }
+        Some(Self {
+            members,
+            tail: text.get(end..)?,
+        })
+    }
+
+    /// The value of a member; of several with the same name the last.
+    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
+        let found = self.members.iter().rev().find(|member| member.key == name);
+        found.map(|member| member.value)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        let pair = |member: &'_ Member<'a>| member.value;
+        self.members
+            .iter()
+            .map(move |member| (&*member.key, pair(member)))
+    }
+
+    /// The object with changed members, and with `first` before them: finished members without
+    /// the last comma. `None` when nothing changes.
+    pub(super) fn rebuild(
+        &self,
+        first: &str,
+        mut change: impl FnMut(&str, &'a str) -> Change,
+    ) -> Option<String> {
+        let mut text = String::from("{");
+        text.push_str(first);
+        let mut changed = !first.is_empty();
+        for member in &self.members {
+            let written = match change(&member.key, member.value) {
+                Change::Keep => Cow::Borrowed(member.written),
+                Change::Drop => {
+                    changed = true;
+                    continue;
+                }
+                Change::Value(value) => {
+                    changed = true;
+                    Cow::Owned(format!("{}:{value}", json::quoted(&member.key).as_str()))
+                }
+            };
+            if text.len() > 1 {
+                text.push(',');
+            }
+            text.push_str(&written);
+        }
+        text.push_str(self.tail.trim_ascii_start());
+        changed.then_some(text)
+    }
+}
+
+/// An array with changed elements (`None` keeps one); `None` when nothing changes, or `text` is
+/// no array.
+pub(super) fn rebuild_elements(
+    text: &str,
+    mut change: impl FnMut(&str) -> Option<String>,
+) -> Option<String> {
+    let elements = json::elements(text)?;
+    let changed: Vec<_> = elements.iter().map(|element| change(element)).collect();
+    if changed.iter().all(Option::is_none) {
+        return None;
+    }
+    let parts = elements.into_iter().zip(&changed);
+    let parts: Vec<_> = parts
+        .map(|(old, new)| new.as_deref().unwrap_or(old))
+        .collect();
+    Some(format!("[{}]", parts.join(",")))
+}
+
+/// Whether any of the words stands somewhere in the text.
+pub(super) fn has_any(text: &[u8], words: &[&str]) -> bool {
+    words
+        .iter()
+        .any(|word| memmem::find(text, word.as_bytes()).is_some())
+}
+
+/// Text that this part built out of valid parts.
+pub(super) fn raw(text: String) -> Option<RawJson> {
+    let built = RawJson::try_new(Bytes::from(text));
+    debug_assert!(built.is_ok(), "built of valid parts");
+    built.ok()
+}
+
+/// Whether a value is an object.
+pub(super) fn is_object(text: &str) -> bool {
+    text.trim_ascii_start().starts_with('{')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_kept_byte_for_byte() {
+        let text = " { \"a\\u0062\" : 1.50 ,\n \"x\":{ \"y\" :[ ] }, \"x2\":null } ";
+        let object = Object::parse(text).unwrap();
+        assert_eq!(object.get("ab"), Some("1.50"));
+        assert!(object.rebuild("", |_, _| Change::Keep).is_none());
+        let rebuilt = object.rebuild("", |key, _| match key {
+            "ab" => Change::Drop,
+            "x2" => Change::Value("2".to_owned()),
+            _ => Change::Keep,
+        });
+        assert_eq!(rebuilt.unwrap(), r#"{"x":{ "y" :[ ] },"x2":2} "#);
+        let first = object.rebuild(r#""z":0"#, |key, _| Change::keep_if(key == "ab"));
+        assert_eq!(first.unwrap(), "{\"z\":0,\"a\\u0062\" : 1.50} ");
+        assert!(Object::parse("[]").is_none() && Object::parse("\"{\"").is_none());
+        let empty = Object::parse("{ }").unwrap();
+        let filled = empty.rebuild(r#""z":0"#, |_, _| Change::Keep).unwrap();
+        assert_eq!(filled, r#"{"z":0}"#);
+    }
+}

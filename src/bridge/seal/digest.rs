@@ -1,0 +1,161 @@
+//! What a sealed state is bound to, in 32 bytes each.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::protocol::RawJson;
+
+/// SHA-256 of something that a state is bound to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+/// The arguments are no JSON, or an object in them has two members of one name, which two
+/// readers would read differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("arguments cannot be told apart from others: a member stands twice in an object")]
+pub struct Ambiguous;
+
+impl Digest {
+    /// Of a principal: whatever text tells it from all others.
+    pub fn of_principal(principal: &str) -> Self {
+        Self::of("principal", &[principal])
+    }
+
+    /// Of what a request asks for: the public name or URI, and the arguments whatever the order
+    /// of their members.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Ambiguous`] for arguments that could be read in two ways.
+    pub fn of_params(target: &str, arguments: Option<&RawJson>) -> Result<Self, Ambiguous> {
+        let canonical = match arguments {
+            Some(raw) => raw.parse::<Canonical>().map_err(|_| Ambiguous)?.0,
+            None => String::new(),
+        };
+        Ok(Self::of("params", &[target, &canonical]))
+    }
+
+    /// Of the capabilities that a client declares.
+    pub fn of_capabilities(declared: &Map<String, Value>) -> Self {
+        let canonical = RawJson::from_value(declared).parse::<Canonical>();
+        let canonical = canonical.map_or_else(|_| String::new(), |canonical| canonical.0);
+        Self::of("capabilities", &[&canonical])
+    }
+
+    fn of(purpose: &str, parts: &[&str]) -> Self {
+        let mut hash = Sha256::new_with_prefix(purpose);
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    pub(super) const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest")
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(D::Error::custom)?;
+        let bytes = bytes.try_into().map_err(|_| D::Error::custom("length"))?;
+        Ok(Self(bytes))
+    }
+}
+
+/// A JSON value as the one text that all of its spellings share.
+struct Canonical(String);
+
+impl<'de> Deserialize<'de> for Canonical {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Canonical;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON without a member that stands twice")
+            }
+
+            fn visit_unit<E>(self) -> Result<Canonical, E> {
+                Ok(Canonical("null".to_owned()))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Canonical, E> {
+                Ok(Canonical(value.to_string()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Canonical, E> {
+                Ok(Canonical(value.to_string()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Canonical, E> {
+                Ok(Canonical(value.to_string()))
+            }
+
+            /// `1.0` is the same number as `1`, and Rust prints both as `1`.
+            fn visit_f64<E>(self, value: f64) -> Result<Canonical, E> {
+                Ok(Canonical(value.to_string()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Canonical, E> {
+                Ok(Canonical(RawJson::from_value(&value).as_str().to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Canonical, A::Error> {
+                let mut text = String::from("[");
+                while let Some(element) = seq.next_element::<Canonical>()? {
+                    text.push_str(&element.0);
+                    text.push(',');
+                }
+                text.push(']');
+                Ok(Canonical(text))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Canonical, A::Error> {
+                let mut members = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, Canonical>()? {
+                    members.push((key, value.0));
+                }
+                members.sort();
+                if members
+                    .windows(2)
+                    .any(|pair| matches!(pair, [a, b] if a.0 == b.0))
+                {
+                    return Err(A::Error::custom("a member stands twice"));
+                }
+                let mut text = String::from("{");
+                for (key, value) in members {
+                    text.push_str(RawJson::from_value(&key).as_str());
+                    text.push(':');
+                    text.push_str(&value);
+                    text.push(',');
+                }
+                text.push('}');
+                Ok(Canonical(text))
+            }
+        }
+
+        deserializer.deserialize_any(Visit)
+    }
+}

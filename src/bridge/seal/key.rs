@@ -1,0 +1,143 @@
+//! Keys of one generation, and the one cipher they are used with.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
+
+/// Longest name of a key, in bytes.
+const ID_MAX: usize = 16;
+
+/// A secret of 32 random bytes, and the name by which sealed texts say that they need it.
+#[derive(Clone)]
+pub struct SealingKey {
+    id: String,
+    secret: [u8; 32],
+}
+
+/// The name of a key is not usable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a key is 1 to {ID_MAX} characters of A-Z, a-z, 0-9 and `-`")]
+pub struct InvalidKey;
+
+impl SealingKey {
+    /// # Errors
+    ///
+    /// Returns [`InvalidKey`] when `id` cannot stand in a sealed text.
+    pub fn try_new(id: &str, secret: [u8; 32]) -> Result<Self, InvalidKey> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(legal) {
+            return Err(InvalidKey);
+        }
+        Ok(Self {
+            id: id.to_owned(),
+            secret,
+        })
+    }
+}
+
+impl fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SealingKey({})", self.id)
+    }
+}
+
+/// What is derived from one [`SealingKey`]; no key serves two purposes.
+pub(super) struct Keys {
+    id: String,
+    state: Option<LessSafeKey>,
+    task: Option<LessSafeKey>,
+    task_nonce: hmac::Key,
+}
+
+impl Keys {
+    pub(super) fn derive(key: &SealingKey) -> Self {
+        let root = hmac::Key::new(hmac::HMAC_SHA256, &key.secret);
+        let derived = |purpose: &str| hmac::sign(&root, purpose.as_bytes());
+        let cipher = |purpose: &str| {
+            let key = UnboundKey::new(&CHACHA20_POLY1305, derived(purpose).as_ref());
+            key.ok().map(LessSafeKey::new)
+        };
+        let nonce = derived("task nonce");
+        Self {
+            id: key.id.clone(),
+            state: cipher("state"),
+            task: cipher("task"),
+            task_nonce: hmac::Key::new(hmac::HMAC_SHA256, nonce.as_ref()),
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The nonce of a task id depends on what it encrypts, so that equal ones are sealed equally
+    /// and different ones never share it.
+    pub(super) fn task_nonce(&self, principal: &[u8], plain: &[u8]) -> [u8; NONCE_LEN] {
+        let mut context = hmac::Context::with_key(&self.task_nonce);
+        context.update(principal);
+        context.update(plain);
+        let tag = context.sign();
+        let mut nonce = [0; NONCE_LEN];
+        for (to, from) in nonce.iter_mut().zip(tag.as_ref()) {
+            *to = *from;
+        }
+        nonce
+    }
+
+    /// `None` only for a text too long for the cipher.
+    pub(super) fn seal(
+        &self,
+        kind: &str,
+        context: &str,
+        plain: &[u8],
+        nonce: [u8; NONCE_LEN],
+    ) -> Option<String> {
+        let mut sealed = plain.to_vec();
+        let unique = Nonce::assume_unique_for_key(nonce);
+        let aad = Aad::from(self.aad(kind, context));
+        self.cipher(kind)?
+            .seal_in_place_append_tag(unique, aad, &mut sealed)
+            .ok()?;
+        let bytes = [&nonce[..], &sealed].concat();
+        Some(format!(
+            "{kind}.{}.{}",
+            self.id,
+            URL_SAFE_NO_PAD.encode(bytes)
+        ))
+    }
+
+    pub(super) fn open(&self, kind: &str, context: &str, sealed: &str) -> Option<Vec<u8>> {
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
+        let mut sealed = sealed.to_vec();
+        let aad = Aad::from(self.aad(kind, context));
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let plain = self.cipher(kind)?.open_in_place(nonce, aad, &mut sealed);
+        Some(plain.ok()?.to_vec())
+    }
+
+    fn cipher(&self, kind: &str) -> Option<&LessSafeKey> {
+        match kind {
+            super::TASK => self.task.as_ref(),
+            _ => self.state.as_ref(),
+        }
+    }
+
+    fn aad(&self, kind: &str, context: &str) -> String {
+        let purpose = if kind == super::TASK {
+            "taskId"
+        } else {
+            "requestState"
+        };
+        format!("{purpose}\n{kind}\n{}\n{context}", self.id)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({})", self.id)
+    }
+}
