@@ -12,7 +12,18 @@ pub mod code {
     pub const INTERNAL_ERROR: i64 = -32603;
     /// What gateways and SDKs use for a session or connection that is gone.
     pub const SESSION: i64 = -32000;
+    /// Only in revisions with a handshake (S-RES-03 to S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// Headers differ from the body (2026-07-28).
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// The client does not declare what the request needs (2026-07-28).
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// The revision of the request is not spoken here (2026-07-28).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// The user has to visit a URL first (2025-11-25 only).
+    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
+    /// The user refused sampling (C-REQ-05).
+    pub const USER_REJECTED: i64 = -1;
 }
 
 macro_rules! kinds {
