@@ -202,13 +202,17 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         name,
         transport,
         sharing,
+        era,
         supervision: _,
         start: _,
         roots: _,
         names: _,
         limits: _,
     } = old;
-    *name == new.name && *sharing == new.sharing && is_same_peer(transport, &new.transport)
+    *name == new.name
+        && *sharing == new.sharing
+        && *era == new.era
+        && is_same_peer(transport, &new.transport)
 }
 
 fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
@@ -216,6 +220,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         name: _,
         transport,
         sharing: _,
+        era: _,
         supervision,
         start,
         roots,

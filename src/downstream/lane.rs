@@ -11,6 +11,7 @@ use super::calls::{Calls, Unhandled};
 use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage};
 use super::timer::Timer;
+use crate::protocol::Era;
 use crate::supervision::{Exit, spawn_temporary};
 use crate::transport::{HttpSession, LinkEvent};
 
@@ -42,6 +43,8 @@ pub(crate) enum FromLane {
 pub(crate) enum ToLane {
     /// There is a new session: what was refused goes out again.
     Renewed(HttpSession),
+    /// What calls repeat in headers was read anew.
+    HeadersKnown,
     /// The connection is dead or closing.
     End(String),
 }
@@ -90,6 +93,10 @@ impl LaneHandle {
         self.address.do_send(ToLane::Renewed(session));
     }
 
+    pub(crate) fn headers_known(&self) {
+        self.address.do_send(ToLane::HeadersKnown);
+    }
+
     pub(crate) fn end(&self, reason: &str) {
         self.address.do_send(ToLane::End(reason.to_owned()));
     }
@@ -123,9 +130,11 @@ impl Actor for Lane {
         let Some(link) = self.spec.connector.lane(self.session.clone(), sink) else {
             return ctx.stop();
         };
-        let server = self.spec.server().clone();
-        let asker = ctx.address().recipient();
-        self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
+        let mut calls = Calls::new(&self.spec, link, ctx.address().recipient());
+        if self.session.revision.era() == Era::Modern {
+            calls.speak_modern();
+        }
+        self.calls = Some(calls);
     }
 }
 
@@ -156,7 +165,9 @@ impl Handler<CallMessage> for Lane {
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        calls.on_message(message, Instant::now());
+        if let Some(unhandled) = calls.on_message(message, Instant::now()) {
+            self.owner.do_send(FromLane::Unhandled(Box::new(unhandled)));
+        }
         self.arm(ctx);
     }
 }
@@ -181,6 +192,10 @@ impl Handler<ToLane> for Lane {
                 self.session = session.clone();
                 calls.link().set_session(session);
                 calls.resend();
+                self.arm(ctx);
+            }
+            ToLane::HeadersKnown => {
+                calls.headers_known(Instant::now());
                 self.arm(ctx);
             }
             ToLane::End(reason) => {
