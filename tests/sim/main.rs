@@ -18,6 +18,8 @@ mod calls;
 mod connection;
 mod entries;
 mod feed;
+mod input;
+mod modern;
 mod questions;
 mod renewal;
 mod rest;

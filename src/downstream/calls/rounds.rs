@@ -92,7 +92,10 @@ impl Calls {
                 Some(code::MISSING_CAPABILITY) if self.is_for_us(number) => {
                     let message = format!("it needs more of the client: {}", error_text(error));
                     let mut failure = self.protocol_failure(&message);
-                    failure.original = Some(as_internal(error));
+                    // A tool that fails is a result that a model can read.
+                    if !self.is_tool(number) {
+                        failure.original = Some(as_internal(error));
+                    }
                     self.finish(number, Err(failure));
                 }
                 _ => self.finish(number, Ok(response)),
@@ -123,6 +126,11 @@ impl Calls {
     fn is_for_us(&self, number: u64) -> bool {
         let again = self.pending.get(&number).and_then(|it| it.again.as_ref());
         again.is_some_and(|again| again.is_for_us())
+    }
+
+    fn is_tool(&self, number: u64) -> bool {
+        let again = self.pending.get(&number).and_then(|it| it.again.as_ref());
+        again.is_some_and(|again| again.request.method == Method::ToolsCall)
     }
 
     /// The end of a call, as its caller reads it.

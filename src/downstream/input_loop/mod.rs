@@ -9,7 +9,7 @@ use super::caller::Caller;
 use crate::bridge::answer::InputRequired;
 use crate::bridge::question::{self, CannotAsk, QuestionKind, Refusal};
 use crate::protocol::{
-    Envelope, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
+    Envelope, ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
 };
 
 /// Rounds of one call; a server that still asks then gets no answer.
@@ -101,7 +101,8 @@ impl Round {
     ///
     /// # Errors
     ///
-    /// Returns [`Stop`] when the client refused what the server cannot go on without.
+    /// Returns [`Stop`] when the client refused what the server cannot go on without, or is
+    /// gone.
     pub(crate) fn answered(
         &mut self,
         id: &RequestId,
@@ -122,6 +123,10 @@ impl Round {
             },
             // Roots are known without the client.
             Err(_) if kind == QuestionKind::Roots => Ok(configured(roots)),
+            // Nobody waits for the answer to the call.
+            Err(failure) if failure.kind == ErrorKind::SessionNotFound => {
+                return Err(Stop(failure.message));
+            }
             Err(failure) => Err(failure.message),
         };
         let answer = match (result, question::refused(kind)) {

@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::id::{Principal, ViewId};
-use crate::protocol::{CapabilityProfile, ErrorKind};
+use crate::protocol::CapabilityProfile;
 
 fn caller(revision: Revision, capabilities: &Value) -> Caller {
     Caller {
@@ -133,7 +133,12 @@ fn what_is_refused_ends_the_loop_unless_it_can_be_said() {
         refused(json!({"k": form()}), response(41, "error", &error)),
         Ok(cancel.clone())
     );
-    assert_eq!(refused(json!({"k": form()}), gone()), Ok(cancel.clone()));
+    let late = Err(Failure::new(ErrorKind::Timeout, "late"));
+    assert_eq!(refused(json!({"k": form()}), late), Ok(cancel.clone()));
+    assert_eq!(
+        refused(json!({"k": form()}), gone()),
+        Err(Stop("gone".to_owned()))
+    );
     let odd = response(41, "result", &json!({"action": "maybe"}));
     assert_eq!(refused(json!({"k": form()}), odd), Ok(cancel));
     let stop = refused(json!({"k": sampling()}), response(41, "error", &error)).unwrap_err();
