@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::handshake::Negotiated;
-use crate::protocol::{Notification, RawJson};
+use crate::protocol::{Envelope, Notification, RawJson, json as text};
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What a stream reports. Filters cannot be amended: another wish is another stream
 /// (bridging.md §6).
@@ -96,12 +99,37 @@ pub(crate) fn subscription_of(notification: &Notification) -> Option<Option<u64>
     )
 }
 
+/// The notification without the name of its stream, which is ours alone.
+pub(crate) fn without_subscription(notification: Notification) -> Notification {
+    if subscription_of(&notification).is_none() {
+        return notification;
+    }
+    let rest = |text: &str| {
+        text::rebuild(text, |key, value| {
+            (key != SUBSCRIPTION).then(|| value.to_owned())
+        })
+    };
+    let params = |text: &str| {
+        text::rebuild(text, |key, value| match key {
+            "_meta" => rest(value).filter(|meta| meta != "{}"),
+            _ => Some(value.to_owned()),
+        })
+    };
+    let frame = text::rebuild(notification.frame.as_str(), |key, value| match key {
+        "params" => params(value),
+        _ => Some(value.to_owned()),
+    });
+    let parsed = frame.map(|frame| Envelope::parse(Bytes::from(frame)));
+    match parsed {
+        Some(Ok(Envelope::Notification(bare))) => bare,
+        _ => notification,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::protocol::{Envelope, Revision};
+    use crate::protocol::Revision;
 
     fn notification(params: &Value) -> Notification {
         let frame = json!({"jsonrpc": "2.0", "method": "notifications/x", "params": params});
@@ -145,5 +173,15 @@ mod tests {
         assert_eq!(of(json!({id: "7"})), Some(Some(7)));
         assert_eq!(of(json!({id: "x"})), Some(None));
         assert_eq!(subscription_of(&notification(&json!({}))), None);
+        let bare = |meta: Value| {
+            let params = json!({"uri": "x:", "_meta": meta});
+            let bare = without_subscription(notification(&params));
+            bare.params_as::<Value>().unwrap()
+        };
+        assert_eq!(bare(json!({id: 7})), json!({"uri": "x:"}));
+        assert_eq!(
+            bare(json!({id: 7, "v": 1})),
+            json!({"uri": "x:", "_meta": {"v": 1}})
+        );
     }
 }

@@ -256,6 +256,7 @@ impl Calls {
     ) -> Option<Unhandled> {
         let call = match notification.method {
             Method::Progress => progress_of(&notification),
+            Method::LogMessage if self.is_modern => call.or_else(|| self.only_one_that_logs()),
             Method::LogMessage => call,
             _ => return Some(Unhandled::Notification(notification)),
         };

@@ -133,6 +133,17 @@ impl Calls {
         again.is_some_and(|again| again.request.method == Method::ToolsCall)
     }
 
+    /// The call that a log line belongs to, where the transport does not say: the only one that
+    /// asked for any.
+    pub(super) fn only_one_that_logs(&self) -> Option<u64> {
+        let mut logging = self.pending.iter().filter(|(_, pending)| {
+            let again = pending.again.as_ref();
+            again.is_some_and(|again| again.caller.level.is_some())
+        });
+        let (number, _) = logging.next()?;
+        logging.next().is_none().then_some(*number)
+    }
+
     /// The end of a call, as its caller reads it.
     fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
         let Some(pending) = self.take(number) else {

@@ -23,6 +23,7 @@ use super::era::{self, Living};
 use super::exchange::{Answered, CallMessage, Question};
 use super::handshake::Negotiated;
 use super::lane::LaneHandle;
+use super::listen::without_subscription;
 use super::modern;
 use super::own::{Own, OwnRequests};
 use super::reverse;
@@ -197,6 +198,11 @@ impl Connection {
         if !self.listening.is_current(&notification) {
             return;
         }
+        let notification = if self.is_modern() {
+            without_subscription(notification)
+        } else {
+            notification
+        };
         let news = match notification.method {
             Method::ToolsListChanged => return self.list_changed(&[ItemKind::Tools], ctx),
             Method::PromptsListChanged => return self.list_changed(&[ItemKind::Prompts], ctx),
@@ -205,6 +211,8 @@ impl Connection {
                 return self.list_changed(&kinds, ctx);
             }
             Method::ResourcesUpdated => News::ResourceUpdated(notification),
+            // Of some request, but nobody can tell whose.
+            Method::LogMessage if self.is_modern() => return,
             Method::LogMessage => News::Log(notification),
             Method::Cancelled | Method::Progress => return,
             _ => News::Other(notification),
