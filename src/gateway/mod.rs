@@ -339,6 +339,8 @@ fn build(
         numbers: numbers.clone(),
         desired: Arc::new(Desired::default()),
         listener: fanout.clone().recipient(),
+        store: store.clone(),
+        random: Arc::new(SystemRandom::new()),
         make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
         crashes,

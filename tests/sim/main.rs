@@ -20,6 +20,8 @@ mod crashes;
 mod entries;
 mod faults;
 mod feed;
+mod input;
+mod modern;
 mod questions;
 mod renewal;
 mod rest;
