@@ -3,17 +3,14 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
 
-use crate::support::{Client, Events, Gateway, Setup, failure_of, quick, signal, text_of, until};
+use crate::support::{
+    Client, Events, Gateway, Keeper, Setup, failure_of, quick, signal, text_of, until,
+};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/mortal.py");
 
@@ -72,7 +69,8 @@ impl Mortal {
     fn new(setup: &Setup, transport: Transport, name: String) -> Self {
         let directory = setup.path(&name);
         fs::create_dir(&directory).unwrap();
-        let keeper = (transport == Transport::Http).then(|| Keeper::new(directory.clone()));
+        let keeper = (transport == Transport::Http)
+            .then(|| Keeper::start(&[SCRIPT, directory.to_str().unwrap()], &[]));
         Self {
             name,
             directory,
@@ -120,70 +118,6 @@ impl Mortal {
         match &self.keeper {
             Some(keeper) => keeper.pid(),
             None => gateway.server_pid(&self.name),
-        }
-    }
-}
-
-/// Starts a server over HTTP again whenever it ended.
-struct Keeper {
-    port: u16,
-    running: Arc<Mutex<Option<Child>>>,
-    thread: Option<JoinHandle<()>>,
-    /// Holds the port while no server does.
-    _port: TcpSocket,
-}
-
-impl Keeper {
-    fn new(directory: PathBuf) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let start = move || {
-            let mut command = Command::new("python3");
-            command.arg(SCRIPT).arg(&directory).arg(port.to_string());
-            command.stdin(Stdio::null()).spawn().unwrap()
-        };
-        let running = Arc::new(Mutex::new(Some(start())));
-        let kept = running.clone();
-        // Held for a moment only, since the test asks for the pid.
-        let tend = move || {
-            let mut kept = kept.lock().unwrap();
-            let Some(child) = &mut *kept else {
-                return false;
-            };
-            if child.try_wait().unwrap().is_some() {
-                *child = start();
-            }
-            true
-        };
-        let thread = std::thread::spawn(move || {
-            while tend() {
-                std::thread::park_timeout(Duration::from_millis(10));
-            }
-        });
-        Self {
-            port,
-            running,
-            thread: Some(thread),
-            _port: socket,
-        }
-    }
-
-    fn pid(&self) -> i32 {
-        let running = self.running.lock().unwrap();
-        i32::try_from(running.as_ref().unwrap().id()).unwrap()
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.running.lock().unwrap().take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }
