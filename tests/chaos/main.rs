@@ -67,7 +67,7 @@ async fn nothing_is_lost_whatever_dies() {
         caller.every_server_answers().await;
     }
     assert!(report.gateways_killed >= 4, "{report:?}");
-    tally.check();
+    tally.check(length.as_secs());
     ran_once(&fleet);
     let mut gateway = storm.into_gateway();
     gateway.signal(Signal::SIGTERM);
