@@ -97,7 +97,8 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn new() -> Self {
-        let setup = Setup::new("").variable("RUST_LOG", "error");
+        let level = std::env::var("CHAOS_LOG").unwrap_or_else(|_| "error".to_owned());
+        let setup = Setup::new("").variable("RUST_LOG", &level);
         let directory = setup.path("peers");
         fs::create_dir(&directory).unwrap();
         let peer = |number| {

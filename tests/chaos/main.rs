@@ -2,7 +2,8 @@
 //! started again, the configuration changes, and 50 clients call all the while.
 //!
 //! `CHAOS_SECONDS` makes it longer, `CHAOS_SEED` repeats the order of the faults (though not what
-//! they meet, since processes run as they like).
+//! they meet, since processes run as they like), `CHAOS_LOG` is the level of the gateway's log, which
+//! a failed run prints.
 
 #![expect(
     clippy::unwrap_used,
