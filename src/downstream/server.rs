@@ -13,6 +13,7 @@ use super::entry::{Callers, EntrySpec, Wish};
 use super::key::{Audience, EntryKey, EntryOwner};
 use super::settings::{ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
+use crate::catalog::ServerPart;
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{CapabilityProfile, ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
@@ -106,6 +107,12 @@ impl Server {
                 up.value.wish(Wish::Retune);
             }
         }
+    }
+
+    /// What it listed last, if it is the same server under these settings.
+    pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
+        let is_same = self.settings.load().identity() == settings.identity();
+        is_same.then(|| self.spec.last_part.load_full()).flatten()
     }
 
     /// Counts a user of the shared connection, which keeps it from being closed as unused. Must

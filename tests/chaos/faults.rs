@@ -15,7 +15,7 @@ use crate::fleet::{Fleet, Variation};
 use crate::support::Gateway;
 
 /// After the last fault every server is up within this time.
-const HEAL: Duration = Duration::from_secs(10);
+pub(crate) const HEAL: Duration = Duration::from_secs(10);
 
 /// The gateway's memory at the end, beside what it had in the first seconds of the same process.
 const GROWTH_MAX: f64 = 1.5;

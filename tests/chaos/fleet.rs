@@ -16,7 +16,6 @@ const SETTINGS: &str = r#"
 backoff_initial = "100ms"
 backoff_max = "1s"
 reconnect_every = "1s"
-connect_timeout = "5s"
 shutdown_timeout = "2s"
 
 [limits]
@@ -68,7 +67,7 @@ impl Peer {
 
     fn config(&self, number: usize, variation: Variation) -> String {
         let Self { name, .. } = self;
-        let limits = "ping_every = \"500ms\"\nping_timeout = \"2s\"\n";
+        let limits = "ping_every = \"500ms\"\nping_timeout = \"3s\"\n";
         let changed = variation.changed == Some(number);
         let reached = match &self.keeper {
             Some(keeper) => format!(
