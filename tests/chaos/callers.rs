@@ -69,7 +69,7 @@ impl Tally {
     /// That enough happened in so many seconds.
     pub(crate) fn check(&self, seconds: u64) {
         let seconds = usize::try_from(seconds).unwrap();
-        let few = self.right.get() < 50 * seconds || self.lists.get() < seconds;
+        let few = self.right.get() < 20 * seconds || self.lists.get() < seconds;
         assert!(!few && self.cut.get() > 0, "too little happened: {self:?}");
         let failed = self.failed.borrow();
         for code in ["server_unavailable", "server_lost"] {

@@ -23,6 +23,7 @@ line = "1MiB"
 body = "1MiB"
 
 [gateway]
+first_list_wait = "10m"
 request_timeout_max = "6s"
 "#;
 

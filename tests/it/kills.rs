@@ -128,7 +128,9 @@ async fn with_servers(rows: usize, transport: Transport, extra: &str) -> (Gatewa
     let servers = (0..rows).map(|row| Mortal::new(&setup, transport, format!("row{row}")));
     let servers: Vec<Mortal> = servers.collect();
     let configs = servers.iter().map(|server| server.config() + extra);
-    let config = quick() + &configs.collect::<String>();
+    // However slow the machine is, the gateway is ready only when all are listed.
+    let patient = "\n[gateway]\nfirst_list_wait = \"10m\"\n";
+    let config = quick() + patient + &configs.collect::<String>();
     fs::write(setup.path("config.toml"), config).unwrap();
     let gateway = setup.serve().await;
     gateway.all_up().await;
