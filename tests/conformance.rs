@@ -15,6 +15,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use node::{Gateway, Server, end_of, new_node};
 
@@ -334,17 +335,25 @@ impl Scores {
     }
 }
 
-/// The framework, and what it is run with.
+/// The framework, and what it is run with. One scenario measures times: there is one bench only.
 struct Bench {
     scripts: PathBuf,
     node: PathBuf,
+    _only: MutexGuard<'static, ()>,
 }
+
+static ONLY: Mutex<()> = Mutex::new(());
 
 impl Bench {
     fn new() -> Option<Self> {
         let scripts = node::install("conformance")?;
         let node = new_node();
-        Some(Self { scripts, node })
+        let _only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Self {
+            scripts,
+            node,
+            _only,
+        })
     }
 
     fn framework(&self, results: &Path) -> Command {
