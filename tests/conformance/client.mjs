@@ -47,13 +47,18 @@ async function withGateway(url, use) {
   }
 }
 
+/** Scenarios in which the client is asked something. */
+const ASKED = ["elicitation-sep1034-client-defaults", "sep-2322-client-request-state"];
+
 async function connect(url) {
-  const capabilities = { elicitation: { form: { applyDefaults: true } } };
+  const capabilities = ASKED.includes(scenario) ? { elicitation: { form: { applyDefaults: true } } } : {};
   const versionNegotiation = { mode: modern ? { pin: "2026-07-28" } : "legacy" };
   const client = new Client({ name: "conformance", version: "1.0.0" }, { capabilities, versionNegotiation });
   // What the scenarios ask for; defaults are filled in by the SDK.
   const content = scenario === "sep-2322-client-request-state" ? { confirmed: true } : {};
-  client.setRequestHandler("elicitation/create", () => ({ action: "accept", content }));
+  if (capabilities.elicitation) {
+    client.setRequestHandler("elicitation/create", () => ({ action: "accept", content }));
+  }
   await client.connect(new StreamableHTTPClientTransport(url));
   return client;
 }
