@@ -100,47 +100,25 @@ use Expected::{AllBut, AtLeast};
 const SERVERS: [(&str, &str, Expected); 6] = [
     ("legacy", OLD, AllBut(&[])),
     ("dual", OLD, AllBut(&[])),
-    (
-        "modern",
-        OLD,
-        AtLeast(0, "the sessionless connection is being built"),
-    ),
+    ("modern", OLD, AtLeast(8, NO_CONNECTION)),
     (
         "legacy",
         NEW,
-        AtLeast(0, "the sessionless front is being built"),
+        AtLeast(34, "questions have no names of their own yet"),
     ),
-    (
-        "dual",
-        NEW,
-        AtLeast(0, "the sessionless front is being built"),
-    ),
-    (
-        "modern",
-        NEW,
-        AtLeast(0, "the sessionless front is being built"),
-    ),
+    ("dual", NEW, AtLeast(8, NO_CONNECTION)),
+    ("modern", NEW, AtLeast(9, NO_CONNECTION)),
 ];
 
 /// The era of the client in front, the revision of the framework's servers, what is expected.
 const CLIENTS: [(&str, &str, Expected); 4] = [
     ("legacy", OLD, AllBut(&[])),
-    (
-        "modern",
-        OLD,
-        AtLeast(0, "the sessionless front is being built"),
-    ),
-    (
-        "legacy",
-        NEW,
-        AtLeast(0, "the sessionless connection is being built"),
-    ),
-    (
-        "modern",
-        NEW,
-        AtLeast(0, "the sessionless front is being built"),
-    ),
+    ("modern", OLD, AllBut(&[])),
+    ("legacy", NEW, AtLeast(0, NO_CONNECTION)),
+    ("modern", NEW, AtLeast(0, NO_CONNECTION)),
 ];
+
+const NO_CONNECTION: &str = "connections without a session are being built";
 
 /// The fixtures without the gateway: what fails in front of it is then its own fault.
 const FIXTURES: [(&str, &str); 4] = [
@@ -193,7 +171,9 @@ fn clients_of_every_era_conform_through_the_gateway() {
     let mut scores = Scores::default();
     for (front, revision, expected) in &CLIENTS {
         let cell = format!("client/{front}/{revision}");
-        if wanted(&cell) {
+        if let (AtLeast(0, why), None) = (expected, chosen()) {
+            scores.leave_out(&cell, why);
+        } else if wanted(&cell) {
             let scenarios = of(&OF_CLIENTS, revision);
             let outcomes =
                 scenarios
@@ -299,6 +279,11 @@ impl Scores {
             }
         }
         self.judge(cell, outcomes, scored, expected);
+    }
+
+    /// Nothing is expected of the cell, so it runs only if it is chosen.
+    fn leave_out(&mut self, cell: &str, why: &str) {
+        let _ = writeln!(self.table, "{cell:<26} not run: {why}");
     }
 
     fn judge(&mut self, cell: &str, outcomes: &Outcomes, scored: usize, expected: &Expected) {

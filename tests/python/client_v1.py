@@ -1,10 +1,11 @@
-"""Version 1 of the SDK in front: `client_v1.py URL MODE`."""
+"""Version 1 of the SDK in front: `client_v1.py URL legacy | sse`, over Streamable HTTP or HTTP+SSE."""
 
 import asyncio
 import sys
 import time
 
 from mcp import ClientSession, types
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamablehttp_client
 
 
@@ -53,13 +54,14 @@ async def scenarios(session, logs):
     assert completed.completion.values == ["season"], completed
 
 
-async def main(url):
+async def main(url, mode):
     logs = []
 
     async def log(params):
         logs.append(params.data)
 
-    async with streamablehttp_client(url) as (read, write, _):
+    connected = sse_client(f"{url}/sse") if mode == "sse" else streamablehttp_client(f"{url}/mcp")
+    async with connected as (read, write, *_):
         async with ClientSession(
             read, write, elicitation_callback=elicit, sampling_callback=sample, logging_callback=log
         ) as session:
@@ -67,4 +69,4 @@ async def main(url):
             await scenarios(session, logs)
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(*sys.argv[1:]))

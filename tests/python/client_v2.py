@@ -63,7 +63,7 @@ async def main(url, mode):
     # What the newest revision deprecates is what this is about.
     warnings.simplefilter("ignore")
     async with Client(
-        url,
+        f"{url}/mcp",
         mode=mode,
         elicitation_callback=elicit,
         sampling_callback=sample,

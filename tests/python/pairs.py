@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 HERE = pathlib.Path(__file__).parent
 PATIENCE = 30.0
@@ -15,9 +16,14 @@ PATIENCE = 30.0
 # The version of the SDK in front, how it connects, the version behind, and its transport.
 PAIRS = [
     (client, mode, server, transport)
-    for client, mode in [("1.30.0", "legacy"), ("2.3.0", "legacy")]
-    for server in ["1.30.0", "2.3.0"]
-    for transport in ["stdio", "http"]
+    for client, mode in [("1.30.0", "legacy"), ("1.30.0", "sse"), ("2.3.0", "legacy")]
+    for server, transport in [
+        ("1.30.0", "stdio"),
+        ("1.30.0", "http"),
+        ("1.30.0", "sse"),
+        ("2.3.0", "stdio"),
+        ("2.3.0", "http"),
+    ]
 ]
 
 
@@ -56,6 +62,8 @@ def start_server(target, version, transport, processes):
     log = subprocess.DEVNULL
     processes.append(subprocess.Popen([*command, str(port)], stdout=log, stderr=log))
     until("the server listens", lambda: socket.create_connection(("127.0.0.1", port)).close() is None)
+    if transport == "sse":
+        return f'url = "http://127.0.0.1:{port}/sse"\ntransport = "sse"\n'
     return f'url = "http://127.0.0.1:{port}/mcp"\n'
 
 
@@ -75,7 +83,9 @@ def run(target, pair):
                 processes.append(subprocess.Popen(gateway, stderr=log))
             address = config.with_name("data") / "run.json"
             listen = until("the gateway serves", lambda: json.loads(address.read_text())["listen"])
-            command = [python(target, client), script("client", client), f"http://{listen}/mcp", mode]
+            ready = f"http://{listen}/readyz"
+            until("its server is there", lambda: urllib.request.urlopen(ready, timeout=PATIENCE).status == 200)
+            command = [python(target, client), script("client", client), f"http://{listen}", mode]
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 2)
             told = done.stderr + config.with_name("log").read_text()
             return "" if done.returncode == 0 else told
