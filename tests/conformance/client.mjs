@@ -79,6 +79,7 @@ const scenarios = {
     for (const { uri } of (await client.listResources()).resources) await client.readResource({ uri });
     for (const { name } of (await client.listPrompts()).prompts) await client.getPrompt({ name });
   },
+  "json-schema-ref-no-deref": (client) => client.listTools(),
   "json-schema-2020-12-preservation": async (client) => {
     const { tools } = await client.listTools();
     const { inputSchema: schema } = tools.find(({ name }) => name === "json_schema_2020_12_tool");
