@@ -153,6 +153,7 @@ fn servers_of_every_era_conform_behind_the_gateway() {
             let fixture = bench.fixture(fixture);
             let config = format!(
                 "[gateway]\nlisten = \"127.0.0.1:0\"\ndata_dir = \"data\"\n\
+                 first_list_wait = \"30s\"\n\
                  [servers.fixture]\nurl = \"{}\"\ntools = {{ prefix = \"\" }}\n",
                 fixture.url
             );

@@ -30,7 +30,7 @@ async function withGateway(url, use) {
   const config = join(directory, "config.toml");
   await writeFile(
     config,
-    `[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\n[servers.framework]\nurl = "${url}"\ntools = { prefix = "" }\n`,
+    `[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\nfirst_list_wait = "30s"\n[servers.framework]\nurl = "${url}"\ntools = { prefix = "" }\n`,
   );
   const gateway = spawn(process.env.MCPVISOR, ["--config", config], { stdio: ["ignore", "ignore", "inherit"] });
   const ended = new Promise((resolve) => gateway.once("exit", resolve));

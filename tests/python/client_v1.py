@@ -66,6 +66,7 @@ async def main(url, mode):
             read, write, elicitation_callback=elicit, sampling_callback=sample, logging_callback=log
         ) as session:
             await session.initialize()
+            await session.set_logging_level("info")
             await scenarios(session, logs)
 
 

@@ -70,6 +70,8 @@ async def main(url, mode):
         logging_callback=log,
         log_level="info",
     ) as client:
+        if mode == "legacy":
+            await client.set_logging_level("info")
         await scenarios(client, logs)
 
 

@@ -75,7 +75,7 @@ def run(target, pair):
         try:
             behind = start_server(target, server, transport, processes)
             config.write_text(
-                '[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\n'
+                '[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\nfirst_list_wait = "30s"\n'
                 f'[servers.python]\n{behind}tools = {{ prefix = "" }}\n'
             )
             gateway = [str(target / "debug" / "mcpvisor"), "--config", str(config)]
