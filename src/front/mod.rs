@@ -15,7 +15,9 @@ mod respond;
 mod server;
 mod settings;
 mod state;
+mod stdio;
 
 pub use server::FrontServer;
 pub use settings::FrontSettings;
 pub use state::{Front, Health, HealthSource, ServerHealth};
+pub use stdio::{Relay, RelaySettings};

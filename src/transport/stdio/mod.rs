@@ -5,7 +5,7 @@
 //! that the child had written.
 
 mod command;
-mod lines;
+pub(super) mod lines;
 mod reader;
 mod stderr;
 mod writer;
