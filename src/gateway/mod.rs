@@ -106,7 +106,7 @@ impl Gateway {
     /// As [`Gateway::start`].
     pub async fn start_for_stdio(mut loaded: Loaded) -> Result<Self, StartError> {
         let (path, data_dir) = free_data_dir(&loaded.config.data_dir.join(STDIO_DIR))?;
-        loaded.config.data_dir = path;
+        adapt_to_stdio(&mut loaded.config, path);
         Self::start_in(data_dir, loaded, Way::Stdio).await
     }
 
@@ -217,7 +217,7 @@ impl Gateway {
         match loaded {
             Ok(mut loaded) => {
                 if self.server.address.is_none() {
-                    loaded.config.data_dir.clone_from(&self.config.data_dir);
+                    adapt_to_stdio(&mut loaded.config, self.config.data_dir.clone());
                 }
                 self.apply(loaded);
             }
@@ -405,6 +405,20 @@ fn free_data_dir(row: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
         match DataDir::lock(&path) {
             Err(DataDirError::InUse { .. }) if number < STDIO_MAX => number += 1,
             locked => return Ok((path, locked?)),
+        }
+    }
+}
+
+/// A gateway for one client starts together with it: a call waits for its server to be there,
+/// unless the configuration says how long it may wait.
+fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
+    config.data_dir = data_dir;
+    for server in &mut config.servers {
+        if let ServerState::Ready(settings) = &mut server.state
+            && settings.limits.queue_while_restarting.is_zero()
+        {
+            let patience = settings.supervision.connect_timeout;
+            Arc::make_mut(settings).limits.queue_while_restarting = patience;
         }
     }
 }

@@ -7,6 +7,7 @@ mod http;
 mod processes;
 mod servers;
 mod sse;
+mod stdio;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub(crate) use http::{Answer, Http};
 pub(crate) use processes::{alive, processes_of, signal};
 pub(crate) use servers::{Behaviour, HttpServer, example, python};
 pub(crate) use sse::Events;
+pub(crate) use stdio::StdioClient;
 
 /// Nothing in a test takes longer, on however slow a machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
