@@ -138,13 +138,6 @@ impl Gateway {
             .map_err(unreadable)?;
         let (state, fanout) = build(&config, &arbiters, &spawner, view, &store, known.clone());
         state.sessions.restore(&servers).await.map_err(unreadable)?;
-        server.open(Front::new(
-            config.front.clone(),
-            state.sessions.clone(),
-            Arc::new(Everybody),
-            health_source(state.clone()),
-            state.counters.clone(),
-        ));
         data_dir.write_run(&address)?;
         let operator = Rc::new(Operated {
             state: state.clone(),
@@ -164,7 +157,9 @@ impl Gateway {
             _data_dir: data_dir,
         };
         gateway.arrange();
-        gateway.start_servers(known);
+        // A request that comes right away finds its server, if not connected yet.
+        gateway.start_servers(known).await;
+        gateway.server.open(gateway.front());
         Ok(gateway)
     }
 
@@ -187,8 +182,18 @@ impl Gateway {
         &self.config
     }
 
+    fn front(&self) -> Front {
+        Front::new(
+            self.config.front.clone(),
+            self.state.sessions.clone(),
+            Arc::new(Everybody),
+            health_source(self.state.clone()),
+            self.state.counters.clone(),
+        )
+    }
+
     /// `known` is what the process before this one listed.
-    fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
+    async fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
         for server in &self.config.servers {
             if let ServerState::Misconfigured(reason) = &server.state {
                 log::error!(server = server.name.as_str(), reason; "server is misconfigured");
@@ -200,7 +205,7 @@ impl Gateway {
             known,
             ..ServerChange::default()
         };
-        self.state.downstreams.apply(change);
+        self.state.downstreams.applied(change).await;
     }
 
     /// Tells the catalog which servers there are, in which order, under which names.
