@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::RETRY_FOR;
@@ -76,10 +77,15 @@ impl Pending {
     /// What the client reads instead of an answer (design: "Failing servers").
     pub(super) fn failed(&self, failure: &Failure) -> String {
         let id = self.request.id.as_str();
-        match self.request.method {
-            Method::ToolsCall => failure.tool_answer(id),
-            _ => failure.answer(id),
+        if self.request.method != Method::ToolsCall {
+            return failure.answer(id);
         }
+        let result = json!({
+            "content": [{ "type": "text", "text": failure.message }],
+            "isError": true,
+            "_meta": { "io.mcpvisor/error": failure.data() },
+        });
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
     }
 }
 
