@@ -14,6 +14,7 @@ use mcpvisor::cli::{Arguments, Command, ServersArguments, ServersVerb, StatusArg
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe};
 use mcpvisor::gateway::Gateway;
+use mcpvisor::gateway::service::{self, Tell};
 use mcpvisor::{example_server, telemetry, transport};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,8 +45,13 @@ fn finish(outcome: Result<(), Failed>) -> ExitCode {
 }
 
 fn serve(path: Option<&Path>) -> Result<(), Failed> {
+    // First of all: there are no threads yet.
+    let inherited = service::inherited_listener()?;
     transport::install_crypto_provider();
-    let environment = ProcessEnvironment::new();
+    let mut environment = ProcessEnvironment::new();
+    if let Some(listener) = &inherited {
+        environment.listens_on(listener.local_addr()?);
+    }
     let loaded = Config::load(path, &environment)?;
     telemetry::init_logging(match loaded.config.log {
         LogFormat::Json => true,
@@ -63,7 +69,8 @@ fn serve(path: Option<&Path>) -> Result<(), Failed> {
             .as_deref()
             .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
         let (_watch, mut changes) = watch.unzip();
-        let mut gateway = Gateway::start(loaded).await?;
+        let mut gateway = Gateway::start(loaded, inherited).await?;
+        service::tell(Tell::Ready(&gateway.summary()));
         loop {
             let changed = async {
                 match &mut changes {
@@ -77,8 +84,11 @@ fn serve(path: Option<&Path>) -> Result<(), Failed> {
                 _ = terminate.recv() => break,
                 _ = tokio::signal::ctrl_c() => break,
             }
+            service::tell(Tell::Reloading);
             gateway.reload(Config::load(watched.as_deref().or(path), &environment));
+            service::tell(Tell::Ready(&gateway.summary()));
         }
+        service::tell(Tell::Stopping);
         tokio::select! {
             () = gateway.stop() => Ok(()),
             _ = terminate.recv() => Err("stopped at once, as it was told twice".into()),

@@ -9,6 +9,7 @@ mod headers;
 mod health;
 mod list_body;
 mod mcp;
+mod newcomers;
 mod respond;
 mod server;
 mod settings;

@@ -45,6 +45,8 @@ pub struct Front {
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
     pub(super) draining: AtomicBool,
+    /// Another process takes the connections from now on; requests are still answered.
+    pub(super) handing_over: AtomicBool,
     /// Requests and event streams that are not answered to their end.
     pub(super) under_way: TaskTracker,
 }
@@ -66,6 +68,10 @@ impl Gate {
                 None => opened.await,
             }
         }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.front.get().is_some_and(Front::is_leaving)
     }
 
     pub(super) fn allows_origin(&self, origin: &str) -> bool {
@@ -94,11 +100,17 @@ impl Front {
             counters,
             bytes: BytesInFlight::default(),
             draining: AtomicBool::new(false),
+            handing_over: AtomicBool::new(false),
             under_way: TaskTracker::new(),
         }
     }
 
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Whether no stream should begin: another process would keep it for longer.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_draining() || self.handing_over.load(Ordering::Relaxed)
     }
 }

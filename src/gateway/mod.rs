@@ -1,5 +1,6 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
+pub mod service;
 mod state;
 
 use std::io;
@@ -73,23 +74,30 @@ pub struct Gateway {
     spawner: Spawner,
     store: Arc<SqliteStore>,
     crashes: CrashWriter,
+    /// Another process may serve the socket after this one.
+    shares_socket: bool,
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
 }
 
 impl Gateway {
-    /// Starts everything. Must be called within an actix system, on the thread that ends last.
+    /// Starts everything; with a socket that somebody opened before and keeps open, connections
+    /// are left to the next process when it stops. Must be called within an actix system, on the thread that ends last.
     ///
     /// # Errors
     ///
     /// Returns [`StartError`]; then nothing runs.
-    pub async fn start(loaded: Loaded) -> Result<Self, StartError> {
+    pub async fn start(loaded: Loaded, inherited: Option<TcpListener>) -> Result<Self, StartError> {
         let config = loaded.config;
         let data_dir = DataDir::lock(&config.data_dir)?;
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
-        let listener = listen(config.front.listen)?;
+        let shares_socket = inherited.is_some();
+        let listener = match inherited {
+            Some(listener) => listener,
+            None => listen(config.front.listen)?,
+        };
         let address = listener.local_addr()?;
         let spawner = Spawner::start()?;
         let server = FrontServer::start(listener, &config.front).await?;
@@ -138,6 +146,7 @@ impl Gateway {
             spawner,
             store,
             crashes,
+            shares_socket,
             config,
             _control: control,
             _data_dir: data_dir,
@@ -150,6 +159,12 @@ impl Gateway {
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
         self.server.address
+    }
+
+    /// One line for whoever watches the process.
+    pub fn summary(&self) -> String {
+        let servers = ready_servers(&self.config).len();
+        format!("serves http://{}, {servers} servers", self.address())
     }
 
     pub fn config(&self) -> &Config {
@@ -250,7 +265,11 @@ impl Gateway {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
         log::info!(grace:? = grace; "gateway stops");
-        self.server.drain();
+        if self.shares_socket {
+            self.server.hand_over().await;
+        } else {
+            self.server.drain();
+        }
         self.state.sessions.end_general_streams();
         // The rest is for servers and threads.
         if timeout(grace * 7 / 10, self.server.drained())
@@ -259,6 +278,7 @@ impl Gateway {
         {
             log::warn!("some calls did not end in time; they are given up");
         }
+        self.server.drain();
         self.state.sessions.drain();
         let left = deadline.saturating_duration_since(Instant::now());
         if timeout(left, self.state.downstreams.stop_all())

@@ -23,6 +23,7 @@ mod questions;
 mod reload;
 mod resumption;
 mod sdk;
+mod service;
 mod stopping;
 mod supervision;
 mod support;
