@@ -18,10 +18,8 @@ use crate::telemetry::Counters;
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Health {
-    /// Whether every enabled server is connected.
-    pub ok: bool,
     /// Whether lists can be answered.
-    pub ready: bool,
+    pub listed: bool,
     pub uptime_seconds: u64,
     pub servers: Vec<ServerHealth>,
 }
