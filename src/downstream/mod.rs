@@ -23,6 +23,7 @@ mod settings;
 mod timer;
 mod usage;
 mod view;
+mod wake;
 
 pub use call::{
     Answered, Call, CallMessage, Cancel, Deadline, Delivered, Delivery, Question, Reply,

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
@@ -76,6 +77,7 @@ pub struct Gateway {
     crashes: CrashWriter,
     /// Another process may serve the socket after this one.
     shares_socket: bool,
+    _clocks: AbortOnDropHandle<()>,
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
@@ -138,7 +140,10 @@ impl Gateway {
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
         log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
+        let downstreams = state.downstreams.clone();
+        let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
         let gateway = Self {
+            _clocks: AbortOnDropHandle::new(actix_rt::spawn(clocks)),
             state,
             server,
             fanout,

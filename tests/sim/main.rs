@@ -25,3 +25,4 @@ mod renewal;
 mod rest;
 mod sessions;
 mod storm;
+mod wake;
