@@ -26,6 +26,7 @@ mod relay;
 mod reload;
 mod resumption;
 mod sdk;
+mod service;
 mod stdio;
 mod stopping;
 mod supervision;

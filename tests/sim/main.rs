@@ -28,3 +28,4 @@ mod rest;
 mod sessions;
 mod storm;
 mod storm_servers;
+mod wake;
