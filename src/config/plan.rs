@@ -204,6 +204,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         name,
         transport,
         sharing,
+        era,
         supervision: _,
         start: _,
         roots: _,
@@ -216,6 +217,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
     *name == new.name
         && *sharing == new.sharing
         && *faults == new.faults
+        && *era == new.era
         && is_same_peer(transport, &new.transport)
 }
 
@@ -224,6 +226,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         name: _,
         transport,
         sharing: _,
+        era: _,
         supervision,
         start,
         roots,

@@ -1,22 +1,26 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::admission::{Admission, Load};
+use super::admission::Load;
 use super::breaker::Breakers;
 use super::crash::CrashSink;
 use super::desired::Desired;
+use super::era::ServerEra;
 use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
 use super::settings::ServerSettings;
+use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
-use crate::protocol::{LogLevel, Notification};
-use crate::supervision::Arbiters;
+use crate::protocol::{LogLevel, Notification, Revision};
+use crate::store::Store;
+use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, LogRing};
 use crate::transport::{Connector, Recorder};
 
@@ -35,6 +39,11 @@ pub(crate) struct EntrySpec {
     pub(crate) breakers: Arc<Breakers>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) era: Arc<ServerEra>,
+    /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
+    pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     pub(crate) counters: Counters,
     /// What the server writes beside its messages.
     pub(crate) log: LogRing,
@@ -56,11 +65,6 @@ impl EntrySpec {
         self.settings.load_full()
     }
 
-    /// For the link of the actor that is to be told when it is a call's turn.
-    pub(crate) fn admission(&self, told: Recipient<CallMessage>) -> Admission {
-        Admission::new(self.load.clone(), told)
-    }
-
     /// Forgets what an earlier incarnation recorded.
     pub(crate) fn begin_recording(&self) {
         let recorder = Recorder::new(self.settings.load().recorder);
@@ -75,11 +79,25 @@ pub struct Callers(Arc<WaysIn>);
 struct WaysIn {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<Wish>,
+    revision: Revision,
 }
 
 impl Callers {
-    pub(crate) fn new(by_arbiter: Vec<Recipient<CallMessage>>, owner: Recipient<Wish>) -> Self {
-        Self(Arc::new(WaysIn { by_arbiter, owner }))
+    pub(crate) fn new(
+        by_arbiter: Vec<Recipient<CallMessage>>,
+        owner: Recipient<Wish>,
+        revision: Revision,
+    ) -> Self {
+        Self(Arc::new(WaysIn {
+            by_arbiter,
+            owner,
+            revision,
+        }))
+    }
+
+    /// The revision that the server is spoken to in.
+    pub fn revision(&self) -> Revision {
+        self.0.revision
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.
@@ -105,6 +123,8 @@ pub enum Wish {
     /// Look again whether the lists changed.
     Refresh,
     RootsChanged,
+    /// Is the server still there?
+    Check,
     /// The settings are different now.
     Retune,
 }

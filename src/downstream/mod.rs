@@ -12,13 +12,17 @@ mod crash;
 mod deadlines;
 mod desired;
 mod entry;
+mod era;
 mod exchange;
 mod fair;
 mod handshake;
+mod input_loop;
 mod key;
 mod lane;
 mod lease;
+mod listen;
 mod lists;
+mod modern;
 mod operate;
 mod own;
 mod pool;
@@ -29,6 +33,7 @@ mod settings;
 mod timer;
 mod usage;
 mod view;
+mod wake;
 
 pub use admission::Turn;
 pub use breaker::{BreakerSettings, BreakerView, Pass};
@@ -46,6 +51,8 @@ pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use server::Server;
-pub use settings::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
+pub use settings::{
+    EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+};
 pub use usage::InUse;
 pub use view::{OwnConnectionView, ServerView};

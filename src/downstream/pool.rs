@@ -17,11 +17,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::admission::{Gate, Load};
-use super::breaker::{Breakers, Turn, Turned};
+use super::breaker::Breakers;
 use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
+use super::era::ServerEra;
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
 use super::server::Server;
@@ -30,8 +31,9 @@ use super::usage::Usage;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
-use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
-use crate::telemetry::{Counter, Counters, LogRing, LogRingSettings, LogSource};
+use crate::store::Store;
+use crate::supervision::{Arbiters, ChildRef, ChildSpec, Random, Start, Supervisor};
+use crate::telemetry::{Counters, LogRing, LogRingSettings};
 use crate::transport::{Connector, Recorder};
 
 /// How often connections are looked at that nobody uses any more.
@@ -49,6 +51,9 @@ pub struct PoolParts {
     pub numbers: CallNumbers,
     pub desired: Arc<Desired>,
     pub listener: Recipient<FromServer>,
+    /// Where it is kept which era a server speaks.
+    pub store: Arc<dyn Store>,
+    pub random: Arc<dyn Random>,
     pub make_connector: MakeConnector,
     pub counters: Counters,
     pub crashes: CrashSink,
@@ -114,6 +119,12 @@ impl Downstreams {
     /// Adds, replaces, retunes and removes servers; nothing else is touched.
     pub fn apply(&self, change: ServerChange) {
         self.keeper.do_send(change);
+    }
+
+    /// The same; ends once the servers are known to whoever calls them, connected or not.
+    pub async fn applied(&self, change: ServerChange) {
+        // An error means that nothing runs any more.
+        let _ = self.keeper.send(change).await;
     }
 
     /// A session has ended: its connections are closed, its wishes withdrawn.
@@ -229,17 +240,19 @@ impl Keeper {
         let queue = settings.resilience.queue;
         let gate = Arc::new(Gate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
-        let breakers = self.breakers(&settings, &log);
+        let breakers = Breakers::of_server(&settings, &log, &self.parts.counters);
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
+        let era = Arc::<ServerEra>::default();
         let seed = EntrySeed {
             settings: &settings,
             connector: &connector,
             gate: &gate,
             breakers: &breakers,
             log: &log,
+            era: &era,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
@@ -255,34 +268,12 @@ impl Keeper {
             breakers,
             gate,
             entries_refused: AtomicU64::new(0),
+            era,
             leases: Leases::default(),
             retries: Default::default(),
             log,
             started: Instant::now(),
         })
-    }
-
-    /// Breakers that say so when they open and close.
-    fn breakers(&self, settings: &ServerSettings, log: &LogRing) -> Arc<Breakers> {
-        let (server, log) = (settings.name.clone(), log.clone());
-        let counters = self.parts.counters.clone();
-        let on_turn = move |turned: &Turned| {
-            let (counter, state) = match turned.turn {
-                Turn::Opened => (Counter::BreakersOpened, "open"),
-                Turn::Closed => (Counter::BreakersClosed, "closed"),
-            };
-            counters.add(counter);
-            let tool = turned.tool.as_deref();
-            log::warn!(server = server.as_str(), tool, state; "breaker turned");
-            let whose = tool.map(|tool| format!(" of tool {tool:?}"));
-            let whose = whose.unwrap_or_default();
-            log.push(
-                LogSource::Gateway,
-                &format!("its breaker{whose} is {state}"),
-            );
-        };
-        let settings = settings.resilience.breaker;
-        Arc::new(Breakers::new(settings, Box::new(on_turn)))
     }
 
     /// Starts a permanent child for an entry.
@@ -313,6 +304,10 @@ impl Keeper {
             breakers: seed.breakers.clone(),
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
+            store: self.parts.store.clone(),
+            random: self.parts.random.clone(),
+            era: seed.era.clone(),
+            param_headers: ArcSwap::default(),
             counters: self.parts.counters.clone(),
             log: seed.log.clone(),
             recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
@@ -355,6 +350,7 @@ impl Keeper {
             gate: &server.gate,
             breakers: &server.breakers,
             log: &server.log,
+            era: &server.era,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -391,14 +387,18 @@ impl Keeper {
             .stop
             .iter()
             .chain(change.start.iter().map(|settings| &settings.name));
+        let mut replaced = Servers::new();
         for name in stopped {
             if let Some(server) = servers.remove(name) {
                 self.stop(&server);
+                replaced.insert(name.clone(), server);
             }
         }
         for settings in change.start {
             let mut known = change.known.iter();
             let known = known.find(|part| *part.server() == settings.name).cloned();
+            let before = replaced.get(&settings.name);
+            let known = known.or_else(|| before?.known_for(&settings));
             let server = self.start_server(settings, known);
             Self::look_when_listed(&server, ctx);
             servers.insert(server.name.clone(), server);
@@ -427,6 +427,7 @@ struct EntrySeed<'a> {
     gate: &'a Arc<Gate>,
     breakers: &'a Arc<Breakers>,
     log: &'a LogRing,
+    era: &'a Arc<ServerEra>,
     known: Option<Arc<ServerPart>>,
 }
 

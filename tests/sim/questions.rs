@@ -357,6 +357,7 @@ fn a_question_of_a_call_that_was_taken_back_is_put_to_nobody_else() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.http("a", |_| {}).await;
+        pass(millis(50)).await;
         let clients = [
             world.client(asked_for()).await,
             world.client(asked_for()).await,

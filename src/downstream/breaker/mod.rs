@@ -6,6 +6,7 @@
 mod machine;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 pub use machine::BreakerSettings;
-pub(crate) use machine::Turn;
-use machine::{Breaker, Refused, Seen, Ticket, Verdict};
+use machine::{Breaker, Refused, Seen, Ticket, Turn, Verdict};
 
 use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
 
