@@ -371,7 +371,7 @@ async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Re
 /// The session that a request names, in a revision that we speak.
 async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Failure> {
     let id = session_id(request)?;
-    let session = front.sessions.find(id).await.ok_or_else(unknown_session)?;
+    let session = front.sessions.find(id).await?.ok_or_else(unknown_session)?;
     if let Some(version) = text(request, &PROTOCOL_VERSION) {
         version.parse::<Revision>().map_err(|error| {
             let message = format!("`MCP-Protocol-Version`: {error}");

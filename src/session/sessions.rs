@@ -256,43 +256,48 @@ impl Sessions {
 
     /// Finds a session; one whose actor died is rebuilt from its record. `None` when it never
     /// existed, expired or was ended.
-    pub async fn find(&self, id: SessionId) -> Option<FoundSession> {
+    ///
+    /// # Errors
+    ///
+    /// Fails when its record cannot be read now: the session may well go on.
+    pub async fn find(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
         let parts = &self.0.parts;
         match parts.registry.find(id) {
-            Found::Live(address, revision) => Some(FoundSession { address, revision }),
-            Found::Unknown => None,
+            Found::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
+            Found::Unknown => Ok(None),
             Found::Dormant => self.rebuild(id).await,
         }
     }
 
-    async fn rebuild(&self, id: SessionId) -> Option<FoundSession> {
+    async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
         let parts = &self.0.parts;
         let record = match parts.store.get(&record_key(id)).await {
             Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
             Err(error) => {
                 log::warn!(session:% = id, error:%; "record of a session could not be read");
-                return None;
+                let message = "the session cannot be read from the store now; try again later";
+                return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
             }
         };
         let Some(record) = record else {
             parts.forget(id, None);
-            return None;
+            return Ok(None);
         };
         let _one_at_a_time = self.0.rebuilding.lock();
         // Somebody else may have rebuilt or ended it meanwhile.
         match parts.registry.find(id) {
-            Found::Live(address, revision) => return Some(FoundSession { address, revision }),
-            Found::Unknown => return None,
+            Found::Live(address, revision) => return Ok(Some(FoundSession { address, revision })),
+            Found::Unknown => return Ok(None),
             Found::Dormant => {}
         }
         let revision = record.revision;
         let address = self.spawn(id, record, self.0.arbiters.index(id.spread()), true);
         if !parts.registry.revive(id, address.clone()) {
-            return None;
+            return Ok(None);
         }
         parts.counters.add(Counter::SessionsRebuilt);
         log::debug!(session:% = id; "session is rebuilt from its record");
-        Some(FoundSession { address, revision })
+        Ok(Some(FoundSession { address, revision }))
     }
 
     /// Makes the sessions of the process before this one known; each has an actor again when its

@@ -9,6 +9,7 @@
 mod client;
 mod hostile;
 mod lanes;
+mod outage;
 mod privacy;
 mod server;
 mod wishes;

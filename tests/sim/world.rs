@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::client::Client;
+use crate::outage::Outage;
 use crate::server::{Script, Server};
 
 /// A tool of this name makes the session that calls it panic.
@@ -79,6 +81,7 @@ pub(crate) struct World {
     pub(crate) counters: Counters,
     pub(crate) desired: Arc<Desired>,
     pub(crate) store: Arc<MemoryStore>,
+    pub(crate) store_is_down: Arc<AtomicBool>,
     pub(crate) first_list_wait: Duration,
     /// Reports of connections that ended as they should not.
     pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
@@ -125,6 +128,7 @@ impl World {
         let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let store = Arc::new(MemoryStore::default());
+        let store_is_down = Arc::<AtomicBool>::default();
         let (fanout, catalog) = Fanout::new(counters.clone());
         let fanout = fanout.start();
         let made = connectors.clone();
@@ -150,7 +154,10 @@ impl World {
             arbiters,
             downstreams: downstreams.clone(),
             catalog: catalog.clone(),
-            store: store.clone(),
+            store: Arc::new(Outage {
+                store: store.clone(),
+                is_down: store_is_down.clone(),
+            }),
             policy: Arc::new(PanicsOnDemand),
             numbers,
             random: Arc::new(Seeded::new(1)),
@@ -167,6 +174,7 @@ impl World {
             counters,
             desired,
             store,
+            store_is_down,
             first_list_wait,
             crashes,
             connectors,

@@ -212,7 +212,7 @@ impl Channel {
         let Some(id) = self.session.get() else {
             return Ok(None);
         };
-        let found = self.parts.sessions.find(*id).await;
+        let found = self.parts.sessions.find(*id).await?;
         if found.is_none() {
             self.ended.cancel();
         }
