@@ -5,6 +5,7 @@
 //! bytes decides first. `None` from a function here means: pass it on as it is.
 
 pub mod answer;
+pub mod era;
 pub mod headers;
 pub mod meta;
 pub mod projection;

@@ -8,6 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
 use super::calls::Load;
+use super::crash::CrashSink;
 use super::desired::Desired;
 use super::era::ServerEra;
 use super::exchange::{CallMessage, Question};
@@ -19,8 +20,8 @@ use crate::id::{CallNumbers, ServerName};
 use crate::protocol::{LogLevel, Notification, Revision};
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
-use crate::telemetry::Counters;
-use crate::transport::Connector;
+use crate::telemetry::{Counters, LogRing};
+use crate::transport::{Connector, Recorder};
 
 /// What a connection is built from; the same for every incarnation.
 pub(crate) struct EntrySpec {
@@ -42,6 +43,11 @@ pub(crate) struct EntrySpec {
     /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     pub(crate) counters: Counters,
+    /// What the server writes beside its messages.
+    pub(crate) log: LogRing,
+    /// The last messages of the incarnation that lives.
+    pub(crate) recorder: ArcSwap<Recorder>,
+    pub(crate) crashes: CrashSink,
     /// What the server offered last: it holds until an incarnation has listed something else.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
     /// Whether the server was listed once.
@@ -55,6 +61,12 @@ impl EntrySpec {
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
         self.settings.load_full()
+    }
+
+    /// Forgets what an earlier incarnation recorded.
+    pub(crate) fn begin_recording(&self) {
+        let recorder = Recorder::new(self.settings.load().recorder);
+        self.recorder.store(Arc::new(recorder));
     }
 }
 
@@ -104,6 +116,7 @@ impl Callers {
 #[rtype(result = "()")]
 pub enum Wish {
     Level(LogLevel),
+    Subscribe(String),
     Unsubscribe(String),
     /// Look again whether the lists changed.
     Refresh,

@@ -215,6 +215,10 @@ pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
         EraChoice::Modern => return Ok(begin(Some(Era::Modern))),
         EraChoice::Auto => {}
     }
+    // That transport ended with the older era.
+    if spec.connector.transport() == "sse" {
+        return Ok(begin(Some(Era::Legacy)));
+    }
     if let Some(known) = era.usable() {
         return Ok(begin(Some(known)));
     }
@@ -311,7 +315,7 @@ async fn answer_to(
                 }
             }
             LinkEvent::Received { .. } | LinkEvent::SessionGone { .. } => {}
-            LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => return None,
+            LinkEvent::Failed { .. } | LinkEvent::Closed(_) => return None,
         }
     }
     None

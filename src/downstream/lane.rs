@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use super::calls::{Calls, Unhandled};
 use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage};
+use super::reverse;
 use super::timer::Timer;
-use crate::protocol::Era;
+use crate::protocol::{Era, Request};
 use crate::supervision::{Exit, spawn_temporary};
-use crate::transport::{HttpSession, LinkEvent};
+use crate::transport::{HttpSession, LinkEvent, Outgoing};
 
 pub(crate) struct Lane {
     spec: Arc<EntrySpec>,
@@ -45,6 +46,9 @@ pub(crate) enum ToLane {
     Renewed(HttpSession),
     /// What calls repeat in headers was read anew.
     HeadersKnown,
+    /// A question on no call's stream, for the one call under way; it goes on to the next lane
+    /// if it is not here.
+    Ask(Box<Request>, Vec<Addr<Lane>>),
     /// The connection is dead or closing.
     End(String),
 }
@@ -126,10 +130,12 @@ impl Actor for Lane {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let address = ctx.address();
-        let sink = Rc::new(move |event| address.do_send(Event(event)));
+        let tape = self.spec.recorder.load().tape();
+        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
         let Some(link) = self.spec.connector.lane(self.session.clone(), sink) else {
             return ctx.stop();
         };
+        let link = tape.link(link);
         let mut calls = Calls::new(&self.spec, link, ctx.address().recipient());
         if self.session.revision.era() == Era::Modern {
             calls.speak_modern();
@@ -197,6 +203,18 @@ impl Handler<ToLane> for Lane {
             ToLane::HeadersKnown => {
                 calls.headers_known(Instant::now());
                 self.arm(ctx);
+            }
+            ToLane::Ask(request, mut others) => {
+                let Some(request) = calls.ask_any(*request) else {
+                    return self.arm(ctx);
+                };
+                if let Some(next) = others.pop() {
+                    next.do_send(ToLane::Ask(Box::new(request), others));
+                } else {
+                    // The call has ended meanwhile.
+                    let frame = reverse::own_answer(&request, &self.spec.settings().roots);
+                    let _ = calls.link().send(Outgoing::new(None, frame));
+                }
             }
             ToLane::End(reason) => {
                 calls.fail_all(&reason);

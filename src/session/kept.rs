@@ -150,6 +150,7 @@ mod tests {
                 line_max: 1,
                 write_queue_max: 1,
                 stop_grace: Default::default(),
+                limits: Default::default(),
             }),
             supervision: Settings::default(),
             era: EraChoice::Auto,
@@ -157,6 +158,8 @@ mod tests {
             sharing: Sharing::Auto,
             roots: Vec::new(),
             names: NameSettings::default(),
+            faults: None,
+            recorder: Default::default(),
             limits: ServerLimits {
                 request_timeout: Default::default(),
                 request_timeout_max: Default::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcpvisor::telemetry::{LogRing, LogSource};
 use mcpvisor::transport::{
-    Connector, Link, Outgoing, SendError, Spawner, StdioConnector, StdioSettings,
+    ChildLimits, Connector, Link, Outgoing, SendError, Spawner, StdioConnector, StdioSettings,
 };
 
 use crate::support::{Events, run, sink};
@@ -23,6 +23,7 @@ pub(crate) fn settings(command: &str, args: &[&str]) -> StdioSettings {
         line_max: 16 << 20,
         write_queue_max: 64,
         stop_grace: Duration::from_millis(100),
+        limits: ChildLimits::default(),
     }
 }
 

@@ -22,7 +22,7 @@ use super::reverse;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
 };
-use crate::transport::{Link, LinkError, LinkEvent, Outgoing};
+use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
 
 pub(crate) use admission::Load;
 use admission::{Admission, Place};
@@ -40,9 +40,7 @@ pub(crate) enum Unhandled {
         error: LinkError,
     },
     SessionGone,
-    Closed {
-        reason: String,
-    },
+    Closed(Ending),
     /// What a sessionless server reports is the business of the connection's own stream.
     Subscription(Box<Exchange>),
     /// A call's headers were refused: it waits until the tools were listed anew.
@@ -229,7 +227,7 @@ impl Calls {
                 self.on_session_gone(call);
                 Some(Unhandled::SessionGone)
             }
-            LinkEvent::Closed { reason } => Some(Unhandled::Closed { reason }),
+            LinkEvent::Closed(ending) => Some(Unhandled::Closed(ending)),
         }
     }
 

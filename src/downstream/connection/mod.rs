@@ -3,9 +3,11 @@
 //! Sessions send it [`CallMessage`]s; each call is answered once. It knows nothing of HTTP
 //! clients, of other servers, or of whether it will be restarted.
 
+mod ending;
 mod listening;
 mod lists;
 mod opening;
+mod questions;
 mod renewal;
 
 use std::sync::Arc;
@@ -20,20 +22,16 @@ use tokio::time::Instant;
 use super::calls::{Calls, Unhandled};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::era::{self, Living};
-use super::exchange::{Answered, CallMessage, Question};
+use super::exchange::{Answered, CallMessage};
 use super::handshake::Negotiated;
 use super::lane::LaneHandle;
 use super::listen::without_subscription;
 use super::modern;
 use super::own::{Own, OwnRequests};
-use super::reverse;
 use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
-use crate::protocol::{
-    Era, Method, Notification, Request, RequestId, Response, notification, request,
-};
+use crate::protocol::{Era, Method, Notification, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
-use crate::telemetry::Counter;
 use crate::transport::{LinkError, LinkEvent, Outgoing};
 use listening::{Listening, ended};
 
@@ -61,6 +59,9 @@ pub(crate) struct Connection {
     /// What is done from time to time.
     intervals: Vec<SpawnHandle>,
     last_heard: Instant,
+    began: Instant,
+    /// Its end is in order, or was reported.
+    is_ending: bool,
 }
 
 /// What came over a link that this actor owns.
@@ -75,6 +76,7 @@ impl Connection {
             || ServerPart::new(spec.server().clone()),
             |part| ServerPart::clone(&part),
         );
+        spec.begin_recording();
         Self {
             spec,
             birth,
@@ -93,6 +95,8 @@ impl Connection {
             timer: Timer::default(),
             intervals: Vec::new(),
             last_heard: Instant::now(),
+            began: Instant::now(),
+            is_ending: false,
         }
     }
 
@@ -164,7 +168,7 @@ impl Connection {
             Unhandled::Request(request) => self.on_request(request, ctx),
             Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
             Unhandled::SessionGone => self.renew(ctx),
-            Unhandled::Closed { reason } => self.fail(reason, ctx),
+            Unhandled::Closed(ending) => self.closed(ending, ctx),
             Unhandled::Subscription(exchange) => self.on_subscription(*exchange, ctx),
             Unhandled::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
             Unhandled::RevisionRefused => {
@@ -226,24 +230,6 @@ impl Connection {
         self.spec.listener.do_send(FromServer { server, key, news });
     }
 
-    /// A request that came on no call's stream. On a connection of one client it is for that
-    /// client (design: "Sharing of connections"); otherwise the gateway answers.
-    fn on_request(&mut self, request: Request, ctx: &mut Context<Self>) {
-        let Some(calls) = &mut self.calls else { return };
-        if self.spec.key.is_exclusive() && reverse::asks_client(&request.method) {
-            if let Some(request) = calls.ask_any(request) {
-                let question = Question::new(request, ctx.address().recipient());
-                self.tell(News::Question(question));
-            }
-            return;
-        }
-        // A dead link reports its own end.
-        let _ = calls.link().send(Outgoing::new(
-            None,
-            reverse::own_answer(&request, &self.spec.settings().roots),
-        ));
-    }
-
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
         match self.own.take(number) {
             Some(Own::Initialize) => self.fail(format!("`initialize`: {error}"), ctx),
@@ -296,24 +282,6 @@ impl Connection {
             connection.refresh(&ItemKind::ALL, ctx);
         });
         self.intervals.push(refreshes);
-    }
-
-    /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
-    fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
-        let reason = reason.into();
-        self.end_calls(&reason);
-        self.spec.counters.add(Counter::ServersLost);
-        self.birth.exit().fail(reason);
-        ctx.stop();
-    }
-
-    fn end_calls(&mut self, reason: &str) {
-        if let Some(calls) = &mut self.calls {
-            calls.fail_all(reason);
-        }
-        for lane in &self.lanes {
-            lane.end(reason);
-        }
     }
 
     fn arm(&mut self, ctx: &mut Context<Self>) {
@@ -402,8 +370,9 @@ impl Handler<Wish> for Connection {
     fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
         match wish {
             Wish::Level(_) | Wish::RootsChanged if self.is_modern() => {}
-            Wish::Unsubscribe(_) if self.is_modern() => self.relisten(ctx),
+            Wish::Subscribe(_) | Wish::Unsubscribe(_) if self.is_modern() => self.relisten(ctx),
             Wish::Level(level) => self.wish_level(level, ctx),
+            Wish::Subscribe(uri) => self.subscribe(&uri, ctx),
             Wish::Unsubscribe(uri) => {
                 let own = Own::Wish("resources/unsubscribe");
                 self.ask_server(
@@ -424,6 +393,7 @@ impl Handler<Shutdown> for Connection {
     type Result = ();
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+        self.is_ending = true;
         self.end_calls("the gateway closed the connection");
         let Some(calls) = self.calls.take() else {
             return ctx.stop();

@@ -18,7 +18,7 @@ use super::{Connection, Event};
 use crate::catalog::ItemKind;
 use crate::protocol::{Era, LogLevel, Method, Response, Revision};
 use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, OpenError};
+use crate::transport::{Link, LinkError, OpenError, Tape};
 
 impl Connection {
     /// It is known how to begin.
@@ -30,18 +30,21 @@ impl Connection {
         self.era = era;
         self.living = Some(living);
         let address = ctx.address();
-        let sink = Rc::new(move |event| address.do_send(Event(event)));
+        let tape = self.spec.recorder.load().tape();
+        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
-        ctx.spawn(opening.map(|link, connection, ctx| connection.opened(link, ctx)));
+        ctx.spawn(opening.map(move |link, connection, ctx| connection.opened(link, &tape, ctx)));
     }
 
     pub(super) fn opened(
         &mut self,
         link: Result<Box<dyn Link>, OpenError>,
+        tape: &Tape,
         ctx: &mut Context<Self>,
     ) {
         match link {
             Ok(link) => {
+                let link = tape.link(link);
                 let asker = ctx.address().recipient();
                 self.calls = Some(Calls::new(&self.spec, link, asker));
                 match self.era {
@@ -200,15 +203,15 @@ impl Connection {
         }
         if subscribes {
             for uri in uris {
-                let own = Own::Wish("resources/subscribe");
-                self.ask_server(
-                    &Method::ResourcesSubscribe,
-                    &json!({ "uri": uri }),
-                    own,
-                    ctx,
-                );
+                self.subscribe(&uri, ctx);
             }
         }
+    }
+
+    pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+        let own = Own::Wish("resources/subscribe");
+        let params = json!({ "uri": uri });
+        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
     }
 
     pub(super) fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {

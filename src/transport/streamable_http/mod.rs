@@ -5,10 +5,10 @@
 //! `Closed`: each call that fails says so for itself. A message of the sessionless revision brings
 //! headers of its own; it knows nothing of the session beside which it is sent.
 
-mod body;
+pub(super) mod body;
 mod message;
-mod post;
-mod requests;
+pub(super) mod post;
+pub(super) mod requests;
 mod shared;
 mod stream;
 
@@ -49,12 +49,7 @@ impl Connector for HttpConnector {
     fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
         let Self { settings, tls } = self.clone();
         async move {
-            if settings.url.scheme() == "https" {
-                let tls = tls.clone();
-                // The first time, this reads the system's roots from files.
-                let built = actix_rt::task::spawn_blocking(move || tls.config()).await;
-                built.map_err(|error| OpenError::Other(error.to_string()))?;
-            }
+            requests::prepare(&settings, &tls).await?;
             let shared = Shared::new(settings, &tls, sink, Session::default())?;
             let is_owner = true;
             Ok(Box::new(HttpLink { shared, is_owner }) as Box<dyn Link>)
