@@ -235,6 +235,18 @@ pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
     Ok(begin(Some(found)))
 }
 
+/// What is remembered of a server that is not started yet, for those who choose its connections.
+pub(crate) async fn preload(spec: &EntrySpec) {
+    let era = &spec.era;
+    let _one_at_a_time = era.finding.lock().await;
+    if era.usable().is_none()
+        && !era.known().is_doubted
+        && let Some((known, left)) = recall(spec).await
+    {
+        era.found(known, left);
+    }
+}
+
 async fn recall(spec: &EntrySpec) -> Option<(Era, Duration)> {
     let key = format!("{ERAS}{}", spec.server());
     let entries = spec.store.scan(&key).await.ok()?;

@@ -21,7 +21,7 @@ use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::era::ServerEra;
+use super::era::{self, ServerEra};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
 use super::server::Server;
@@ -248,6 +248,8 @@ impl Keeper {
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let of_server = spec.clone();
+        actix_rt::spawn(async move { era::preload(&of_server).await });
         Arc::new(Server {
             name,
             settings,
