@@ -215,8 +215,8 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
     } = old;
     *name == new.name
         && *sharing == new.sharing
-        && *era == new.era
         && *faults == new.faults
+        && *era == new.era
         && is_same_peer(transport, &new.transport)
 }
 

@@ -379,14 +379,18 @@ impl Keeper {
             .stop
             .iter()
             .chain(change.start.iter().map(|settings| &settings.name));
+        let mut replaced = Servers::new();
         for name in stopped {
             if let Some(server) = servers.remove(name) {
                 self.stop(&server);
+                replaced.insert(name.clone(), server);
             }
         }
         for settings in change.start {
             let mut known = change.known.iter();
             let known = known.find(|part| *part.server() == settings.name).cloned();
+            let before = replaced.get(&settings.name);
+            let known = known.or_else(|| before?.known_for(&settings));
             let server = self.start_server(settings, known);
             Self::look_when_listed(&server, ctx);
             servers.insert(server.name.clone(), server);

@@ -16,6 +16,7 @@ use super::key::{EntryKey, EntryOwner};
 use super::lease::{Lease, Leases};
 use super::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
+use crate::catalog::ServerPart;
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
@@ -143,6 +144,12 @@ impl Server {
                 up.value.wish(Wish::Retune);
             }
         }
+    }
+
+    /// What it listed last, if it is the same server under these settings.
+    pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
+        let is_same = self.settings.load().identity() == settings.identity();
+        is_same.then(|| self.spec.last_part.load_full()).flatten()
     }
 
     /// Counts a user of the shared connection, which keeps it from being closed as unused. Must

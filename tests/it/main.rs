@@ -14,6 +14,7 @@ mod edge;
 mod handshake;
 mod http_servers;
 mod items;
+mod kills;
 mod lazy;
 mod legacy_sse;
 mod limits;

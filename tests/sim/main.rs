@@ -27,3 +27,4 @@ mod renewal;
 mod rest;
 mod sessions;
 mod storm;
+mod storm_servers;

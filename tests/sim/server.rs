@@ -297,6 +297,17 @@ impl Server {
         calls
     }
 
+    /// At most so many of the last calls of the tool `hold`, oldest first.
+    pub(crate) fn recent_held(&self, count: usize) -> Vec<Frame> {
+        let frames = self.0.frames.borrow();
+        let calls = frames.iter().rev().filter(|frame| {
+            frame.method() == "tools/call" && frame.json["params"]["name"] != "echo"
+        });
+        let mut recent: Vec<Frame> = calls.take(count).cloned().collect();
+        recent.reverse();
+        recent
+    }
+
     /// What the gateway answered to the server's request of this id.
     pub(crate) fn answer_to(&self, id: &Value) -> Option<Value> {
         let frames = self.0.frames.borrow();

@@ -245,7 +245,12 @@ impl Connection {
                     self.fail(format!("`ping`: {error}"), ctx);
                 }
             },
-            Some(Own::Page(fetch)) => self.page_failed(&fetch, &error.to_string(), ctx),
+            Some(Own::Page(fetch)) => {
+                self.page_failed(&fetch, &error.to_string(), ctx);
+                if matches!(error, LinkError::NotSent(_) | LinkError::Lost(_)) {
+                    self.ping(ctx);
+                }
+            }
             Some(Own::Wish(name)) => {
                 log::warn!(server = self.spec.server().as_str(), wish = name, error:%; "server did not hear a wish");
             }

@@ -205,7 +205,7 @@ fn with_reason(refusal: LinkEvent, error: &OpenError) -> LinkEvent {
 impl Link for AutoLink {
     fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
         let shared = &self.0;
-        // A sessionless message says nothing of the transport: only Streamable HTTP has them.
+        // What has headers of its own asks for a revision that HTTP+SSE does not carry.
         if let Some(call) = outgoing.call
             && outgoing.headers.is_empty()
             && !shared.is_decided.get()

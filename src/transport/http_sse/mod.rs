@@ -79,9 +79,10 @@ struct SseLink {
 
 impl Link for SseLink {
     fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
-        match outgoing.call {
-            Some(call) => self.posts.call(call, outgoing.frame),
-            None => self.posts.note(outgoing.frame),
+        let Outgoing { call, frame, .. } = outgoing;
+        match call {
+            Some(call) => self.posts.call(call, frame),
+            None => self.posts.note(frame),
         }
     }
 

@@ -43,8 +43,9 @@ fn wired(settings: RecorderSettings) -> Wired {
 
 impl Wired {
     fn send(&self, call: u64, frame: &str) {
-        let frame = Bytes::from(frame.to_owned());
-        let _ = self.link.send(Outgoing::new(Some(call), frame));
+        let _ = self
+            .link
+            .send(Outgoing::new(Some(call), Bytes::from(frame.to_owned())));
     }
 
     fn receive(&self, frame: &'static str) {

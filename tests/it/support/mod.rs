@@ -4,6 +4,7 @@
 mod client;
 mod gateway;
 mod http;
+mod keeper;
 mod processes;
 mod servers;
 mod sse;
@@ -16,6 +17,7 @@ use tokio::time::{Instant, timeout};
 pub(crate) use client::{Client, INITIALIZE, initialize, request};
 pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};
+pub(crate) use keeper::Keeper;
 pub(crate) use processes::{alive, processes_of, signal};
 pub(crate) use servers::{Behaviour, HttpServer, example, python};
 pub(crate) use sse::Events;
