@@ -21,7 +21,7 @@ use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::era::ServerEra;
+use super::era::{self, ServerEra};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
 use super::server::Server;
@@ -249,11 +249,13 @@ impl Keeper {
             connector: &connector,
             in_flight: &in_flight,
             calls_max: &calls_max,
-            log: &log,
             era: &era,
+            log: &log,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let of_server = spec.clone();
+        actix_rt::spawn(async move { era::preload(&of_server).await });
         Arc::new(Server {
             name,
             settings,
@@ -345,8 +347,8 @@ impl Keeper {
             connector: &server.connector,
             in_flight: &server.in_flight,
             calls_max: &server.calls_max,
-            log: &server.log,
             era: &server.era,
+            log: &server.log,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -422,8 +424,8 @@ struct EntrySeed<'a> {
     connector: &'a Arc<dyn Connector>,
     in_flight: &'a Arc<AtomicUsize>,
     calls_max: &'a Arc<AtomicUsize>,
-    log: &'a LogRing,
     era: &'a Arc<ServerEra>,
+    log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use mcpvisor::downstream::EraChoice;
+use mcpvisor::downstream::{EraChoice, StartMode};
+use mcpvisor::protocol::Era;
 use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
@@ -140,6 +141,8 @@ fn c_life_08_a_process_that_was_asked_is_gone_before_the_real_one_starts() {
             pass(millis(50)).await;
             assert_eq!(methods(&again.frames(), 0)[0], first);
             assert_eq!(world.counted("eras_probed"), 1);
+            let era = if modern { Era::Modern } else { Era::Legacy };
+            assert_eq!(world.view("a").era, Some(era));
         }
     });
 }
@@ -197,6 +200,26 @@ fn a_verdict_that_proves_wrong_is_dropped() {
         pass(seconds(10)).await;
         let client = world.client(json!({})).await;
         client.call("a__echo").await.result();
+    });
+}
+
+#[test]
+fn what_is_remembered_is_known_before_a_server_runs() {
+    run(async {
+        let world = Rc::new(World::new());
+        world.http("a", sessionless).await;
+        pass(millis(50)).await;
+        world.stop_server("a");
+        pass(seconds(1)).await;
+        let again = world
+            .http("a", |plan| {
+                sessionless(plan);
+                plan.settings.start = StartMode::Lazy;
+            })
+            .await;
+        again.refuse_links(Some("not yet"));
+        settle().await;
+        assert_eq!(world.view("a").era, Some(Era::Modern));
     });
 }
 
