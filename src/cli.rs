@@ -106,6 +106,17 @@ pub enum ServersVerb {
     /// One that waits for its next attempt, or is idle, is started now.
     Start { name: String },
 
+    /// List the crash reports of a server, or of all, and show the last one
+    ///
+    /// Says how each connection ended that ended as it should not. Written by the gateway as JSON
+    /// files to `crashes` in its data directory.
+    Crashes {
+        name: Option<String>,
+        /// Write JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+
     /// Show the last lines of a server: its stderr, stray output, remarks of the gateway
     Logs {
         name: String,
@@ -162,6 +173,7 @@ mod tests {
     fn servers_are_listed_unless_a_verb_follows() {
         let name = || "files".to_owned();
         let logs = |json| ServersVerb::Logs { name: name(), json };
+        let crashes = |name, json| Some(ServersVerb::Crashes { name, json });
         let cases = [
             ("servers", false, None),
             ("servers --json", true, None),
@@ -179,6 +191,12 @@ mod tests {
                 "servers restart files",
                 false,
                 Some(ServersVerb::Restart { name: name() }),
+            ),
+            ("servers crashes", false, crashes(None, false)),
+            (
+                "servers crashes files --json",
+                false,
+                crashes(Some(name()), true),
             ),
             ("servers logs files", false, Some(logs(false))),
             ("-c a servers logs --json files", false, Some(logs(true))),

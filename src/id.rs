@@ -104,6 +104,15 @@ pub enum Principal {
     Anonymous,
 }
 
+impl Principal {
+    /// A text that no other principal has.
+    pub const fn as_str(&self) -> &str {
+        match self {
+            Self::Anonymous => "anonymous",
+        }
+    }
+}
+
 /// Which face of the gateway a client sees. Only the default one exists until views can be
 /// configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use mcpvisor::admin::{
-    ControlError, Request, ask, ask_status, log_lines, notes, redrawn, server_table, tree,
+    ControlError, Request, ask, ask_status, crash_text, log_lines, notes, redrawn, server_table,
+    tree,
 };
 use mcpvisor::cli::{Arguments, Command, ServersArguments, ServersVerb, StatusArguments};
 use mcpvisor::config::watch::{Watch, WatchSettings};
@@ -155,6 +156,14 @@ fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Faile
                 pretty(lines)?
             } else {
                 log_lines(lines)
+            });
+        }
+        Some(ServersVerb::Crashes { name, json }) => {
+            let crashes = &ask(Request::Crashes { server: name })?;
+            return print(&if json {
+                pretty(crashes)?
+            } else {
+                crash_text(crashes)
             });
         }
         Some(ServersVerb::Restart { name }) => Request::Restart { server: name },

@@ -94,7 +94,7 @@ pub(super) fn read_run(path: &Path) -> Option<Run> {
 }
 
 /// Opens a file that only its owner may read.
-fn private_file(path: &Path) -> io::Result<File> {
+pub(super) fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
     #[cfg(unix)]

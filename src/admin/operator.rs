@@ -32,6 +32,10 @@ pub enum Request {
     Logs {
         server: String,
     },
+    /// The crash reports of a server, or of all.
+    Crashes {
+        server: Option<String>,
+    },
 }
 
 /// The outcome of an order: a sentence for people either way.
@@ -50,6 +54,14 @@ pub trait Operator {
     ///
     /// Says why there are none.
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, String>;
+
+    /// The crash reports of a server, or of all, as [`super::crashes`] tells them. A server that
+    /// is not configured any more may have some.
+    ///
+    /// # Errors
+    ///
+    /// Says why they cannot be read.
+    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, String>;
 }
 
 /// Why a server cannot be operated.
@@ -95,6 +107,12 @@ pub(super) async fn answer(operator: Rc<dyn Operator>, request: Request) -> serd
         Request::Logs { server } => {
             return match operator.logs(&server) {
                 Ok(lines) => serde_json::json!({ "logs": lines }),
+                Err(why) => serde_json::json!({ "refused": why }),
+            };
+        }
+        Request::Crashes { server } => {
+            return match operator.crashes(server.as_deref()) {
+                Ok(crashes) => crashes,
                 Err(why) => serde_json::json!({ "refused": why }),
             };
         }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::telemetry::rfc3339;
+
 /// Renders the status; one line for each thing that is supervised.
 pub fn tree(status: &serde_json::Value) -> String {
     let mut text = String::new();
@@ -52,6 +54,23 @@ pub fn log_lines(lines: &serde_json::Value) -> String {
         format!("{source:7} {}\n", line["text"].as_str().unwrap_or(""))
     };
     lines.map(line).collect()
+}
+
+/// The crash reports as a list, and the last of them whole.
+pub fn crash_text(answer: &serde_json::Value) -> String {
+    let crashes = answer["crashes"].as_array().into_iter().flatten();
+    let line = |crash: &serde_json::Value| {
+        let at = rfc3339(crash["at"].as_u64().unwrap_or(0));
+        let word = |key: &str| crash[key].as_str().unwrap_or("?").to_owned();
+        format!("{at}  {}  {}\n", word("server"), word("reason"))
+    };
+    let list: String = crashes.map(line).collect();
+    if list.is_empty() {
+        return "no server has crashed\n".to_owned();
+    }
+    // A value always prints.
+    let last = serde_json::to_string_pretty(&answer["last"]).unwrap_or_default();
+    format!("{list}\nthe last one:\n{last}\n")
 }
 
 /// What the merged catalog settled by itself: renamed, shortened and hidden items, a line each.
@@ -123,6 +142,9 @@ fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> st
         )?;
         write_child(text, &connection["shared"])?;
         write!(text, " · {} in flight", connection["in_flight"])?;
+        if let Some(faults) = connection["faults"].as_str() {
+            write!(text, " · FAULTS INJECTED: {faults}")?;
+        }
     }
     let items = server["items"].as_object().into_iter().flatten();
     for (kind, count) in items.filter(|(_, count)| count.as_u64() != Some(0)) {

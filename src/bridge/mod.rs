@@ -4,7 +4,13 @@
 //! Payloads pass as their sender wrote them unless something must change, which a search over the
 //! bytes decides first. `None` from a function here means: pass it on as it is.
 
+pub mod answer;
+pub mod era;
+pub mod headers;
 pub mod meta;
+pub mod projection;
+pub mod question;
 pub mod seal;
 
 mod object;
+mod schema;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::protocol::{RawJson, json};
+use crate::protocol::{Edit, RawJson, json};
 
 /// The members of an object, in the order of the text.
 pub(super) struct Object<'a> {
@@ -108,6 +108,43 @@ impl<'a> Object<'a> {
     }
 }
 
+/// The edits that take members out of `object`, a part of `whole`. None when all would go: an edit
+/// that adds a member beside them could not know.
+pub(super) fn removals(whole: &str, object: &str, dropped: impl Fn(&str) -> bool) -> Vec<Edit> {
+    let Some(parsed) = Object::parse(object) else {
+        return Vec::new();
+    };
+    if parsed.members.iter().all(|member| dropped(&member.key)) {
+        return Vec::new();
+    }
+    let mut edits: Vec<Edit> = Vec::new();
+    let mut kept_end = None;
+    let mut run_start = None;
+    let start = json::span(whole, object).start + 1;
+    for member in &parsed.members {
+        let written = json::span(whole, member.written);
+        if dropped(&member.key) {
+            run_start = run_start.or(Some(kept_end.unwrap_or(start)));
+            let end = written.end;
+            match (edits.last_mut(), run_start) {
+                (Some((span, _)), Some(at)) if span.start == at => span.end = end,
+                (_, Some(at)) => edits.push((at..end, Bytes::new())),
+                (_, None) => {}
+            }
+            continue;
+        }
+        // Without a member before it, this one must lose the comma that follows the dropped.
+        if kept_end.is_none()
+            && let Some((span, _)) = edits.last_mut()
+        {
+            span.end = written.start;
+        }
+        kept_end = Some(written.end);
+        run_start = None;
+    }
+    edits
+}
+
 /// An array with changed elements (`None` keeps one); `None` when nothing changes, or `text` is
 /// no array.
 pub(super) fn rebuild_elements(
@@ -148,6 +185,34 @@ pub(super) fn is_object(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removed_members_leave_valid_json() {
+        let members = [r#""a":1"#, r#""b" : [2]"#, r#""c":{"d":3}"#, r#""d":4"#];
+        for dropped in 0_usize..15 {
+            let is_dropped = |at: usize| dropped & (1 << at) != 0;
+            let whole = format!(r#"{{"params": {{ {} }} }}"#, members.join(" , "));
+            let object = json::member(&whole, "params").unwrap();
+            let mut edits = removals(&whole, object, |key| {
+                is_dropped(["a", "b", "c", "d"].iter().position(|k| *k == key).unwrap())
+            });
+            // An insertion at the front, as `_meta` is inserted.
+            let start = json::span(&whole, object).start + 1;
+            edits.push((start..start, Bytes::from_static(b"\"m\":0,")));
+            let text = crate::protocol::splice(whole.as_bytes(), &mut edits);
+            let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let params = value["params"].as_object().unwrap();
+            for (at, key) in ["a", "b", "c", "d"].iter().enumerate() {
+                assert_eq!(
+                    params.contains_key(*key),
+                    !is_dropped(at),
+                    "{dropped} {key}"
+                );
+            }
+            assert_eq!(params["m"], 0);
+        }
+        assert!(removals(r#"{"a":1}"#, r#"{"a":1}"#, |_| true).is_empty());
+    }
 
     #[test]
     fn what_is_kept_is_kept_byte_for_byte() {

@@ -118,6 +118,12 @@ impl ServerPart {
         *list = list.iter().cloned().chain(more).collect();
     }
 
+    /// Whether the server reports when a resource that was subscribed to is updated.
+    pub fn reports_updates(&self) -> bool {
+        let resources = self.capabilities.get("resources");
+        resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
+    }
+
     /// Whether the server declared a capability, such as `tools` or `completions`.
     pub fn declares(&self, capability: &str) -> bool {
         self.capabilities

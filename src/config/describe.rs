@@ -10,6 +10,7 @@ use url::Url;
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::transport::{ChildLimits, HttpKind};
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -112,14 +113,16 @@ fn ready(
                 "stdio: {} ({args} arguments, {env} variables)",
                 stdio.command
             )?;
+            child_limits(out, stdio.limits)?;
         }
         TransportSettings::Http(http) => {
             let headers = http.headers.len();
-            writeln!(
-                out,
-                "http: {} ({headers} headers)",
-                without_query(&http.url)
-            )?;
+            let kind = match http.kind {
+                HttpKind::Auto | HttpKind::Streamable => "http",
+                HttpKind::Sse => "sse",
+            };
+            let url = without_query(&http.url);
+            writeln!(out, "{kind}: {url} ({headers} headers)")?;
         }
     }
     let mut line = |name: &str, value: String| writeln!(out, "    {name}: {value}");
@@ -141,9 +144,31 @@ fn ready(
         Sharing::Principal => line("sharing", "principal".to_owned())?,
         Sharing::Session => line("sharing", "session".to_owned())?,
     }
+    if let Some(faults) = &settings.faults {
+        line("FAULTS INJECTED", faults.to_string())?;
+    }
     if let Some(usual) = usual {
         for (name, value) in differing(server_values(settings), server_values(usual)) {
             line(name, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn child_limits(out: &mut String, limits: ChildLimits) -> fmt::Result {
+    let ChildLimits {
+        memory_max,
+        cpu_max,
+        open_files_max,
+    } = limits;
+    let limits = [
+        ("memory_max", memory_max.map(show_size)),
+        ("cpu_max", cpu_max.map(show_duration)),
+        ("open_files_max", open_files_max.map(|n| n.to_string())),
+    ];
+    for (key, value) in limits {
+        if let Some(value) = value {
+            writeln!(out, "    {key}: {value}")?;
         }
     }
     Ok(())
@@ -170,6 +195,7 @@ fn differing(own: Vec<Value>, other: Vec<Value>) -> Vec<Value> {
 
 fn server_values(settings: &ServerSettings) -> Vec<Value> {
     let (limits, supervision) = (&settings.limits, &settings.supervision);
+    let recorder = &settings.recorder;
     let start = match settings.start {
         StartMode::Eager => "eager",
         StartMode::Lazy => "lazy",
@@ -196,6 +222,10 @@ fn server_values(settings: &ServerSettings) -> Vec<Value> {
         ("list_items", limits.list_items_max.to_string()),
         ("list_pages", limits.list_pages_max.to_string()),
         ("log_lines", limits.log_lines.to_string()),
+        ("recorder.messages", recorder.messages_max.to_string()),
+        ("recorder.bytes", show_size(recorder.bytes_max as u64)),
+        ("recorder.bodies", show_size(recorder.body_max as u64)),
+        ("recorder.reports", recorder.reports_max.to_string()),
         (
             "backoff_initial",
             show_duration(supervision.backoff_initial),
@@ -233,6 +263,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
         ("gateway.allowed_origins", front.allowed_origins.join(", ")),
         ("gateway.allowed_hosts", front.allowed_hosts.join(", ")),
         ("gateway.sse_after", show_duration(front.sse_after)),
+        ("gateway.legacy_sse", front.legacy_sse.to_string()),
         (
             "gateway.sse_comment_every",
             show_duration(front.sse_comment_every),
@@ -266,6 +297,8 @@ fn gateway_values(config: &Config) -> Vec<Value> {
             "sessions.answer_timeout",
             show_duration(session.answer_timeout),
         ),
+        ("sessions.parked_calls", session.parked_max.to_string()),
+        ("sessions.listeners", session.listeners_max.to_string()),
         ("limits.body", size(front.body_max)),
         ("limits.bytes_in_flight", size(front.bytes_in_flight_max)),
         (

@@ -216,6 +216,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
         limits: &limits,
         times: gateway.times,
         supervision: &supervision,
+        recorder: sections::recorder(root.section("recorder", "[recorder]")),
     };
     let servers = server::servers(&root.section("servers", "[servers]"), &shared);
     root.finish();

@@ -165,6 +165,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         body_timeout: _,
         sse_after: _,
         sse_comment_every: _,
+        legacy_sse: _,
     } = wanted.clone();
     let running = running.clone();
     FrontSettings {
@@ -181,6 +182,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         body_timeout: running.body_timeout,
         sse_after: running.sse_after,
         sse_comment_every: running.sse_comment_every,
+        legacy_sse: running.legacy_sse,
     }
 }
 
@@ -207,8 +209,13 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots: _,
         names: _,
         limits: _,
+        recorder: _,
+        faults,
     } = old;
-    *name == new.name && *sharing == new.sharing && is_same_peer(transport, &new.transport)
+    *name == new.name
+        && *sharing == new.sharing
+        && *faults == new.faults
+        && is_same_peer(transport, &new.transport)
 }
 
 fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
@@ -221,12 +228,15 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots,
         names,
         limits,
+        recorder,
+        faults: _,
     } = old;
     *supervision == new.supervision
         && *start == new.start
         && *roots == new.roots
         && *names == new.names
         && *limits == new.limits
+        && *recorder == new.recorder
         && is_limited_alike(transport, &new.transport)
 }
 
@@ -242,6 +252,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                 line_max: _,
                 write_queue_max: _,
                 stop_grace: _,
+                limits,
             } = old;
             let same_args = args.iter().map(exposed).eq(new.args.iter().map(exposed));
             let named = |(name, value)| (name, exposed(value));
@@ -250,10 +261,12 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                 && env.iter().map(named).eq(new.env.iter().map(named))
                 && *inherit_env == new.inherit_env
                 && *cwd == new.cwd
+                && *limits == new.limits
         }
         (TransportSettings::Http(old), TransportSettings::Http(new)) => {
             let HttpSettings {
                 url,
+                kind,
                 headers,
                 connect_timeout: _,
                 body_max: _,
@@ -266,7 +279,7 @@ fn is_same_peer(old: &TransportSettings, new: &TransportSettings) -> bool {
                     .iter()
                     .zip(&new.headers)
                     .all(|(old, new)| old.0 == new.0 && exposed(&old.1) == exposed(&new.1));
-            *url == new.url && same_headers
+            *url == new.url && *kind == new.kind && same_headers
         }
         (TransportSettings::Stdio(_), TransportSettings::Http(_))
         | (TransportSettings::Http(_), TransportSettings::Stdio(_)) => false,

@@ -10,6 +10,7 @@ use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::session::SessionSettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
+use crate::transport::RecorderSettings;
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -17,8 +18,8 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +73,19 @@ pub(super) fn limits(mut section: Section<'_>) -> Limits {
     limits
 }
 
+/// `[recorder]`.
+pub(super) fn recorder(mut section: Section<'_>) -> RecorderSettings {
+    let default = RecorderSettings::default();
+    let settings = RecorderSettings {
+        messages_max: section.count("messages", default.messages_max, 0..=10_000),
+        bytes_max: section.size("bytes", default.bytes_max, KIB..=GIB),
+        body_max: section.size("bodies", default.body_max, 0..=64 * KIB),
+        reports_max: section.count("reports", default.reports_max, 0..=1000),
+    };
+    section.finish();
+    settings
+}
+
 /// `[sessions]`, with what other sections say of sessions.
 pub(super) fn sessions(
     mut section: Section<'_>,
@@ -86,6 +100,8 @@ pub(super) fn sessions(
         events_bytes_max: limits.events_bytes_per_session,
         stream_queue_max: section.count("stream_queue", 256, 1..=100_000),
         answer_timeout: section.duration("answer_timeout", 10 * MINUTE, SECOND..=DAY),
+        parked_max: section.count("parked_calls", 1000, 1..=1_000_000),
+        listeners_max: section.count("listeners", 1000, 1..=1_000_000),
         first_list_wait,
     };
     section.finish();
@@ -198,6 +214,7 @@ fn front(section: &mut Section<'_>, limits: &Limits, threads: usize) -> FrontSet
         body_timeout: section.duration("body_timeout", 30 * SECOND, 100 * MILLI..=HOUR),
         keep_alive: section.duration("keep_alive", 75 * SECOND, SECOND..=HOUR),
         sse_after: section.duration("sse_after", SECOND, 10 * MILLI..=10 * MINUTE),
+        legacy_sse: section.flag("legacy_sse", true),
         sse_comment_every: section.duration("sse_comment_every", 15 * SECOND, SECOND..=10 * MINUTE),
         connections_max: section.count("connections_max", 25_000, 1..=1_000_000),
     }

@@ -12,13 +12,15 @@ use url::Url;
 use super::problem::Problem;
 use super::raw::{Refusal, Section, Text};
 use super::sections::{
-    CallTimes, DAY, HOUR, Limits, MILLI, MINUTE, SECOND, call_times, supervision,
+    CallTimes, DAY, GIB, HOUR, Limits, MIB, MILLI, MINUTE, SECOND, call_times, supervision,
 };
 use crate::catalog::NameSettings;
 use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{HttpSettings, StdioSettings};
+use crate::transport::{
+    ChildLimits, FaultSettings, HttpKind, HttpSettings, RecorderSettings, StdioSettings,
+};
 
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
@@ -64,6 +66,7 @@ pub(super) struct Shared<'a> {
     pub(super) limits: &'a Limits,
     pub(super) times: CallTimes,
     pub(super) supervision: &'a SupervisionSettings,
+    pub(super) recorder: RecorderSettings,
 }
 
 /// Reads all servers, in the order of the file.
@@ -112,6 +115,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
     let start = section.choice("start", StartMode::Eager, &modes);
     let roots = roots(&mut section);
     let limits = server_limits(&mut section, times, shared.limits);
+    let faults = faults(section.section("faults", "[servers.NAME.faults]"));
     let transport = transport(&mut section, &supervision, shared.limits);
     section.finish();
 
@@ -127,6 +131,8 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             roots,
             names,
             limits,
+            recorder: shared.recorder,
+            faults,
         })),
         _ => ServerState::Misconfigured(unusable.join("; ")),
     }
@@ -149,6 +155,24 @@ fn server_limits(section: &mut Section<'_>, times: CallTimes, limits: &Limits) -
         idle_stop: section.duration("idle_stop", Duration::ZERO, Duration::ZERO..=DAY),
         log_lines: limits.log_lines,
     }
+}
+
+fn faults(mut section: Section<'_>) -> Option<FaultSettings> {
+    let calls = |section: &mut Section<'_>, key| {
+        let is_written = section.has(key);
+        let calls = section.count(key, 0, 0..=1_000_000_000);
+        is_written.then_some(calls as u64)
+    };
+    let faults = FaultSettings {
+        delay: section.duration("delay", Duration::ZERO, Duration::ZERO..=HOUR),
+        drop: section.factor("drop", 0.0, 0.0..=1.0),
+        garbage: section.factor("garbage", 0.0, 0.0..=1.0),
+        refuse: section.factor("refuse", 0.0, 0.0..=1.0),
+        half_open_after: calls(&mut section, "half_open_after"),
+        crash_after: calls(&mut section, "crash_after"),
+    };
+    section.finish();
+    faults.is_on().then_some(faults)
 }
 
 fn names(mut section: Section<'_>) -> NameSettings {
@@ -200,8 +224,7 @@ fn roots(section: &mut Section<'_>) -> Vec<String> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Stdio,
-    Http,
-    Sse,
+    Http(HttpKind),
 }
 
 /// Reads the keys of both transports, so that none of them is unknown, and keeps what fits.
@@ -216,8 +239,10 @@ fn transport(
     let http = http(section, supervision, limits);
     let (own, other): (&str, &[&str]) = match kind? {
         Kind::Stdio => ("command", &["url", "headers", "stream_idle_timeout"]),
-        Kind::Http => ("url", &["command", "args", "env", "inherit_env", "cwd"]),
-        Kind::Sse => return None,
+        Kind::Http(_) => (
+            "url",
+            &["command", "args", "env", "inherit_env", "cwd", "limits"],
+        ),
     };
     let mut fits = true;
     for key in other.iter().filter(|key| section.has(key)) {
@@ -231,19 +256,21 @@ fn transport(
     }
     match kind? {
         Kind::Stdio => stdio.filter(|_| fits).map(TransportSettings::Stdio),
-        Kind::Http => http.filter(|_| fits).map(TransportSettings::Http),
-        Kind::Sse => None,
+        Kind::Http(kind) => http
+            .filter(|_| fits)
+            .map(|http| TransportSettings::Http(HttpSettings { kind, ..http })),
     }
 }
 
 fn kind(section: &mut Section<'_>) -> Option<Kind> {
     let spellings = [
         ("stdio", Some(Kind::Stdio)),
-        ("http", Some(Kind::Http)),
-        ("streamable-http", Some(Kind::Http)),
-        ("streamableHttp", Some(Kind::Http)),
-        ("streamable_http", Some(Kind::Http)),
-        ("sse", Some(Kind::Sse)),
+        ("auto", Some(Kind::Http(HttpKind::Auto))),
+        ("http", Some(Kind::Http(HttpKind::Streamable))),
+        ("streamable-http", Some(Kind::Http(HttpKind::Streamable))),
+        ("streamableHttp", Some(Kind::Http(HttpKind::Streamable))),
+        ("streamable_http", Some(Kind::Http(HttpKind::Streamable))),
+        ("sse", Some(Kind::Http(HttpKind::Sse))),
     ];
     let written = section.choice("transport", None, &spellings);
     let missing = |key: &str| {
@@ -252,18 +279,11 @@ fn kind(section: &mut Section<'_>) -> Option<Kind> {
         None
     };
     match (written, section.has("command"), section.has("url")) {
-        (Some(Kind::Sse), _, _) => {
-            let message = "servers with the legacy SSE transport are not supported yet";
-            let help = "most of them offer Streamable HTTP too: set its `url` and leave \
-                        `transport` out";
-            section.refuse(&["transport"], message.to_owned(), help.to_owned());
-            None
-        }
         (Some(Kind::Stdio), false, _) => missing("command"),
-        (Some(Kind::Http), _, false) => missing("url"),
+        (Some(Kind::Http(_)), _, false) => missing("url"),
         (Some(kind), _, _) => Some(kind),
         (None, true, _) => Some(Kind::Stdio),
-        (None, false, true) => Some(Kind::Http),
+        (None, false, true) => Some(Kind::Http(HttpKind::Auto)),
         (None, false, false) => {
             let message = format!("`{}` has neither `command` nor `url`", section.name());
             let help = "write `command` for a program that the gateway starts, `url` for a server \
@@ -285,6 +305,7 @@ fn stdio(
     let env = env(section);
     let cwd = section.text("cwd");
     let inherit_env = section.flag("inherit_env", false);
+    let own_limits = child_limits(section.section("limits", "[servers.NAME.limits]"));
     for text in command.iter().chain(&cwd) {
         if text.value.is_empty() || text.value.contains('\0') {
             section.refuse_text(text, "a text that is not empty");
@@ -306,7 +327,27 @@ fn stdio(
         write_queue_max: limits.write_queue,
         // Two steps, closing stdin and SIGTERM, and a little time for the end after SIGKILL.
         stop_grace: supervision.shutdown_timeout * 2 / 5,
+        limits: own_limits,
     })
+}
+
+fn child_limits(mut section: Section<'_>) -> ChildLimits {
+    let (any_size, any_time) = (16 * MIB..=1024 * GIB, SECOND..=365 * DAY);
+    let memory = section.has("memory_max").then_some(0);
+    let cpu = section.has("cpu_max").then_some(SECOND);
+    let files = section.has("open_files_max").then_some(16);
+    let limits = ChildLimits {
+        memory_max: memory.map(|none| section.size("memory_max", none, any_size) as u64),
+        // The system counts whole seconds.
+        cpu_max: cpu.map(|none| {
+            let time = section.duration("cpu_max", none, any_time);
+            Duration::from_secs(time.as_millis().div_ceil(1000) as u64)
+        }),
+        open_files_max: files
+            .map(|none| section.count("open_files_max", none, 16..=1_000_000) as u64),
+    };
+    section.finish();
+    limits
 }
 
 /// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at
@@ -343,6 +384,7 @@ fn http(
     let stream_idle_timeout = section.duration("stream_idle_timeout", 10 * MINUTE, SECOND..=DAY);
     Some(HttpSettings {
         url: http_url(section, &url?)?,
+        kind: HttpKind::Auto,
         headers,
         connect_timeout: supervision.connect_timeout,
         body_max: limits.body,

@@ -181,6 +181,17 @@ fn only_what_changed_is_touched() {
         "restart=c",
     );
 
+    check(
+        BASE,
+        &with("[servers.c.limits]\nmemory_max = \"64MiB\""),
+        "restart=c",
+    );
+    check(
+        BASE,
+        &with("[servers.c.faults]\ndelay = \"1s\""),
+        "restart=c",
+    );
+    check(BASE, &with("faults = { drop = 0.0 }"), "");
     check(BASE, &with("tools = { deny = [\"x\"] }"), "retune=c");
     check(BASE, &with("roots = [\"file:///x\"]"), "retune=c");
     check(BASE, &with("request_timeout = \"5s\""), "retune=c");
@@ -192,6 +203,7 @@ fn only_what_changed_is_touched() {
         "retune=c",
     );
     check(BASE, &under("[supervision]\njitter = 0.1"), "retune=a,b,c");
+    check(BASE, &under("[recorder]\nbodies = 5"), "retune=a,b,c");
     check(BASE, &under("[limits]\nline = \"1MiB\""), "retune=a,c");
     check(BASE, &under("[limits]\nevent = \"1MiB\""), "retune=b");
     check(BASE, &under("[limits]\nlist_items = 5"), "retune=a,b,c");

@@ -20,7 +20,7 @@ use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
     splice,
 };
-use crate::transport::{Link, LinkError, LinkEvent, SendError};
+use crate::transport::{Ending, Link, LinkError, LinkEvent, SendError};
 
 /// Calls in flight over one entry of a server's pool, and at the server in all.
 #[derive(Debug)]
@@ -89,9 +89,7 @@ pub(crate) enum Unhandled {
         error: LinkError,
     },
     SessionGone,
-    Closed {
-        reason: String,
-    },
+    Closed(Ending),
 }
 
 pub(crate) struct Calls {
@@ -233,7 +231,7 @@ impl Calls {
                 self.on_session_gone(call);
                 Some(Unhandled::SessionGone)
             }
-            LinkEvent::Closed { reason } => Some(Unhandled::Closed { reason }),
+            LinkEvent::Closed(ending) => Some(Unhandled::Closed(ending)),
         }
     }
 

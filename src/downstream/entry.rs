@@ -7,6 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
 use super::calls::{Admission, Load};
+use super::crash::CrashSink;
 use super::desired::Desired;
 use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
@@ -15,8 +16,8 @@ use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
 use crate::protocol::{LogLevel, Notification};
 use crate::supervision::Arbiters;
-use crate::telemetry::Counters;
-use crate::transport::Connector;
+use crate::telemetry::{Counters, LogRing};
+use crate::transport::{Connector, Recorder};
 
 /// What a connection is built from; the same for every incarnation.
 pub(crate) struct EntrySpec {
@@ -33,6 +34,11 @@ pub(crate) struct EntrySpec {
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) counters: Counters,
+    /// What the server writes beside its messages.
+    pub(crate) log: LogRing,
+    /// The last messages of the incarnation that lives.
+    pub(crate) recorder: ArcSwap<Recorder>,
+    pub(crate) crashes: CrashSink,
     /// What the server offered last: it holds until an incarnation has listed something else.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
     /// Whether the server was listed once.
@@ -46,6 +52,12 @@ impl EntrySpec {
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
         self.settings.load_full()
+    }
+
+    /// Forgets what an earlier incarnation recorded.
+    pub(crate) fn begin_recording(&self) {
+        let recorder = Recorder::new(self.settings.load().recorder);
+        self.recorder.store(Arc::new(recorder));
     }
 
     pub(crate) fn admission(&self) -> Admission {
@@ -85,6 +97,7 @@ impl Callers {
 #[rtype(result = "()")]
 pub enum Wish {
     Level(LogLevel),
+    Subscribe(String),
     Unsubscribe(String),
     /// Look again whether the lists changed.
     Refresh,

@@ -1,5 +1,7 @@
 //! Whose connection to a server it is: the key of an entry in the server's pool.
 
+use std::fmt;
+
 use crate::id::{CredentialContext, Principal, SessionId, ViewId};
 use crate::protocol::CapabilityProfile;
 
@@ -47,6 +49,18 @@ impl EntryOwner {
             Self::Audience(audience) | Self::Session(_, audience) | Self::Lease(audience, _) => {
                 Some(audience)
             }
+        }
+    }
+}
+
+/// For views and reports: no id is shown whole.
+impl fmt::Display for EntryOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared => f.write_str("shared"),
+            Self::Audience(_) => f.write_str("profile"),
+            Self::Session(session, _) => write!(f, "session {session}"),
+            Self::Lease(_, place) => write!(f, "call {place}"),
         }
     }
 }

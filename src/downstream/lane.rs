@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use super::calls::{Calls, Unhandled};
 use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage};
+use super::reverse;
 use super::timer::Timer;
+use crate::protocol::Request;
 use crate::supervision::{Exit, spawn_temporary};
 use crate::transport::{HttpSession, LinkEvent};
 
@@ -42,6 +44,9 @@ pub(crate) enum FromLane {
 pub(crate) enum ToLane {
     /// There is a new session: what was refused goes out again.
     Renewed(HttpSession),
+    /// A question on no call's stream, for the one call under way; it goes on to the next lane
+    /// if it is not here.
+    Ask(Box<Request>, Vec<Addr<Lane>>),
     /// The connection is dead or closing.
     End(String),
 }
@@ -119,10 +124,12 @@ impl Actor for Lane {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let address = ctx.address();
-        let sink = Rc::new(move |event| address.do_send(Event(event)));
+        let tape = self.spec.recorder.load().tape();
+        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
         let Some(link) = self.spec.connector.lane(self.session.clone(), sink) else {
             return ctx.stop();
         };
+        let link = tape.link(link);
         let server = self.spec.server().clone();
         let asker = ctx.address().recipient();
         self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
@@ -182,6 +189,18 @@ impl Handler<ToLane> for Lane {
                 calls.link().set_session(session);
                 calls.resend();
                 self.arm(ctx);
+            }
+            ToLane::Ask(request, mut others) => {
+                let Some(request) = calls.ask_any(*request) else {
+                    return self.arm(ctx);
+                };
+                if let Some(next) = others.pop() {
+                    next.do_send(ToLane::Ask(Box::new(request), others));
+                } else {
+                    // The call has ended meanwhile.
+                    let frame = reverse::own_answer(&request, &self.spec.settings().roots);
+                    let _ = calls.link().send(None, frame);
+                }
             }
             ToLane::End(reason) => {
                 calls.fail_all(&reason);

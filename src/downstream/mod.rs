@@ -6,6 +6,7 @@
 mod caller;
 mod calls;
 mod connection;
+mod crash;
 mod deadlines;
 mod desired;
 mod entry;
@@ -26,6 +27,7 @@ mod usage;
 mod view;
 
 pub use caller::Caller;
+pub use crash::{CrashReport, CrashSink};
 pub use desired::{Change, Desired, Watched};
 pub use entry::{Callers, FromServer, News, Wish};
 pub use exchange::{

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::calls::Load;
 use super::connection::Connection;
-use super::desired::Desired;
+use super::crash::CrashSink;
+use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
@@ -30,7 +31,7 @@ use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
 use crate::telemetry::{Counters, LogRing, LogRingSettings};
-use crate::transport::Connector;
+use crate::transport::{Connector, Recorder};
 
 /// How often connections are looked at that nobody uses any more.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -49,6 +50,7 @@ pub struct PoolParts {
     pub listener: Recipient<FromServer>,
     pub make_connector: MakeConnector,
     pub counters: Counters,
+    pub crashes: CrashSink,
 }
 
 /// All servers, by name. Cheap to clone; usable from any thread.
@@ -129,6 +131,23 @@ impl Downstreams {
             .any(|server| server.has_own(session))
         {
             self.keeper.do_send(SessionEnded(session));
+        }
+    }
+
+    /// Somebody wants to hear of updates of a resource on a server's shared connection, which is
+    /// opened for that.
+    pub fn watch(&self, watched: Watched, watcher: SessionId) {
+        let (server, uri) = (watched.server.clone(), watched.uri.clone());
+        if self.desired.watch(watched, watcher) == Change::Nothing {
+            return;
+        }
+        let Some(server) = self.get(&server) else {
+            return;
+        };
+        // One that is away is asked when it is back.
+        match server.shared.current() {
+            Ok(up) => up.value.wish(Wish::Subscribe(uri)),
+            Err(_) => server.shared.wake(),
         }
     }
 
@@ -218,6 +237,7 @@ impl Keeper {
             connector: &connector,
             in_flight: &in_flight,
             calls_max: &calls_max,
+            log: &log,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
@@ -267,6 +287,9 @@ impl Keeper {
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             counters: self.parts.counters.clone(),
+            log: seed.log.clone(),
+            recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
+            crashes: self.parts.crashes.clone(),
             last_part: ArcSwapOption::new(seed.known.clone()),
             listed: watch::Sender::new(seed.known.is_some()),
         });
@@ -304,6 +327,7 @@ impl Keeper {
             connector: &server.connector,
             in_flight: &server.in_flight,
             calls_max: &server.calls_max,
+            log: &server.log,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -375,6 +399,7 @@ struct EntrySeed<'a> {
     connector: &'a Arc<dyn Connector>,
     in_flight: &'a Arc<AtomicUsize>,
     calls_max: &'a Arc<AtomicUsize>,
+    log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 

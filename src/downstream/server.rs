@@ -19,7 +19,7 @@ use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
 use crate::telemetry::LogRing;
-use crate::transport::Connector;
+use crate::transport::{Connector, HttpKind};
 
 /// A server, as sessions see it. Shared by all threads.
 pub struct Server {
@@ -260,9 +260,9 @@ impl ServerSettings {
     /// Which connection will serve this caller, before the server is started.
     pub fn entry_for(&self, caller: &Caller) -> EntryKey {
         // As the connectors of these transports say it of themselves.
-        let attributes = match self.transport {
+        let attributes = match &self.transport {
             TransportSettings::Stdio(_) => false,
-            TransportSettings::Http(_) => true,
+            TransportSettings::Http(http) => http.kind != HttpKind::Sse,
         };
         entry_for(self.sharing, attributes, caller)
     }

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::catalog::NameSettings;
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{HttpSettings, StdioSettings};
+use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
 
 /// One enabled, usable server.
 #[derive(Clone, Debug)]
@@ -22,6 +22,9 @@ pub struct ServerSettings {
     pub roots: Vec<String>,
     pub names: NameSettings,
     pub limits: ServerLimits,
+    pub recorder: RecorderSettings,
+    /// Misbehaviour that somebody wants of its connections.
+    pub faults: Option<FaultSettings>,
 }
 
 impl ServerSettings {

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::key::EntryOwner;
 use super::server::Server;
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};
@@ -16,6 +15,9 @@ pub struct ServerView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: &'static str,
+    /// The faults that are injected, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<String>,
     /// Calls in flight, over all connections.
     pub in_flight: usize,
     /// The connection that serves lists and every client that cannot be asked.
@@ -45,17 +47,18 @@ impl Server {
     pub fn view(&self) -> ServerView {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         let own = own.iter().map(|(key, entry)| OwnConnectionView {
-            owner: match &key.owner {
-                EntryOwner::Shared => "shared".to_owned(),
-                EntryOwner::Audience(_) => "profile".to_owned(),
-                EntryOwner::Session(session, _) => format!("session {session}"),
-                EntryOwner::Lease(_, place) => format!("call {place}"),
-            },
+            owner: key.owner.to_string(),
             connection: entry.child.view(),
         });
         ServerView {
             name: self.name.to_string(),
             transport: self.connector.transport(),
+            faults: self
+                .settings
+                .load()
+                .faults
+                .as_ref()
+                .map(ToString::to_string),
             in_flight: self.in_flight(),
             shared: self.shared.view(),
             own: own.collect(),

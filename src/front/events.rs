@@ -11,6 +11,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::session::Waiting;
+
 /// A line that clients ignore: it keeps proxies from closing the stream, and shows whether the
 /// client is still there.
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -19,6 +21,7 @@ pub(super) struct EventBody {
     events: mpsc::Receiver<Bytes>,
     comments: Interval,
     _under_way: TaskTrackerToken,
+    _waiting: Option<Waiting>,
 }
 
 impl EventBody {
@@ -26,6 +29,7 @@ impl EventBody {
         events: mpsc::Receiver<Bytes>,
         comment_every: Duration,
         under_way: TaskTrackerToken,
+        waiting: Option<Waiting>,
     ) -> Self {
         let mut comments = interval_at(Instant::now() + comment_every, comment_every);
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -33,6 +37,7 @@ impl EventBody {
             events,
             comments,
             _under_way: under_way,
+            _waiting: waiting,
         }
     }
 }

@@ -17,13 +17,12 @@ use tokio::time::timeout;
 
 use super::accept::{accepts, is_json};
 use super::body;
-use super::events::EventBody;
 use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use super::list_body::ListBody;
-use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
+use super::{respond, sessionless};
+use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, RequestId, Revision,
@@ -32,21 +31,21 @@ use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
 use crate::telemetry::Counter;
 
 const JSON: &str = "application/json";
-const EVENT_STREAM: &str = "text/event-stream";
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
 /// Messages in one batch (2025-03-26).
-const BATCH_MAX: usize = 64;
+pub(super) const BATCH_MAX: usize = 64;
 
 /// A refusal with the id of the request that it answers, if there was one to read.
-struct Refusal {
-    failure: Failure,
-    id: Option<RequestId>,
+pub(super) struct Refusal {
+    pub(super) failure: Failure,
+    pub(super) id: Option<RequestId>,
 }
 
 impl Refusal {
     /// The id as raw JSON.
-    fn id(&self) -> &str {
+    pub(super) fn id(&self) -> &str {
         self.id.as_ref().map_or("null", RequestId::as_str)
     }
 }
@@ -64,10 +63,19 @@ pub(super) async fn endpoint(
     gate: web::Data<Gate>,
 ) -> HttpResponse {
     let front = gate.front().await;
+    answered(&request, front, METHODS, handle(&request, payload, front)).await
+}
+
+/// What a handler says, or the refusal or panic that it ended with, as HTTP. `methods` are those
+/// of its path.
+pub(super) async fn answered(
+    request: &HttpRequest,
+    front: &Front,
+    methods: HeaderValue,
+    handling: impl Future<Output = Result<HttpResponse, Refusal>>,
+) -> HttpResponse {
     let _under_way = front.under_way.token();
-    let handled = AssertUnwindSafe(handle(&request, payload, front))
-        .catch_unwind()
-        .await;
+    let handled = AssertUnwindSafe(handling).catch_unwind().await;
     match handled {
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => {
@@ -78,7 +86,7 @@ pub(super) async fn endpoint(
                     .head_mut()
                     .set_connection_type(actix_web::http::ConnectionType::Close),
                 ErrorKind::HttpMethodNotAllowed => {
-                    response.headers_mut().insert(header::ALLOW, METHODS);
+                    response.headers_mut().insert(header::ALLOW, methods);
                 }
                 _ => {}
             }
@@ -159,6 +167,13 @@ async fn post(
     {
         return Err(Refusal { failure, id });
     }
+    let envelope = match envelope {
+        Envelope::Request(message) if is_modern(request, &message) => {
+            return sessionless::serve(request, message, principal, takes_events, front, settings)
+                .await;
+        }
+        other => other,
+    };
     if let Envelope::Request(initialize) = &envelope
         && initialize.method == Method::Initialize
     {
@@ -168,10 +183,23 @@ async fn post(
         .await
         .map_err(|failure| Refusal { failure, id })?;
     let answer = exchange(front, &session, envelope, takes_events, settings).await?;
-    Ok(respond(answer, session.revision, front, settings))
+    Ok(respond::to_client(
+        answer,
+        session.revision,
+        None,
+        front,
+        settings,
+    ))
 }
 
-fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
+/// The body decides; a header that names the sessionless revision wants it there, too.
+fn is_modern(request: &HttpRequest, message: &Request) -> bool {
+    let revision = text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
+    let announced = revision.is_some_and(|revision: Revision| revision.era() == Era::Modern);
+    announced || claims_modern(message)
+}
+
+pub(super) fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
     if !front.is_draining() {
         return Ok(());
     }
@@ -232,25 +260,6 @@ async fn exchange(
     })
 }
 
-fn respond(
-    answer: ToFront,
-    revision: Revision,
-    front: &Front,
-    settings: &FrontSettings,
-) -> HttpResponse {
-    match answer {
-        ToFront::Json(body) => respond::json(BoxBody::new(body), revision),
-        ToFront::List(list) => respond::json(BoxBody::new(ListBody::new(list)), revision),
-        ToFront::Accepted => respond::accepted(revision),
-        ToFront::Over => respond::over(revision),
-        ToFront::Stream(events) => {
-            let under_way = front.under_way.token();
-            let body = EventBody::new(events, settings.sse_comment_every, under_way);
-            respond::events(body, revision)
-        }
-    }
-}
-
 /// An array of messages: 2025-03-26 only (S-HTTP-10, S-HTTP-11). Its answers are one array, in
 /// JSON: a client in a batch cannot be asked.
 async fn batch(
@@ -283,7 +292,7 @@ async fn batch(
                 Some(Bytes::from(failure.answer(request.id.as_str())))
             }
             Ok(envelope) => match exchange(front, &session, envelope, false, settings).await {
-                Ok(ToFront::Json(answer)) => Some(answer),
+                Ok(ToFront::Json(answer) | ToFront::Error { frame: answer, .. }) => Some(answer),
                 Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
                 Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,
                 Err(refusal) => Some(Bytes::from(refusal.failure.answer(refusal.id()))),
@@ -334,7 +343,13 @@ async fn get(
             "the session ended before its stream was open",
         )
     })?;
-    Ok(respond(answer, session.revision, front, settings))
+    Ok(respond::to_client(
+        answer,
+        session.revision,
+        None,
+        front,
+        settings,
+    ))
 }
 
 /// Without a session there is nothing to end, which is fine.
@@ -354,16 +369,10 @@ async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Fail
     let id = session_id(request)?;
     let session = front.sessions.find(id).await.ok_or_else(unknown_session)?;
     if let Some(version) = text(request, &PROTOCOL_VERSION) {
-        let revision = version.parse::<Revision>().map_err(|error| {
+        version.parse::<Revision>().map_err(|error| {
             let message = format!("`MCP-Protocol-Version`: {error}");
             Failure::new(ErrorKind::UnsupportedRevision, message)
         })?;
-        if revision.era() == Era::Modern {
-            let message = format!(
-                "`MCP-Protocol-Version: {revision}` has no sessions: say it in `params._meta` as well"
-            );
-            return Err(Failure::new(ErrorKind::InvalidParams, message));
-        }
     }
     Ok(session)
 }
@@ -384,7 +393,7 @@ fn unknown_session() -> Failure {
 }
 
 /// Says what is wrong with a message, with its id if that can be read.
-fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
+pub(super) fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
     #[derive(Deserialize)]
     struct IdPeek<'a> {
         #[serde(borrow)]
@@ -408,17 +417,17 @@ fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
     Refusal { failure, id }
 }
 
-fn id_of(envelope: &Envelope) -> Option<RequestId> {
+pub(super) fn id_of(envelope: &Envelope) -> Option<RequestId> {
     match envelope {
         Envelope::Request(request) => Some(request.id.clone()),
         Envelope::Notification(_) | Envelope::Response(_) => None,
     }
 }
 
-fn is_array(body: &[u8]) -> bool {
+pub(super) fn is_array(body: &[u8]) -> bool {
     body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
-fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
+pub(super) fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
     request.headers().get(name)?.to_str().ok()
 }

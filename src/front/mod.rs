@@ -3,14 +3,17 @@
 
 mod accept;
 mod body;
+mod channel;
 mod events;
 mod guard;
 mod headers;
 mod health;
+mod legacy_sse;
 mod list_body;
 mod mcp;
 mod respond;
 mod server;
+mod sessionless;
 mod settings;
 mod state;
 

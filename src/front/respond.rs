@@ -7,9 +7,41 @@ use actix_web::http::header::{self, HeaderValue};
 use bytes::Bytes;
 use futures_util::Stream;
 
+use super::events::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
+use super::list_body::ListBody;
+use super::settings::FrontSettings;
+use super::state::Front;
 use crate::id::SessionId;
 use crate::protocol::{Failure, Revision};
+use crate::session::{ToFront, Waiting};
+
+/// What a session or an exchange says. `waiting` is held until the answer has been read.
+pub(super) fn to_client(
+    answer: ToFront,
+    revision: Revision,
+    waiting: Option<Waiting>,
+    front: &Front,
+    settings: &FrontSettings,
+) -> HttpResponse {
+    match answer {
+        ToFront::Json(body) => json(BoxBody::new(body), revision),
+        ToFront::List(list) => json(BoxBody::new(ListBody::new(list)), revision),
+        ToFront::Error { status, frame } => {
+            let mut response = json(BoxBody::new(frame), revision);
+            *response.status_mut() =
+                StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            response
+        }
+        ToFront::Accepted => accepted(revision),
+        ToFront::Over => over(revision),
+        ToFront::Stream(stream) => {
+            let under_way = front.under_way.token();
+            let body = EventBody::new(stream, settings.sse_comment_every, under_way, waiting);
+            events(body, revision)
+        }
+    }
+}
 
 /// A JSON-RPC message, status 200.
 pub(super) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
@@ -48,6 +80,13 @@ pub(super) fn events(
     stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
     revision: Revision,
 ) -> HttpResponse {
+    with_revision(event_stream(stream), revision)
+}
+
+/// An event stream before a revision was agreed on.
+pub(super) fn event_stream(
+    stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
+) -> HttpResponse {
     let response = HttpResponse::Ok()
         .insert_header((
             header::CONTENT_TYPE,
@@ -56,7 +95,7 @@ pub(super) fn events(
         .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-cache")))
         .insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")))
         .streaming(stream);
-    with_revision(response, revision)
+    title_case(response)
 }
 
 /// A refusal before any session was concerned: the kind's HTTP status, a JSON-RPC body. `id` is

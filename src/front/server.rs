@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::headers::{ALLOWED, EXPOSED};
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
-use super::{health, mcp, respond};
+use super::{health, legacy_sse, mcp, respond};
 use crate::protocol::{ErrorKind, Failure};
 
 /// How long a browser may remember the answer to a preflight, in seconds.
@@ -66,6 +66,9 @@ impl FrontServer {
                 let endpoint = web::resource(endpoint.as_str());
                 app = app.service(endpoint.route(web::route().to(mcp::endpoint)));
             }
+            let app = app
+                .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
+                .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             app.default_service(web::route().to(no_such_path))
         })
         .workers(settings.workers)
@@ -115,7 +118,7 @@ impl FrontServer {
     /// is still taken: answers to questions, and cancellations.
     pub fn drain(&self) {
         if let Some(front) = self.gate.front.get() {
-            front.draining.store(true, Ordering::Relaxed);
+            front.draining.cancel();
         }
     }
 

@@ -8,6 +8,8 @@ pub struct FrontSettings {
     pub listen: SocketAddr,
     /// Path of the MCP endpoint, which is also served at `/`.
     pub endpoint: String,
+    /// Whether clients of revision 2024-11-05 are served at `/sse` and `/messages`.
+    pub legacy_sse: bool,
     /// Origins that a browser may call from; `*` stands for any port or any host part.
     pub allowed_origins: Vec<String>,
     /// `Host` values accepted beyond loopback; without them a public listener accepts any.
@@ -38,6 +40,7 @@ impl FrontSettings {
         Self {
             listen: ([127, 0, 0, 1], 0).into(),
             endpoint: "/mcp".to_owned(),
+            legacy_sse: true,
             allowed_origins: vec!["http://localhost:*".to_owned()],
             allowed_hosts: Vec::new(),
             workers: 1,

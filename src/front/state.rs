@@ -1,15 +1,16 @@
 //! What every request handler has: the front, behind a gate that opens once the gateway is built.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::body::BytesInFlight;
 use super::guard::origin_is_allowed;
+use super::legacy_sse::Channels;
 use super::settings::FrontSettings;
 use crate::auth::Authenticate;
 use crate::session::Sessions;
@@ -44,7 +45,10 @@ pub struct Front {
     pub(super) health: HealthSource,
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
-    pub(super) draining: AtomicBool,
+    /// Cancelled when the gateway stops.
+    pub(super) draining: CancellationToken,
+    /// Open channels of HTTP+SSE.
+    pub(super) channels: Channels,
     /// Requests and event streams that are not answered to their end.
     pub(super) under_way: TaskTracker,
 }
@@ -93,12 +97,13 @@ impl Front {
             health,
             counters,
             bytes: BytesInFlight::default(),
-            draining: AtomicBool::new(false),
+            draining: CancellationToken::new(),
+            channels: Channels::default(),
             under_way: TaskTracker::new(),
         }
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.draining.is_cancelled()
     }
 }

@@ -12,25 +12,29 @@ use std::time::Duration;
 use actix::{Actor, Addr};
 use arc_swap::ArcSwap;
 use tokio::net::TcpSocket;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use crate::admin::{ConfigView, ControlServer, DataDir, DataDirError};
+use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
 use crate::auth::{AllowAll, Everybody};
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{
-    Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings, TransportSettings,
+    CrashSink, Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings,
+    TransportSettings,
 };
 use crate::front::{Front, FrontServer};
 use crate::id::CallNumbers;
 use crate::session::{
-    Arrange, Attach, Fanout, Identify, PartKeeper, Sessions, SessionsSpec, load_parts,
+    Arrange, Attach, Fanout, Identify, PartKeeper, Sealing, Sessions, SessionsSpec, load_parts,
 };
 use crate::store::{OpenError, SqliteStore, StoreError};
-use crate::supervision::{Arbiters, Direct, SystemRandom};
+use crate::supervision::{Arbiters, Direct, Random, SystemRandom};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
+use crate::transport::{
+    Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
+};
 use state::{Operated, State, health_source};
 
 /// Connections that may wait to be accepted.
@@ -68,6 +72,7 @@ pub struct Gateway {
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
+    crashes: CrashWriter,
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
@@ -99,7 +104,20 @@ impl Gateway {
         let known = load_parts(&*store, &servers, |name| names.contains(&name))
             .await
             .map_err(unreadable)?;
-        let (state, fanout) = build(&config, &arbiters, &spawner, view, &store, known.clone());
+        let sealing = Sealing::load(&*store, unix_millis, Uuid::new_v4)
+            .await
+            .map_err(unreadable)?;
+        let counters = Counters::default();
+        let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
+        let ground = Ground {
+            arbiters: &arbiters,
+            spawner: &spawner,
+            store: &store,
+            counters,
+            crashes: crashes.sink(),
+            sealing,
+        };
+        let (state, fanout) = build(&config, ground, view, known.clone());
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         server.open(Front::new(
             config.front.clone(),
@@ -112,6 +130,7 @@ impl Gateway {
         let operator = Rc::new(Operated {
             state: state.clone(),
             address,
+            data_dir: config.data_dir.clone(),
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
         log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
@@ -122,6 +141,7 @@ impl Gateway {
             arbiters,
             spawner,
             store,
+            crashes,
             config,
             _control: control,
             _data_dir: data_dir,
@@ -252,6 +272,8 @@ impl Gateway {
             log::warn!("some servers did not stop in time; they are killed");
         }
         self.spawner.stop().await;
+        let writer = self.crashes;
+        let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         // Records of sessions that were just written.
         let _ = timeout(STORE_FLUSH, self.store.flush()).await;
         // The last: sessions and connections lived on its threads.
@@ -283,15 +305,30 @@ fn arrangement(config: &Config) -> Arrange {
     }
 }
 
+/// What the tree is built on.
+struct Ground<'g> {
+    arbiters: &'g Arbiters,
+    spawner: &'g Spawner,
+    store: &'g Arc<SqliteStore>,
+    counters: Counters,
+    crashes: CrashSink,
+    sealing: Sealing,
+}
+
 fn build(
     config: &Config,
-    arbiters: &Arbiters,
-    spawner: &Spawner,
+    ground: Ground<'_>,
     view: ConfigView,
-    store: &Arc<SqliteStore>,
     known: Vec<Arc<ServerPart>>,
 ) -> (Arc<State>, Addr<Fanout>) {
-    let counters = Counters::default();
+    let Ground {
+        arbiters,
+        spawner,
+        store,
+        counters,
+        crashes,
+        sealing,
+    } = ground;
     let numbers = CallNumbers::default();
     let (mut fanout, catalog) = Fanout::new(counters.clone());
     let keeper = PartKeeper::new(store.clone(), unix_millis);
@@ -302,8 +339,9 @@ fn build(
         numbers: numbers.clone(),
         desired: Arc::new(Desired::default()),
         listener: fanout.clone().recipient(),
-        make_connector: make_connector(spawner.clone(), Tls::system()),
+        make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
+        crashes,
     });
     let sessions = Sessions::start(SessionsSpec {
         settings: config.session.clone(),
@@ -315,6 +353,7 @@ fn build(
         numbers,
         random: Arc::new(SystemRandom::new()),
         mint: Uuid::new_v4,
+        sealing,
         counters: counters.clone(),
     });
     fanout.do_send(Attach(sessions.clone()));
@@ -331,18 +370,28 @@ fn build(
     (Arc::new(state), fanout)
 }
 
-fn make_connector(spawner: Spawner, tls: Tls) -> MakeConnector {
+fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnector {
+    let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     Arc::new(move |server, log| -> Arc<dyn Connector> {
-        match &server.transport {
+        let connector: Arc<dyn Connector> = match &server.transport {
             TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
                 stdio.clone(),
                 spawner.clone(),
                 log.clone(),
             )),
-            TransportSettings::Http(http) => {
-                Arc::new(HttpConnector::new(http.clone(), tls.clone()))
-            }
-        }
+            TransportSettings::Http(http) => http_connector(http.clone(), tls.clone()),
+        };
+        let Some(faults) = server.faults.clone() else {
+            return connector;
+        };
+        let name = server.name.as_str();
+        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into this server's connections (`faults`)");
+        let parts = FaultParts {
+            random: random.clone(),
+            log: log.clone(),
+            counters: counters.clone(),
+        };
+        Arc::new(FaultyConnector::new(connector, faults, parts))
     })
 }
 

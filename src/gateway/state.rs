@@ -1,13 +1,14 @@
 //! What the running gateway can say of itself, to operators and to monitoring.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::admin::{ConfigView, Inoperable, Operator, Outcome, ServerStatus, Status};
+use crate::admin::{ConfigView, Inoperable, Operator, Outcome, ServerStatus, Status, crashes};
 use crate::catalog::ItemKind;
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Order, Server};
@@ -56,6 +57,7 @@ pub(super) fn health_source(state: Arc<State>) -> HealthSource {
 pub(super) struct Operated {
     pub(super) state: Arc<State>,
     pub(super) address: SocketAddr,
+    pub(super) data_dir: PathBuf,
 }
 
 impl Operator for Operated {
@@ -75,6 +77,10 @@ impl Operator for Operated {
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, String> {
         let found = self.state.operable(server)?;
         Ok(found.log().after(0))
+    }
+
+    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, String> {
+        crashes(&self.data_dir, server).map_err(|error| error.to_string())
     }
 }
 

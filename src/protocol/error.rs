@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::Method;
+
 /// JSON-RPC codes. Codes of the gateway's own lie outside -32768..-32000 (B-RPC-11) only where
 /// the protocol names none.
 pub mod code {
@@ -12,7 +14,18 @@ pub mod code {
     pub const INTERNAL_ERROR: i64 = -32603;
     /// What gateways and SDKs use for a session or connection that is gone.
     pub const SESSION: i64 = -32000;
+    /// Only in revisions with a handshake (S-RES-03 to S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// Headers differ from the body (2026-07-28).
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// The client does not declare what the request needs (2026-07-28).
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// The revision of the request is not spoken here (2026-07-28).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// The user has to visit a URL first (2025-11-25 only).
+    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
+    /// The user refused sampling (C-REQ-05).
+    pub const USER_REJECTED: i64 = -1;
 }
 
 macro_rules! kinds {
@@ -58,6 +71,14 @@ kinds! {
     /// This HTTP method does not exist on this path.
     HttpMethodNotAllowed = "http_method_not_allowed", code::METHOD_NOT_FOUND, 405, false;
     InvalidParams = "invalid_params", code::INVALID_PARAMS, 400, false;
+    /// `_meta` of a sessionless request lacks what it must say (S-LIFE-14).
+    InvalidMeta = "invalid_meta", code::INVALID_PARAMS, 400, false;
+    /// Headers of a sessionless request differ from its body (S-HDR-04).
+    HeaderMismatch = "header_mismatch", code::HEADER_MISMATCH, 400, false;
+    /// The client does not declare a capability that the request needs (S-LIFE-16).
+    MissingCapability = "missing_capability", code::MISSING_CAPABILITY, 400, false;
+    /// A sessionless request names a revision that is not served so (S-LIFE-09).
+    UnsupportedProtocolVersion = "unsupported_protocol_version", code::UNSUPPORTED_VERSION, 400, false;
     ResourceNotFound = "resource_not_found", code::RESOURCE_NOT_FOUND, 404, false;
     /// No such path.
     NotFound = "not_found", code::INVALID_REQUEST, 404, false;
@@ -162,15 +183,19 @@ impl Failure {
         }
     }
 
-    /// The answer to `tools/call`: a failing server is a result that the model can read, not a
-    /// protocol error (design: "Failing servers").
-    pub fn tool_answer(&self, id: &str) -> String {
-        let result = json!({
-            "content": [{ "type": "text", "text": self.message }],
-            "isError": true,
-            "_meta": { "io.mcpvisor/error": self.data() },
-        });
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    /// The result of a request that failed, where its method has one for that: a server that
+    /// fails a tool call is something that the model should read; what the client did wrong is
+    /// an error of the protocol (design: "Failing servers").
+    pub fn tool_result(&self, method: &Method) -> Option<Value> {
+        let of_server = self.server.is_some() || self.kind == ErrorKind::Overloaded;
+        let tells_model = *method == Method::ToolsCall && of_server && self.original.is_none();
+        tells_model.then(|| {
+            json!({
+                "content": [{ "type": "text", "text": self.message }],
+                "isError": true,
+                "_meta": { "io.mcpvisor/error": self.data() },
+            })
+        })
     }
 }
 
@@ -205,11 +230,9 @@ mod tests {
             answer["error"]["data"],
             json!({"code": "server_unavailable", "retryable": true, "server": "git", "retryAfterMs": 500})
         );
-        let result: Value = serde_json::from_str(&failure.tool_answer("\"a\"")).unwrap();
-        assert_eq!(result["result"]["isError"], true);
-        assert_eq!(
-            result["result"]["_meta"]["io.mcpvisor/error"]["server"],
-            "git"
-        );
+        let result = failure.tool_result(&Method::ToolsCall).unwrap();
+        assert_eq!(result["isError"], true);
+        assert_eq!(result["_meta"]["io.mcpvisor/error"]["server"], "git");
+        assert_eq!(failure.tool_result(&Method::PromptsGet), None);
     }
 }

@@ -176,9 +176,7 @@ impl Fanout {
         };
         if changes.any() {
             self.counters.add(Counter::CatalogChanged);
-            for (_, session) in sessions.addresses() {
-                session.do_send(Notice::ListsChanged(changes));
-            }
+            sessions.tell_all(&Notice::ListsChanged(changes));
         }
         self.publish_own_views();
     }
@@ -200,9 +198,7 @@ impl Fanout {
             return;
         };
         if !before.is_empty() || !self.own_parts.is_empty() {
-            for (_, session) in sessions.addresses() {
-                session.do_send(Notice::OwnViewsChanged);
-            }
+            sessions.tell_all(&Notice::OwnViewsChanged);
         }
     }
 
@@ -261,13 +257,9 @@ impl Fanout {
         let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
         let frame = splice(notification.frame.as_bytes(), &mut [edit]);
         for (watched, session) in sessions.watchers(&Watched::new(server, key, &native)) {
-            if let Some(address) = sessions.address(session) {
-                let uri = snapshot.public_uri(server, &watched).into_owned();
-                address.do_send(Notice::ResourceUpdated {
-                    uri,
-                    frame: frame.clone(),
-                });
-            }
+            let uri = snapshot.public_uri(server, &watched).into_owned();
+            let frame = frame.clone();
+            sessions.tell(session, Notice::ResourceUpdated { uri, frame });
         }
     }
 
@@ -312,16 +304,8 @@ impl Fanout {
             return;
         };
         match key.session() {
-            Some(session) => {
-                if let Some(address) = sessions.address(session) {
-                    address.do_send(notice.clone());
-                }
-            }
-            None => {
-                for (_, address) in sessions.addresses() {
-                    address.do_send(notice.clone());
-                }
-            }
+            Some(session) => sessions.tell(session, notice.clone()),
+            None => sessions.tell_all(notice),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::catalog::Snapshot;
 use crate::protocol::{RawJson, Request, Revision};
@@ -47,7 +47,7 @@ impl Greetings {
 
 /// The gateway offers every capability; what the owner of an item lacks is answered per request
 /// (design: "Capabilities").
-fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
+pub(crate) fn capabilities(revision: Revision) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "prompts": { "listChanged": true },
@@ -57,14 +57,24 @@ fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
     if revision >= Revision::V2025_03_26 {
         capabilities["completions"] = json!({});
     }
+    capabilities
+}
+
+/// Who the gateway is.
+pub(crate) fn server_info(revision: Revision) -> Value {
+    let mut info = json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") });
+    if revision >= Revision::V2025_06_18 {
+        info["title"] = json!("mcpvisor");
+    }
+    info
+}
+
+fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
     let mut result = json!({
         "protocolVersion": revision,
-        "capabilities": capabilities,
-        "serverInfo": { "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") },
+        "capabilities": capabilities(revision),
+        "serverInfo": server_info(revision),
     });
-    if revision >= Revision::V2025_06_18 {
-        result["serverInfo"]["title"] = json!("mcpvisor");
-    }
     if let Some(instructions) = catalog.instructions() {
         result["instructions"] = json!(instructions);
     }
@@ -73,8 +83,6 @@ fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::catalog::{CatalogSettings, merge};
     use crate::protocol::Envelope;

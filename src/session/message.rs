@@ -28,6 +28,8 @@ pub enum ToFront {
     Json(Bytes),
     /// The same in parts, of which the middle is shared with other answers.
     List([Bytes; 3]),
+    /// A JSON-RPC error that HTTP must see: with this status.
+    Error { status: u16, frame: Bytes },
     /// Nothing to say: status 202.
     Accepted,
     /// Ready-made SSE events; the stream ends when the channel does.

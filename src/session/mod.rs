@@ -6,13 +6,17 @@
 
 mod actor;
 mod dispatch;
+mod exchange;
 mod fanout;
 mod handshake;
 mod kept;
 mod message;
+mod news;
+mod progress;
 mod record;
 mod registry;
 mod route;
+mod sealing;
 mod sessions;
 mod settings;
 mod streams;
@@ -20,12 +24,15 @@ mod view;
 mod wheel;
 
 pub use actor::Session;
+pub use exchange::{Running, Sessionless, Started, Upgrading, Waiting};
 pub use fanout::{Arrange, Attach, Fanout, Identify};
 pub use kept::{PartKeeper, load_parts};
 pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
 pub use record::SessionRecord;
+pub use sealing::Sealing;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
+pub use streams::event_parts;
 pub use view::CatalogView;
 
 pub(crate) use sessions::SessionParts;

@@ -1,9 +1,10 @@
 //! Where a client's request goes. Pure: looks the name up, says what must be rewritten.
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::catalog::{Owned, OwnedUri, Snapshot};
+use crate::catalog::{ItemKind, Owned, OwnedUri, Snapshot};
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request};
 
@@ -35,6 +36,28 @@ pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<Target, Fa
             Err(Failure::new(ErrorKind::MethodNotFound, message))
         }
     }
+}
+
+/// The page of a list that a request asks for: the complete `result` object.
+///
+/// # Errors
+///
+/// Returns -32602 for a cursor that is not of this list.
+pub(crate) fn page(
+    kind: ItemKind,
+    request: &Request,
+    catalog: &Snapshot,
+) -> Result<RawJson, Failure> {
+    #[derive(Deserialize)]
+    struct ListParams {
+        cursor: Option<String>,
+    }
+    let params: ListParams = request
+        .params_as()
+        .map_err(|error| Failure::new(ErrorKind::InvalidParams, format!("`params`: {error}")))?;
+    catalog
+        .page(kind, params.cursor.as_deref())
+        .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
 fn named<'a>(

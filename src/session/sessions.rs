@@ -12,10 +12,12 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::actor::Session;
+use super::exchange::{Dressing, Listeners, Parked};
 use super::handshake::Greetings;
-use super::message::{Delete, End, EndGeneralStream, Refresh};
+use super::message::{Delete, End, Refresh};
 use super::record::{RECORDS, SessionRecord, record_key};
 use super::registry::{Found, Registry};
+use super::sealing::Sealing;
 use super::settings::SessionSettings;
 use super::view::CatalogView;
 use super::wheel::Wheel;
@@ -46,6 +48,8 @@ pub struct SessionsSpec {
     pub random: Arc<dyn Random>,
     /// Mints session ids; they must not be guessable.
     pub mint: fn() -> Uuid,
+    /// For what travels through clients without a session.
+    pub sealing: Sealing,
     pub counters: Counters,
 }
 
@@ -59,6 +63,12 @@ pub(crate) struct SessionParts {
     pub(crate) numbers: CallNumbers,
     pub(crate) registry: Registry,
     pub(crate) counters: Counters,
+    pub(crate) sealing: Sealing,
+    pub(crate) dressing: Dressing,
+    pub(crate) parked: Parked,
+    pub(crate) listeners: Listeners,
+    /// Mints random UUIDs.
+    pub(crate) mint: fn() -> Uuid,
     random: Arc<dyn Random>,
 }
 
@@ -102,7 +112,6 @@ struct Shared {
     /// One for each arbiter, so that opening sessions on different ones does not contend.
     wheels: Box<[Mutex<Wheel>]>,
     greetings: Greetings,
-    mint: fn() -> Uuid,
     /// Most sessions at a time since memory was given back.
     peak: AtomicUsize,
     /// A session has one actor, however many requests find it without one.
@@ -128,15 +137,19 @@ impl Sessions {
             policy: spec.policy,
             numbers: spec.numbers,
             registry: Registry::new(count.get()),
+            mint: spec.mint,
             random: spec.random,
             counters: spec.counters,
+            sealing: spec.sealing,
+            dressing: Dressing::new(),
+            parked: Parked::default(),
+            listeners: Listeners::default(),
         };
         let sessions = Self(Arc::new(Shared {
             parts: Arc::new(parts),
             arbiters: spec.arbiters,
             wheels: wheels(count),
             greetings: Greetings::default(),
-            mint: spec.mint,
             peak: AtomicUsize::new(0),
             rebuilding: Mutex::default(),
         }));
@@ -154,12 +167,21 @@ impl Sessions {
         sessions
     }
 
+    pub(crate) fn parts(&self) -> &Arc<SessionParts> {
+        &self.0.parts
+    }
+
     pub fn len(&self) -> usize {
         self.0.parts.registry.len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// An id that cannot be guessed, for a channel to a client.
+    pub fn mint(&self) -> SessionId {
+        SessionId::new((self.0.parts.mint)())
     }
 
     /// Numbers for the exchanges of clients.
@@ -200,7 +222,7 @@ impl Sessions {
             );
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         };
-        let id = SessionId::new((self.0.mint)());
+        let id = self.mint();
         let (key, value) = (record_key(id), record.to_bytes());
         if let Err(error) = parts.store.put(&key, value, Some(parts.record_ttl())).await {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");
@@ -341,34 +363,6 @@ impl Sessions {
             let _ = deleted.await;
         }
         true
-    }
-
-    /// Every live session, for those who have news for it.
-    pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
-        self.0.parts.registry.addresses()
-    }
-
-    /// Who subscribed to what was updated: what was subscribed to, and by which session.
-    pub(crate) fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
-        self.0.parts.downstreams.desired().watchers(updated)
-    }
-
-    pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
-        self.0.parts.registry.address(id)
-    }
-
-    /// The gateway stops: streams that belong to no call end; clients resume them later.
-    pub fn end_general_streams(&self) {
-        for (_, address) in self.addresses() {
-            address.do_send(EndGeneralStream);
-        }
-    }
-
-    /// The gateway stops: streams end, calls are taken back; records stay.
-    pub fn drain(&self) {
-        for (_, address) in self.addresses() {
-            address.do_send(End::Draining);
-        }
     }
 
     fn spawn(

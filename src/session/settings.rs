@@ -18,6 +18,10 @@ pub struct SessionSettings {
     pub stream_queue_max: usize,
     /// How long a client may take to answer a question of a server (sampling, elicitation, roots).
     pub answer_timeout: Duration,
+    /// Calls of clients without a session that wait for their client to come back with answers.
+    pub parked_max: usize,
+    /// Clients without a session that listen (`subscriptions/listen`).
+    pub listeners_max: usize,
     /// How long the first list waits for servers that were never listed.
     pub first_list_wait: Duration,
 }

@@ -275,8 +275,30 @@ impl std::fmt::Display for EventId {
     }
 }
 
+/// The id and the message of an event that a session's stream carries, for a front that writes
+/// it in another form.
+pub fn event_parts(event: &Bytes) -> Option<(&str, Bytes)> {
+    let end = event.len().checked_sub(2)?;
+    let id_end = memchr::memchr(b'\n', event)?;
+    let id = event.get(..id_end)?.strip_prefix(b"id: ")?;
+    let data = id_end + "\ndata: ".len();
+    let is_whole = event.get(id_end..data) == Some(b"\ndata: ") && event.ends_with(b"\n\n");
+    let message = (is_whole && data <= end).then(|| event.slice(data..end))?;
+    Some((std::str::from_utf8(id).ok()?, message))
+}
+
 fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
-    let mut text = format!("id: {id}\ndata: ").into_bytes();
+    event(format!("id: {id}\n"), message)
+}
+
+/// An event without an id, for streams that cannot be resumed.
+pub(crate) fn message_event(message: &[u8]) -> Bytes {
+    event(String::new(), Some(message))
+}
+
+fn event(head: String, message: Option<&[u8]>) -> Bytes {
+    let mut text = head.into_bytes();
+    text.extend_from_slice(b"data: ");
     // Raw line breaks in JSON stand only between its tokens; in an event they would end the line.
     let flat = message.unwrap_or_default().iter().map(|byte| match byte {
         b'\n' | b'\r' => b' ',
@@ -307,6 +329,32 @@ mod tests {
 
     fn id(text: &str) -> RequestId {
         RequestId::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_taken_apart_as_it_was_put_together() {
+        let id = EventId {
+            epoch: 7,
+            stream: 5,
+            sequence: 1,
+            request: Some(id("\"a b\"")),
+        };
+        for message in [None, Some(&b"{\"a\":1}"[..])] {
+            let event = event_text(&id, message);
+            let (found, data) = event_parts(&event).unwrap();
+            assert_eq!(found, id.to_string());
+            assert_eq!(data, message.unwrap_or_default());
+        }
+        for other in [
+            "",
+            "\n\n",
+            "id: 1\n\n",
+            "data: {}\n\n",
+            "id: 1\ndata: {}",
+            ": x\n\n",
+        ] {
+            assert!(event_parts(&Bytes::from(other)).is_none(), "{other:?}");
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum ExitReason {
     Shutdown,
     /// It met an error that it could not repair, and said so with [`Exit::fail`].
     Failed(Arc<dyn Error + Send + Sync>),
+    /// What it works with reached a limit that was set for it. The text says which.
+    LimitReached(Arc<str>),
     /// A hook, a handler, a spawned future or its `Drop` panicked: a bug. The text is the
     /// panic's.
     Panicked(Arc<str>),
@@ -50,6 +52,7 @@ impl ExitReason {
             Self::Normal => "normal",
             Self::Shutdown => "shutdown",
             Self::Failed(_) => "failed",
+            Self::LimitReached(_) => "limit_reached",
             Self::Panicked(_) => "panicked",
             Self::Killed => "killed",
             Self::ArbiterDead => "arbiter_dead",
@@ -65,6 +68,7 @@ impl fmt::Display for ExitReason {
             Self::Normal => f.write_str("ended by itself"),
             Self::Shutdown => f.write_str("was asked to stop"),
             Self::Failed(error) => write!(f, "failed: {error}"),
+            Self::LimitReached(text) => write!(f, "reached a limit: {text}"),
             Self::Panicked(text) => write!(f, "panicked: {text}"),
             Self::Killed => f.write_str("was killed"),
             Self::ArbiterDead => f.write_str("its thread is gone"),

@@ -20,14 +20,16 @@ impl RestartPolicy {
     /// Whether a child that ended for this reason is started again.
     pub fn restarts(self, reason: &ExitReason) -> bool {
         use ExitReason::{
-            ArbiterDead, FactoryPanicked, Failed, Killed, Normal, Panicked, Shutdown, StartTimeout,
+            ArbiterDead, FactoryPanicked, Failed, Killed, LimitReached, Normal, Panicked, Shutdown,
+            StartTimeout,
         };
         match (self, reason) {
             (Self::Permanent, _) => true,
             (Self::Transient, Normal | Shutdown) => false,
             (
                 Self::Transient,
-                Failed(_) | Panicked(_) | Killed | ArbiterDead | FactoryPanicked(_) | StartTimeout,
+                Failed(_) | LimitReached(_) | Panicked(_) | Killed | ArbiterDead
+                | FactoryPanicked(_) | StartTimeout,
             ) => true,
             (Self::Temporary, _) => false,
         }
@@ -173,6 +175,7 @@ mod tests {
         let failures = [
             ExitReason::failed("no route"),
             ExitReason::Panicked(text.clone()),
+            ExitReason::LimitReached(text.clone()),
             ExitReason::Killed,
             ExitReason::ArbiterDead,
             ExitReason::FactoryPanicked(text),

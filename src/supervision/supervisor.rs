@@ -254,6 +254,7 @@ impl<T: Offer> Supervisor<T> {
             ExitReason::Normal | ExitReason::Shutdown => log::Level::Info,
             ExitReason::Panicked(_) | ExitReason::FactoryPanicked(_) => log::Level::Error,
             ExitReason::Failed(_)
+            | ExitReason::LimitReached(_)
             | ExitReason::Killed
             | ExitReason::ArbiterDead
             | ExitReason::StartTimeout => log::Level::Warn,

@@ -52,6 +52,12 @@ counters! {
     ServersRenewed = "servers_renewed",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
+    /// Messages that fault injection lost or garbled, and connections that it refused, silenced
+    /// or broke.
+    FaultsInjected = "faults_injected",
+    CrashesReported = "crashes_reported",
+    /// Crashes whose report was lost: the disk refused it, or there were too many at once.
+    CrashesUnreported = "crashes_unreported",
     ConfigReloaded = "config_reloaded",
     ConfigRefused = "config_refused",
 }

@@ -5,7 +5,7 @@ mod counters;
 mod logging;
 mod ring;
 
-pub use clock::unix_millis;
+pub use clock::{rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
 pub use logging::init_logging;
 pub use ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};

@@ -102,11 +102,11 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<ServerEvent>, sink: EventSi
             }
             ServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
             ServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
-            ServerEvent::Close { reason } => return sink(LinkEvent::Closed { reason }),
+            ServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
         }
     }
     let reason = "the server was dropped".to_owned();
-    sink(LinkEvent::Closed { reason });
+    sink(LinkEvent::Closed(reason.into()));
 }
 
 impl Connector for MemoryConnector {
@@ -217,7 +217,7 @@ mod tests {
             assert!(matches!(event, LinkEvent::Received { call: None, .. }));
             server.close("crashed");
             let event = events.recv().await.unwrap();
-            assert!(matches!(event, LinkEvent::Closed { reason } if reason == "crashed"));
+            assert!(matches!(event, LinkEvent::Closed(ending) if ending.reason == "crashed"));
             let frame = Bytes::from("{}");
             assert_eq!(link.send(None, frame), Err(SendError::Closed));
         });

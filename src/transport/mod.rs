@@ -4,9 +4,12 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod faults;
+mod http_sse;
 mod memory;
 mod messages;
 mod process;
+mod recorder;
 mod settings;
 mod spawner;
 mod sse;
@@ -14,7 +17,9 @@ mod stdio;
 mod streamable_http;
 mod tls;
 
+use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,8 +27,12 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::protocol::{Envelope, Revision};
 
+pub use faults::{FaultParts, FaultSettings, FaultyConnector};
+pub use http_sse::{AutoConnector, SseConnector};
 pub use memory::{MemoryConnector, MemoryServer, Sent};
-pub use settings::{HttpSettings, StdioSettings};
+pub use process::Exit;
+pub use recorder::{PendingCall, Recorder, RecorderSettings, Recording, Secrets, Tape, Told};
+pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
@@ -54,7 +63,34 @@ pub enum LinkEvent {
     SessionGone { call: Option<u64> },
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
-    Closed { reason: String },
+    Closed(Ending),
+}
+
+/// How a link ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// For people.
+    pub reason: String,
+    /// How the server's process ended, if it has one and the system told.
+    pub exit: Option<Exit>,
+    /// The limit (its key under `[servers.NAME.limits]`) that the process is known to have
+    /// reached.
+    pub limit: Option<&'static str>,
+}
+
+impl From<String> for Ending {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
 }
 
 /// Why one call failed in transport.
@@ -132,6 +168,15 @@ pub trait Link {
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;
 }
 
+/// Opens links to a server behind a URL, over the transport that its settings name.
+pub fn http_connector(settings: HttpSettings, tls: Tls) -> Arc<dyn Connector> {
+    match settings.kind {
+        HttpKind::Auto => Arc::new(AutoConnector::new(settings, tls)),
+        HttpKind::Streamable => Arc::new(HttpConnector::new(settings, tls)),
+        HttpKind::Sse => Arc::new(SseConnector::new(settings, tls)),
+    }
+}
+
 /// Opens links to one server. Shared by arbiters, so that the tests can inject one in memory.
 pub trait Connector: Send + Sync {
     fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>>;
@@ -145,6 +190,6 @@ pub trait Connector: Send + Sync {
     /// Whether the transport tells on whose call's stream a request of the server came.
     fn attributes(&self) -> bool;
 
-    /// `stdio` or `http`, for views and logs.
+    /// `stdio`, `http` or `sse`, for views and logs.
     fn transport(&self) -> &'static str;
 }

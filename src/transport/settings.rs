@@ -25,12 +25,37 @@ pub struct StdioSettings {
     pub write_queue_max: usize,
     /// How long each step of stopping may take: after closing stdin, and after SIGTERM.
     pub stop_grace: Duration,
+    pub limits: ChildLimits,
 }
 
-/// A server behind a URL, over Streamable HTTP.
+/// What the system lets each process of a child have; `None` is no limit of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChildLimits {
+    /// Private writable memory, in bytes (`RLIMIT_DATA`): what is only reserved, as by V8 or Go,
+    /// does not count.
+    pub memory_max: Option<u64>,
+    /// CPU time from its start to its end; whole seconds.
+    pub cpu_max: Option<Duration>,
+    /// Files, sockets and pipes that are open at the same time.
+    pub open_files_max: Option<u64>,
+}
+
+/// Which of the two transports a server behind a URL speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpKind {
+    /// Streamable HTTP; HTTP+SSE if the server refuses it.
+    #[default]
+    Auto,
+    Streamable,
+    /// HTTP+SSE of revision 2024-11-05.
+    Sse,
+}
+
+/// A server behind a URL.
 #[derive(Clone)]
 pub struct HttpSettings {
     pub url: Url,
+    pub kind: HttpKind,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
     /// Time to connect, TLS included.

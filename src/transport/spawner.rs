@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::ChildLimits;
 use super::process::{Exit, Group, Pipes, prepare};
 
 /// Children that wait to be started.
@@ -46,6 +47,7 @@ pub(crate) struct Order {
     pub(crate) command: Command,
     /// How long descendants may take to leave after their leader, once asked.
     pub(crate) grace: Duration,
+    pub(crate) limits: ChildLimits,
 }
 
 /// A running child as the keeper hands it out. Dropping `stage` kills it.
@@ -179,7 +181,7 @@ fn start(
     children: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> io::Result<Started> {
-    prepare(&mut order.command);
+    prepare(&mut order.command, order.limits);
     let mut child = order.command.spawn()?;
     // From here on an early return kills the child.
     let group = Group::of(&child);

@@ -12,7 +12,7 @@ use mcpvisor::config::{
     Config, ConfigError, Environment, LogFormat, SHIPPED, ServerState, describe,
 };
 use mcpvisor::downstream::{ServerSettings, Sharing, TransportSettings};
-use mcpvisor::transport::{HttpSettings, StdioSettings};
+use mcpvisor::transport::{HttpKind, HttpSettings, StdioSettings};
 use secrecy::ExposeSecret as _;
 
 fn env(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -204,14 +204,21 @@ fn values_reach_their_settings() {
 
 #[test]
 fn every_spelling_of_a_transport_is_known() {
-    for spelling in [
-        "http",
-        "streamable-http",
-        "streamableHttp",
-        "streamable_http",
+    use HttpKind::{Auto, Sse, Streamable};
+
+    for (spelling, kind) in [
+        ("transport = \"auto\"", Auto),
+        ("transport = \"http\"", Streamable),
+        ("transport = \"streamable-http\"", Streamable),
+        ("transport = \"streamableHttp\"", Streamable),
+        ("transport = \"streamable_http\"", Streamable),
+        ("transport = \"sse\"", Sse),
+        ("", Auto),
     ] {
-        let text = format!("[servers.a]\ntransport = \"{spelling}\"\nurl = \"http://x/mcp\"");
-        assert_eq!(http(ready(&load(&text), "a")).url.as_str(), "http://x/mcp");
+        let text = format!("[servers.a]\n{spelling}\nurl = \"http://x/mcp\"");
+        let config = load(&text);
+        let http = http(ready(&config, "a"));
+        assert_eq!((http.url.as_str(), http.kind), ("http://x/mcp", kind));
     }
     stdio(ready(
         &load("[servers.a]\ntransport = \"stdio\"\ncommand = \"x\""),

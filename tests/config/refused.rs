@@ -53,7 +53,7 @@ const REFUSED: &[(&str, usize, &[&str])] = &[
     ("[servers.a]", 1, &["neither `command` nor `url`"]),
     ("[servers.a]\ntransport = \"http\"", 1, &["`servers.a.url` is missing"]),
     ("[servers.a]\ntransport = \"stdio\"\nurl = \"http://x\"", 1, &["`servers.a.command` is miss"]),
-    ("[servers.a]\ntransport = \"sse\"\nurl = \"http://x\"", 2, &["SSE", "not supported yet"]),
+    ("[servers.a]\ntransport = \"sse\"\ncommand = \"x\"", 1, &["`servers.a.url` is missing"]),
     ("[servers.a]\ntransport = \"ws\"\nurl = \"http://x\"", 2, &["one of `\"stdio\"`"]),
     ("[servers.a]\ncommand = \"x\"\nurl = \"http://x\"", 3, &["does not go with `command`"]),
     ("[servers.a]\nurl = \"http://x\"\nargs = []", 3, &["`servers.a.args` does not go with `url`"]),

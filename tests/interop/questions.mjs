@@ -1,5 +1,5 @@
 // Servers that ask their clients in the middle of a call: sampling, elicitation, roots. Two
-// clients are asked at the same time, over stdio and over HTTP, and each hears only its own.
+// clients are asked at the same time, over stdio, HTTP and HTTP+SSE, and each hears only its own.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -69,8 +69,10 @@ async function round(client, prefix, number) {
   assert.match(text(elicited), new RegExp(`- Name: ${client.is}\\n`));
 }
 
-for (const server of ["stdio", "http"]) {
+for (const server of ["stdio", "http", "sse"]) {
   const prefix = `${server}__`;
+  // Where the transport does not tell whose call a question belongs to.
+  const ownConnections = server !== "http";
 
   test(`over ${server}, two clients are asked at once, each its own`, { timeout: 120_000 }, async () => {
     const plain = await connect();
@@ -93,9 +95,9 @@ for (const server of ["stdio", "http"]) {
     assert.deepEqual(await toolNames(plain), plainTools);
     assert.deepEqual(plain.seen.lists, []);
     const own = serverStatus(server).connection.own.map((entry) => entry.owner.split(" ")[0]);
-    assert.deepEqual(own, server === "stdio" ? ["session", "session"] : ["profile"]);
+    assert.deepEqual(own, ownConnections ? ["session", "session"] : ["profile"]);
     await Promise.all([...people, plain].map(leave));
-    if (server === "stdio") {
+    if (ownConnections) {
       await until("their connections are gone", () => serverStatus(server).connection.own.length === 0);
     }
   });
@@ -105,7 +107,7 @@ for (const server of ["stdio", "http"]) {
     await Promise.all(people.map((client) => introduce(client, prefix)));
     const ask = async (client) =>
       text(await client.callTool({ name: `${prefix}get-roots-list`, arguments: {} }));
-    if (server === "stdio") {
+    if (ownConnections) {
       for (const client of people) {
         await until(`${client.is} sees its roots`, async () => (await ask(client)).includes(`file:///home/${client.is}`));
         assert.ok(client.asked.roots > 0, client.is);
@@ -141,11 +143,11 @@ test("the example server's question is answered, declined and refused", async ()
   await leave(plain);
 });
 
-test("a resource that two servers have is read from each by its own address", async () => {
+test("a resource that several servers have is read from each by its own address", async () => {
   const client = await connect();
   const uris = (await all(client, "resources")).map((resource) => resource.uri);
   assert.equal(new Set(uris).size, uris.length);
-  for (const server of ["stdio", "http"]) {
+  for (const server of ["stdio", "http", "sse"]) {
     const result = await client.callTool({ name: `${server}__get-resource-links`, arguments: { count: 2 } });
     for (const link of result.content.filter((part) => part.type === "resource_link")) {
       const { contents } = await client.readResource({ uri: link.uri });

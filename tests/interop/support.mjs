@@ -4,6 +4,7 @@ import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { after } from "node:test";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import {
@@ -25,22 +26,30 @@ export const everything = createRequire(import.meta.url).resolve(
 const connected = new Set();
 after(() => Promise.allSettled([...connected].map(leave)));
 
+/** What stands between the client and the gateway; `TRANSPORT` names it. */
+const transports = {
+  http: (url, fetch) =>
+    new StreamableHTTPClientTransport(url, {
+      fetch,
+      reconnectionOptions: {
+        initialReconnectionDelay: 50,
+        maxReconnectionDelay: 1000,
+        reconnectionDelayGrowFactor: 2,
+        maxRetries: 10,
+      },
+    }),
+  sse: (url) => new SSEClientTransport(new URL("/sse", url)),
+};
+
 /**
  * A connected client. `seen` holds what it was told outside of its calls. A stream is resumed
  * after 50 ms, so that tests of it are short.
  */
 export async function connect({ capabilities = {}, prepare, fetch } = {}) {
-  const transport = new StreamableHTTPClientTransport(new URL(process.env.GATEWAY_URL), {
-    fetch,
-    reconnectionOptions: {
-      initialReconnectionDelay: 50,
-      maxReconnectionDelay: 1000,
-      reconnectionDelayGrowFactor: 2,
-      maxRetries: 10,
-    },
-  });
+  const url = new URL(process.env.GATEWAY_URL);
+  const transport = transports[process.env.TRANSPORT ?? "http"](url, fetch);
   // A client that comes before every server was listed is told of changes that it has not missed.
-  const ready = new URL("/readyz", process.env.GATEWAY_URL);
+  const ready = new URL("/readyz", url);
   await until("the gateway is ready", async () => (await globalThis.fetch(ready)).ok);
   return open(transport, capabilities, prepare);
 }

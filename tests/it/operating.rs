@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 /// Runs a command beside the gateway: what it printed, or the error that it ended with.
-async fn run(gateway: &Gateway, arguments: &[&str]) -> Result<String, String> {
+pub(crate) async fn run(gateway: &Gateway, arguments: &[&str]) -> Result<String, String> {
     let mut command = gateway.setup.command(arguments);
     let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
     let Output {

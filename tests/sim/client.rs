@@ -187,7 +187,7 @@ impl Exchange {
         let mut seen = self.seen.borrow_mut();
         if let State::Waiting(answer) = &mut *state {
             match answer.try_recv() {
-                Ok(ToFront::Json(json)) => {
+                Ok(ToFront::Json(json) | ToFront::Error { frame: json, .. }) => {
                     seen.take(std::str::from_utf8(&json).unwrap());
                     *state = State::Answered;
                 }

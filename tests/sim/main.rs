@@ -16,7 +16,9 @@ mod world;
 
 mod calls;
 mod connection;
+mod crashes;
 mod entries;
+mod faults;
 mod feed;
 mod questions;
 mod renewal;

@@ -11,13 +11,13 @@ use actix::{Actor, Addr, System};
 use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
-    Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings, ServerView,
-    Sharing, StartMode, TransportSettings,
+    CrashReport, Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings,
+    ServerView, Sharing, StartMode, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::session::{
-    Arrange, Attach, CatalogView, Fanout, SessionSettings, Sessions, SessionsSpec,
+    Arrange, Attach, CatalogView, Fanout, Sealing, SessionSettings, Sessions, SessionsSpec,
 };
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
@@ -80,6 +80,8 @@ pub(crate) struct World {
     pub(crate) desired: Arc<Desired>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) first_list_wait: Duration,
+    /// Reports of connections that ended as they should not.
+    pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
     connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>>,
     order: RefCell<Vec<(ServerName, NameSettings)>>,
 }
@@ -120,6 +122,7 @@ impl World {
         let counters = Counters::default();
         let numbers = CallNumbers::default();
         let desired = Arc::new(Desired::default());
+        let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let (fanout, catalog) = Fanout::new(counters.clone());
         let fanout = fanout.start();
@@ -134,6 +137,10 @@ impl World {
                 made[server.name.as_str()].clone()
             }),
             counters: counters.clone(),
+            crashes: {
+                let crashes = crashes.clone();
+                Arc::new(move |report| crashes.lock().unwrap().push(report))
+            },
         });
         let store = Arc::new(MemoryStore::default());
         let sessions = Sessions::start(SessionsSpec {
@@ -146,6 +153,7 @@ impl World {
             numbers,
             random: Arc::new(Seeded::new(1)),
             mint,
+            sealing: Sealing::new([7; 32], || 0, mint),
             counters: counters.clone(),
         });
         fanout.do_send(Attach(sessions.clone()));
@@ -158,6 +166,7 @@ impl World {
             desired,
             store,
             first_list_wait,
+            crashes,
             connectors,
             order: RefCell::default(),
         }
@@ -265,6 +274,8 @@ impl World {
 
 fn session_settings() -> SessionSettings {
     SessionSettings {
+        parked_max: 8,
+        listeners_max: 8,
         idle_timeout: seconds(1800),
         sessions_max: 1000,
         calls_max: 64,
@@ -296,12 +307,15 @@ fn server_settings(name: &str) -> ServerSettings {
             line_max: 0,
             write_queue_max: 0,
             stop_grace: Duration::ZERO,
+            limits: Default::default(),
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
         start: StartMode::Eager,
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
+        faults: None,
+        recorder: Default::default(),
         limits: ServerLimits {
             request_timeout: seconds(60),
             request_timeout_max: seconds(600),

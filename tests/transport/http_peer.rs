@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
-use mcpvisor::transport::{Connector as _, HttpConnector, HttpSettings, Link, Tls};
+use mcpvisor::transport::{Connector as _, HttpConnector, HttpKind, HttpSettings, Link, Tls};
 
 use crate::support::{Events, sink};
 
@@ -14,6 +14,8 @@ use crate::support::{Events, sink};
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
     /// Counts the connections.
@@ -108,6 +110,8 @@ fn seen_of(request: &HttpRequest, body: &[u8]) -> Seen {
     let headers = request.headers().iter();
     Seen {
         method: request.method().to_string(),
+        path: request.path().to_owned(),
+        query: request.query_string().to_owned(),
         headers: headers
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
             .collect(),
@@ -125,6 +129,7 @@ pub(crate) fn settings(url: &str) -> HttpSettings {
         event_max: 16 << 20,
         stream_idle_timeout: Duration::from_secs(10),
         connections_max: 8,
+        kind: HttpKind::Streamable,
     }
 }
 

@@ -9,8 +9,10 @@
 mod http;
 mod http_peer;
 mod http_raw;
+mod http_sse;
 mod http_stream;
 mod stdio;
 mod stdio_end;
+mod stdio_limits;
 mod support;
 mod tls;

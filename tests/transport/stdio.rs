@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mcpvisor::telemetry::{LogRing, LogSource};
-use mcpvisor::transport::{Connector, Link, SendError, Spawner, StdioConnector, StdioSettings};
+use mcpvisor::transport::{
+    ChildLimits, Connector, Link, SendError, Spawner, StdioConnector, StdioSettings,
+};
 
 use crate::support::{Events, run, sink};
 
@@ -21,6 +23,7 @@ pub(crate) fn settings(command: &str, args: &[&str]) -> StdioSettings {
         line_max: 16 << 20,
         write_queue_max: 64,
         stop_grace: Duration::from_millis(100),
+        limits: ChildLimits::default(),
     }
 }
 

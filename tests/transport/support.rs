@@ -92,7 +92,7 @@ fn describe(event: &LinkEvent) -> String {
         }
         LinkEvent::Failed { call, error } => format!("failed {call}: {error}"),
         LinkEvent::SessionGone { call } => format!("session gone {call:?}"),
-        LinkEvent::Closed { reason } => format!("closed: {reason}"),
+        LinkEvent::Closed(ending) => format!("closed: {ending}"),
     }
 }
 

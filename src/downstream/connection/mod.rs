@@ -3,7 +3,9 @@
 //! Sessions send it [`CallMessage`]s; each call is answered once. It knows nothing of HTTP
 //! clients, of other servers, or of whether it will be restarted.
 
+mod ending;
 mod lists;
+mod questions;
 mod renewal;
 
 use std::rc::Rc;
@@ -18,19 +20,16 @@ use tokio::time::Instant;
 
 use super::calls::{Calls, Unhandled};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::exchange::{Answered, CallMessage, Question};
+use super::exchange::{Answered, CallMessage};
 use super::handshake::{self, Negotiated};
 use super::lane::LaneHandle;
 use super::own::{Own, OwnRequests};
-use super::reverse;
 use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
-use crate::protocol::{
-    LogLevel, Method, Notification, Request, RequestId, Response, notification, request,
-};
+use crate::protocol::{LogLevel, Method, Notification, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
 use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, LinkEvent, OpenError};
+use crate::transport::{Link, LinkError, LinkEvent, OpenError, Tape};
 
 pub(crate) struct Connection {
     spec: Arc<EntrySpec>,
@@ -50,6 +49,9 @@ pub(crate) struct Connection {
     /// What is done from time to time.
     intervals: Vec<SpawnHandle>,
     last_heard: Instant,
+    began: Instant,
+    /// Its end is in order, or was reported.
+    is_ending: bool,
 }
 
 /// What came over a link that this actor owns.
@@ -64,6 +66,7 @@ impl Connection {
             || ServerPart::new(spec.server().clone()),
             |part| ServerPart::clone(&part),
         );
+        spec.begin_recording();
         Self {
             spec,
             birth,
@@ -78,12 +81,20 @@ impl Connection {
             timer: Timer::default(),
             intervals: Vec::new(),
             last_heard: Instant::now(),
+            began: Instant::now(),
+            is_ending: false,
         }
     }
 
-    fn opened(&mut self, link: Result<Box<dyn Link>, OpenError>, ctx: &mut Context<Self>) {
+    fn opened(
+        &mut self,
+        link: Result<Box<dyn Link>, OpenError>,
+        tape: &Tape,
+        ctx: &mut Context<Self>,
+    ) {
         match link {
             Ok(link) => {
+                let link = tape.link(link);
                 let server = self.spec.server().clone();
                 let asker = ctx.address().recipient();
                 self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
@@ -174,15 +185,15 @@ impl Connection {
         }
         if subscribes {
             for uri in uris {
-                let own = Own::Wish("resources/subscribe");
-                self.ask_server(
-                    &Method::ResourcesSubscribe,
-                    &json!({ "uri": uri }),
-                    own,
-                    ctx,
-                );
+                self.subscribe(&uri, ctx);
             }
         }
+    }
+
+    fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+        let own = Own::Wish("resources/subscribe");
+        let params = json!({ "uri": uri });
+        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
     }
 
     fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
@@ -248,7 +259,7 @@ impl Connection {
             Unhandled::Request(request) => self.on_request(request, ctx),
             Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
             Unhandled::SessionGone => self.renew(ctx),
-            Unhandled::Closed { reason } => self.fail(reason, ctx),
+            Unhandled::Closed(ending) => self.closed(ending, ctx),
         }
     }
 
@@ -286,24 +297,6 @@ impl Connection {
         let server = self.spec.server().clone();
         let key = self.spec.key.clone();
         self.spec.listener.do_send(FromServer { server, key, news });
-    }
-
-    /// A request that came on no call's stream. On a connection of one client it is for that
-    /// client (design: "Sharing of connections"); otherwise the gateway answers.
-    fn on_request(&mut self, request: Request, ctx: &mut Context<Self>) {
-        let Some(calls) = &mut self.calls else { return };
-        if self.spec.key.is_exclusive() && reverse::asks_client(&request.method) {
-            if let Some(request) = calls.ask_any(request) {
-                let question = Question::new(request, ctx.address().recipient());
-                self.tell(News::Question(question));
-            }
-            return;
-        }
-        // A dead link reports its own end.
-        let _ = calls.link().send(
-            None,
-            reverse::own_answer(&request, &self.spec.settings().roots),
-        );
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
@@ -353,24 +346,6 @@ impl Connection {
         self.intervals.push(refreshes);
     }
 
-    /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
-    fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
-        let reason = reason.into();
-        self.end_calls(&reason);
-        self.spec.counters.add(Counter::ServersLost);
-        self.birth.exit().fail(reason);
-        ctx.stop();
-    }
-
-    fn end_calls(&mut self, reason: &str) {
-        if let Some(calls) = &mut self.calls {
-            calls.fail_all(reason);
-        }
-        for lane in &self.lanes {
-            lane.end(reason);
-        }
-    }
-
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let of_calls = self.calls.as_ref().and_then(Calls::next_deadline);
         let earliest = of_calls.into_iter().chain(self.own.next_deadline()).min();
@@ -407,9 +382,10 @@ impl Actor for Connection {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let address = ctx.address();
-        let sink = Rc::new(move |event| address.do_send(Event(event)));
+        let tape = self.spec.recorder.load().tape();
+        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
-        ctx.spawn(opening.map(|link, connection, ctx| connection.opened(link, ctx)));
+        ctx.spawn(opening.map(move |link, connection, ctx| connection.opened(link, &tape, ctx)));
         self.keep_watch(ctx);
     }
 }
@@ -448,6 +424,7 @@ impl Handler<Wish> for Connection {
     fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
         match wish {
             Wish::Level(level) => self.wish_level(level, ctx),
+            Wish::Subscribe(uri) => self.subscribe(&uri, ctx),
             Wish::Unsubscribe(uri) => {
                 let own = Own::Wish("resources/unsubscribe");
                 self.ask_server(
@@ -468,6 +445,7 @@ impl Handler<Shutdown> for Connection {
     type Result = ();
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+        self.is_ending = true;
         self.end_calls("the gateway closed the connection");
         let Some(calls) = self.calls.take() else {
             return ctx.stop();

@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::ToFront;
+use super::super::progress::Progress;
 use super::super::route::{self, Target};
 use super::Session;
 use super::requests::failure_frame;
 use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Reply, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
-    Edit, ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId,
-    Response, splice,
+    ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId, Response,
 };
 use crate::telemetry::Counter;
 
@@ -27,9 +27,7 @@ pub(super) struct Pending {
     pub(super) id: RequestId,
     pub(super) method: Method,
     pub(super) server: ServerName,
-    /// The client's progress token, raw, if it wants progress.
-    token: Option<Bytes>,
-    last_progress: f64,
+    progress: Progress,
     pub(super) accepts_stream: bool,
     pub(super) outlet: Outlet,
     /// What a subscription is to, if this is one.
@@ -72,13 +70,11 @@ impl Session {
         }
         let watches = (request.method == Method::ResourcesSubscribe)
             .then(|| Some((self.watched(&target)?, request.uri()?.into_owned())));
-        let token = request.params.progress_token.clone();
         let pending = Pending {
             id: request.id.clone(),
             method: request.method.clone(),
             server: target.server.clone(),
-            token: token.map(|span| request.frame.as_bytes().slice(span)),
-            last_progress: f64::NEG_INFINITY,
+            progress: Progress::of(&request),
             accepts_stream,
             outlet: Outlet::Direct(reply),
             watches: watches.flatten(),
@@ -239,7 +235,7 @@ impl Session {
             return;
         };
         let frame = match notification.method {
-            Method::Progress => pending.progress_frame(notification),
+            Method::Progress => pending.progress.frame(notification),
             _ => {
                 let wanted = is_wanted(self.record.level, log_level(notification));
                 wanted.then(|| notification.frame.as_bytes().clone())
@@ -280,26 +276,6 @@ impl Session {
                 self.on_answer(number, Err(failure));
             }
         }
-    }
-}
-
-impl Pending {
-    /// The server's progress with the client's token; `None` when the client wants none, or it
-    /// does not go forward (S-PROG-02).
-    fn progress_frame(&mut self, notification: &Notification) -> Option<Bytes> {
-        #[derive(Deserialize)]
-        struct ProgressParams {
-            progress: f64,
-        }
-        let token = self.token.clone()?;
-        let params: ProgressParams = notification.params_as().ok()?;
-        if params.progress <= self.last_progress {
-            return None;
-        }
-        self.last_progress = params.progress;
-        let span = notification.params.progress_token.clone()?;
-        let edit: Edit = (span, token);
-        Some(splice(notification.frame.as_bytes(), &mut [edit]))
     }
 }
 

@@ -80,7 +80,7 @@ impl Session {
                 Err(Failure::new(ErrorKind::InvalidRequest, message))
             }
             method => match ItemKind::of_method(method) {
-                Some(kind) => self.list(kind, &request),
+                Some(kind) => route::page(kind, &request, &self.catalog()),
                 None => return self.call(request, number, accepts_stream, reply, ctx),
             },
         };
@@ -94,19 +94,6 @@ impl Session {
         };
         // A client that left before its answer does not need it.
         let _ = reply.send(answer);
-    }
-
-    fn list(&self, kind: ItemKind, request: &Request) -> Result<RawJson, Failure> {
-        #[derive(Deserialize)]
-        struct ListParams {
-            cursor: Option<String>,
-        }
-        let params: ListParams = request.params_as().map_err(|error| {
-            Failure::new(ErrorKind::InvalidParams, format!("`params`: {error}"))
-        })?;
-        self.catalog()
-            .page(kind, params.cursor.as_deref())
-            .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
     }
 
     /// S-LOG-02.
@@ -214,13 +201,11 @@ fn result_parts(request: &Request, result: &RawJson) -> [Bytes; 3] {
     ]
 }
 
-/// A server that fails a tool call is something that the model should read; what the client did
-/// wrong is an error of the protocol (design: "Failing servers").
+/// A failure as the answer to a request.
 pub(super) fn failure_frame(method: &Method, id: &str, failure: &Failure) -> Bytes {
-    let of_server = failure.server.is_some() || failure.kind == ErrorKind::Overloaded;
-    let text = match method {
-        Method::ToolsCall if of_server && failure.original.is_none() => failure.tool_answer(id),
-        _ => failure.answer(id),
+    let text = match failure.tool_result(method) {
+        Some(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+        None => failure.answer(id),
     };
     Bytes::from(text)
 }

@@ -2,6 +2,8 @@
 //!
 //! One module per family of systems; the rest of the crate does not know which one it runs on.
 
+use serde::Serialize;
+
 #[cfg(not(unix))]
 mod other;
 #[cfg(unix)]
@@ -13,8 +15,9 @@ pub(crate) use other::{Group, Pipes, prepare};
 pub(crate) use unix::{Group, Pipes, prepare};
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exit {
     Code(i32),
     Signal(i32),
     /// The system did not tell.

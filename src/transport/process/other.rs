@@ -2,9 +2,13 @@
 
 use std::io;
 
+use crate::transport::ChildLimits;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-pub(crate) fn prepare(command: &mut Command) {
+pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
+    if limits != ChildLimits::default() {
+        log::warn!("limits of child processes are not enforced on this system");
+    }
     command.kill_on_drop(true);
 }
 

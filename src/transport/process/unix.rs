@@ -5,39 +5,70 @@ use std::os::fd::OwnedFd;
 use std::process::{ChildStderr as StdStderr, ChildStdin as StdStdin, ChildStdout as StdStdout};
 
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// Makes the child the leader of a process group of its own and, where the system can, has it
-/// killed when the calling thread ends: call it only from a thread that lives as long as the
-/// gateway.
-pub(crate) fn prepare(command: &mut Command) {
-    command.process_group(0);
-    #[cfg(target_os = "linux")]
-    die_with_this_thread(command);
-}
+use crate::transport::ChildLimits;
 
-#[cfg(target_os = "linux")]
-fn die_with_this_thread(command: &mut Command) {
+/// How long after `SIGXCPU` a process that heeds it not is killed by the system.
+const CPU_GRACE: rlim_t = 5;
+
+/// Makes the child the leader of a process group of its own, sets its limits and, where the
+/// system can, has it killed when the calling thread ends: call it only from a thread that lives
+/// as long as the gateway.
+pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
+    command.process_group(0);
     let parent = Pid::this();
     let in_child = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // The parent may have died before the call: then no signal will ever come.
-        if Pid::parent() == parent {
-            Ok(())
-        } else {
-            Err(io::Error::from(Errno::ESRCH))
-        }
+        #[cfg(target_os = "linux")]
+        die_with(parent)?;
+        set(limits)
     };
     #[expect(
         unsafe_code,
-        reason = "the closure runs between fork and exec; it makes two system calls, allocates nothing and takes no lock"
+        reason = "the closure runs between fork and exec; it makes a few system calls, allocates nothing and takes no lock"
     )]
     unsafe {
         command.pre_exec(in_child);
     }
+}
+
+#[cfg(target_os = "linux")]
+fn die_with(parent: Pid) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // The parent may have died before the call: then no signal will ever come.
+    if Pid::parent() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::from(Errno::ESRCH))
+    }
+}
+
+/// Limits the calling process and all that it starts.
+fn set(limits: ChildLimits) -> io::Result<()> {
+    let limit = |resource, soft: rlim_t, hard: rlim_t| {
+        // Only a privileged process may go beyond what it was given itself.
+        let (_, given) = getrlimit(resource)?;
+        setrlimit(resource, soft.min(given), hard.min(given))
+    };
+    if let Some(bytes) = limits.memory_max {
+        limit(Resource::RLIMIT_DATA, bytes, bytes)?;
+    }
+    if let Some(time) = limits.cpu_max {
+        let seconds = time.as_secs();
+        limit(
+            Resource::RLIMIT_CPU,
+            seconds,
+            seconds.saturating_add(CPU_GRACE),
+        )?;
+    }
+    if let Some(count) = limits.open_files_max {
+        limit(Resource::RLIMIT_NOFILE, count, count)?;
+    }
+    Ok(())
 }
 
 /// All processes of one child. Dropping it kills them.

@@ -5,6 +5,7 @@
 //! that the child had written.
 
 mod command;
+mod ending;
 mod lines;
 mod reader;
 mod stderr;
@@ -81,6 +82,7 @@ impl StdioConnector {
         let order = Order {
             command: command::build(settings),
             grace: settings.stop_grace,
+            limits: settings.limits,
         };
         let child = self.spawner.spawn(order).await.map_err(failed)?;
         let (stdin, stdout, stderr) = child.pipes.adopt().map_err(failed)?;
@@ -99,6 +101,7 @@ impl StdioConnector {
             last_words: LastWords::default(),
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
+            limits: settings.limits,
         };
         let reader = watch(reader.run(stdout, stderr, writer), Rc::clone(&sink));
         Ok(StdioLink {
@@ -116,7 +119,7 @@ async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<Sink>) {
     let reader = AbortOnDropHandle::new(actix_rt::spawn(reader));
     if let Err(error) = reader.await {
         let reason = format!("reading failed: {error}");
-        sink.send(LinkEvent::Closed { reason });
+        sink.send(LinkEvent::Closed(reason.into()));
     }
 }
 

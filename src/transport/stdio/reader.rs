@@ -10,12 +10,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ending::{End, ending};
 use super::lines::{Line, LineSplitter};
 use super::stderr::{self, LastWords};
 use super::{Sink, writer::Writer};
 use crate::telemetry::{LogRing, LogSource};
 use crate::transport::process::Exit;
-use crate::transport::{LinkError, LinkEvent, messages};
+use crate::transport::{ChildLimits, LinkError, LinkEvent, messages};
 
 /// How long after a child's end its pipes may be silent before they count as read empty, when a
 /// descendant holds them open.
@@ -40,13 +41,7 @@ pub(super) struct Reader {
     pub(super) last_words: LastWords,
     pub(super) stop_writing: CancellationToken,
     pub(super) line_max: usize,
-}
-
-/// Why reading ended.
-enum End {
-    Exit(Exit),
-    OutputClosed,
-    InputClosed,
+    pub(super) limits: ChildLimits,
 }
 
 impl Reader {
@@ -72,8 +67,8 @@ impl Reader {
         };
         // A descendant may hold the pipe open; what came until then is enough.
         let _ = timeout(QUIET, stderr).await;
-        let reason = self.reason(&end);
-        self.sink.send(LinkEvent::Closed { reason });
+        let ending = ending(end, self.last_words.get().as_deref(), self.limits);
+        self.sink.send(LinkEvent::Closed(ending));
     }
 
     async fn read(&mut self, mut stdout: ChildStdout, writer: &mut AbortOnDropHandle<()>) -> End {
@@ -146,18 +141,6 @@ impl Reader {
                     self.sink.send(LinkEvent::Failed { call, error });
                 }
             }
-        }
-    }
-
-    fn reason(&self, end: &End) -> String {
-        let what = match end {
-            End::Exit(exit) => format!("process {exit}"),
-            End::OutputClosed => "server closed its standard output".to_owned(),
-            End::InputClosed => "server closed its standard input".to_owned(),
-        };
-        match self.last_words.get() {
-            Some(words) => format!("{what}: {words}"),
-            None => what,
         }
     }
 }

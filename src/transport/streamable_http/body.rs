@@ -17,7 +17,7 @@ use crate::transport::LinkError;
 /// # Errors
 ///
 /// Returns a text for [`LinkError::Lost`] when the connection broke or was silent for too long.
-pub(super) async fn next_chunk(
+pub(in crate::transport) async fn next_chunk(
     response: &mut ClientResponse,
     idle_max: Duration,
 ) -> Result<Option<Bytes>, String> {
@@ -38,7 +38,7 @@ pub(super) async fn next_chunk(
 ///
 /// Returns [`LinkError::TooLarge`] as soon as the limit is passed, [`LinkError::Lost`] when the
 /// body breaks off.
-pub(super) async fn read(
+pub(in crate::transport) async fn read(
     response: &mut ClientResponse,
     length_max: usize,
     idle_max: Duration,

@@ -4,9 +4,9 @@
 //! A call is a task. HTTP has no connection that could die between calls, so a link never says
 //! `Closed`: each call that fails says so for itself.
 
-mod body;
-mod post;
-mod requests;
+pub(super) mod body;
+pub(super) mod post;
+pub(super) mod requests;
 mod shared;
 mod stream;
 
@@ -45,12 +45,7 @@ impl Connector for HttpConnector {
     fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
         let Self { settings, tls } = self.clone();
         async move {
-            if settings.url.scheme() == "https" {
-                let tls = tls.clone();
-                // The first time, this reads the system's roots from files.
-                let built = actix_rt::task::spawn_blocking(move || tls.config()).await;
-                built.map_err(|error| OpenError::Other(error.to_string()))?;
-            }
+            requests::prepare(&settings, &tls).await?;
             let shared = Shared::new(settings, &tls, sink, Session::default())?;
             let is_owner = true;
             Ok(Box::new(HttpLink { shared, is_owner }) as Box<dyn Link>)

@@ -19,27 +19,27 @@ use crate::protocol::{Envelope, Method, Outcome, code};
 use crate::transport::{LinkError, SendError, messages};
 
 /// How long calls wait for `notifications/initialized` to be taken.
-const INITIALIZED_MAX: Duration = Duration::from_secs(5);
+pub(in crate::transport) const INITIALIZED_MAX: Duration = Duration::from_secs(5);
 
 /// How long a notification or an answer may take to be taken.
-const NOTE_MAX: Duration = Duration::from_secs(60);
+pub(in crate::transport) const NOTE_MAX: Duration = Duration::from_secs(60);
 
 /// Most bytes that are read of an answer that only says no.
-const REFUSAL_MAX: usize = 64 * 1024;
+pub(in crate::transport) const REFUSAL_MAX: usize = 64 * 1024;
 
 /// Bytes of a refusal that its error text shows.
-const EXCERPT_MAX: usize = 300;
+pub(in crate::transport) const EXCERPT_MAX: usize = 300;
 
 /// What kind of body an answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::transport) enum Kind {
     Json,
     Events,
     Missing,
     Other,
 }
 
-pub(super) fn kind_of(response: &ClientResponse) -> Kind {
+pub(in crate::transport) fn kind_of(response: &ClientResponse) -> Kind {
     let Some(value) = response.headers().get(CONTENT_TYPE) else {
         return Kind::Missing;
     };
@@ -221,7 +221,7 @@ async fn run_note(shared: Rc<Shared>, frame: Bytes) {
     }
 }
 
-fn is_initialized(frame: &[u8]) -> bool {
+pub(in crate::transport) fn is_initialized(frame: &[u8]) -> bool {
     const LENGTH_MAX: usize = 512;
     frame.len() <= LENGTH_MAX
         && memmem::find(frame, Method::Initialized.as_str().as_bytes()).is_some()
@@ -241,12 +241,12 @@ pub(super) async fn delete(shared: &Rc<Shared>) {
 
 /// Whether the connection broke in a way that an idle connection does which its server closed as
 /// we used it. The request may nevertheless have run.
-fn is_lost(error: &SendRequestError) -> bool {
+pub(in crate::transport) fn is_lost(error: &SendRequestError) -> bool {
     matches!(link_error(error), LinkError::Lost(_))
 }
 
 /// Whether a request changes nothing, so that it may run twice.
-fn may_repeat(frame: &Bytes) -> bool {
+pub(in crate::transport) fn may_repeat(frame: &Bytes) -> bool {
     let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
         return false;
     };
@@ -261,7 +261,7 @@ fn may_repeat(frame: &Bytes) -> bool {
     )
 }
 
-pub(super) fn link_error(error: &SendRequestError) -> LinkError {
+pub(in crate::transport) fn link_error(error: &SendRequestError) -> LinkError {
     match error {
         SendRequestError::Connect(ConnectError::Disconnected) => {
             LinkError::Lost("the server closed the connection without an answer".to_owned())

@@ -8,6 +8,7 @@ use awc::http::header::{
 use awc::http::{Method, Uri};
 use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
 use secrecy::ExposeSecret as _;
+use url::Url;
 
 use crate::protocol::Revision;
 use crate::transport::{HttpSettings, OpenError, Tls};
@@ -55,33 +56,8 @@ impl Server {
     ///
     /// Returns [`OpenError::Other`] when the settings hold what HTTP cannot carry.
     pub(super) fn new(settings: &HttpSettings, tls: &Tls) -> Result<Self, OpenError> {
-        let other = |text: String| OpenError::Other(text);
-        let uri = uri_of(settings).map_err(other)?;
-        let mut headers = headers_of(settings).map_err(other)?;
-        if !headers.contains_key(HOST)
-            && let Some(host) = host_of(&uri)
-        {
-            headers.insert(HOST, host);
-        }
-        let client = |limit: usize| {
-            let connector = Connector::new()
-                .timeout(settings.connect_timeout)
-                .handshake_timeout(settings.connect_timeout)
-                .conn_keep_alive(KEEP_ALIVE)
-                .conn_lifetime(LIFETIME)
-                .limit(limit);
-            let connector = if uri.scheme_str() == Some("https") {
-                connector.rustls_0_23(tls.config())
-            } else {
-                connector
-            };
-            Client::builder()
-                .connector(connector)
-                .disable_redirects()
-                .disable_timeout()
-                .no_default_headers()
-                .finish()
-        };
+        let (uri, headers) = parts(settings)?;
+        let client = |limit| client(settings, tls, limit);
         Ok(Self {
             calls: client(settings.connections_max.max(1)),
             // Bounded by the notes, resumed calls and the one stream that the link allows.
@@ -138,13 +114,72 @@ impl Server {
     }
 }
 
-fn freeze(request: ClientRequest) -> Result<FrozenClientRequest, OpenError> {
+/// What every request to a server begins with.
+///
+/// # Errors
+///
+/// Returns [`OpenError::Other`] when the settings hold what HTTP cannot carry.
+pub(in crate::transport) fn parts(settings: &HttpSettings) -> Result<(Uri, HeaderMap), OpenError> {
+    let uri = uri_of(&settings.url).map_err(OpenError::Other)?;
+    let mut headers = headers_of(settings).map_err(OpenError::Other)?;
+    if !headers.contains_key(HOST)
+        && let Some(host) = host_of(&uri)
+    {
+        headers.insert(HOST, host);
+    }
+    Ok((uri, headers))
+}
+
+/// Reads the roots of the system before they are needed; the first time, that is files.
+///
+/// # Errors
+///
+/// Returns [`OpenError::Other`] when the thread that reads them died.
+pub(in crate::transport) async fn prepare(
+    settings: &HttpSettings,
+    tls: &Tls,
+) -> Result<(), OpenError> {
+    if settings.url.scheme() == "https" {
+        let tls = tls.clone();
+        let built = actix_rt::task::spawn_blocking(move || tls.config()).await;
+        built.map_err(|error| OpenError::Other(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A client of the arbiter that calls, with at most `limit` connections (0: any number). It sets
+/// no deadline for answers.
+pub(in crate::transport) fn client(settings: &HttpSettings, tls: &Tls, limit: usize) -> Client {
+    let connector = Connector::new()
+        .timeout(settings.connect_timeout)
+        .handshake_timeout(settings.connect_timeout)
+        .conn_keep_alive(KEEP_ALIVE)
+        .conn_lifetime(LIFETIME)
+        .limit(limit);
+    let connector = if settings.url.scheme() == "https" {
+        connector.rustls_0_23(tls.config())
+    } else {
+        connector
+    };
+    Client::builder()
+        .connector(connector)
+        .disable_redirects()
+        .disable_timeout()
+        .no_default_headers()
+        .finish()
+}
+
+pub(in crate::transport) fn freeze(
+    request: ClientRequest,
+) -> Result<FrozenClientRequest, OpenError> {
     let frozen = request.freeze();
     frozen.map_err(|error| OpenError::Other(format!("request cannot be built: {error}")))
 }
 
-fn uri_of(settings: &HttpSettings) -> Result<Uri, String> {
-    let url = &settings.url;
+/// # Errors
+///
+/// Says why the URL cannot be used, without its credentials.
+pub(in crate::transport) fn uri_of(url: &Url) -> Result<Uri, String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(
             "url scheme `{}` is not http or https",
@@ -203,6 +238,7 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::HttpKind;
 
     fn server(url: &str, headers: &[(&str, &str)]) -> Result<Server, OpenError> {
         let headers = headers.iter();
@@ -216,6 +252,7 @@ mod tests {
             event_max: 1,
             stream_idle_timeout: Duration::from_secs(1),
             connections_max: 1,
+            kind: HttpKind::Streamable,
         };
         Server::new(&settings, &Tls::system())
     }

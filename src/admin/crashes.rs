@@ -1,0 +1,298 @@
+//! Crash reports on disk: one JSON file each, `crashes/NAME.MILLIS.json` in the data directory.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::data_dir::private_file;
+use crate::downstream::{CrashReport, CrashSink};
+use crate::telemetry::{Counter, Counters};
+
+/// Reports that wait for the disk; more are dropped and counted.
+const QUEUE_MAX: usize = 64;
+
+/// Largest report that is read, in bytes.
+const READ_MAX: u64 = 16 << 20;
+
+/// Reports in a list.
+const LIST_MAX: usize = 100;
+
+/// Writes reports on a thread of its own, and keeps the last of each server.
+#[derive(Debug)]
+pub struct CrashWriter {
+    queue: Arc<Mutex<Option<SyncSender<CrashReport>>>>,
+    thread: JoinHandle<()>,
+    counters: Counters,
+}
+
+/// A report as it is written.
+#[derive(Serialize)]
+struct Dated<'r> {
+    /// When, in milliseconds since 1970.
+    at: u64,
+    #[serde(flatten)]
+    report: &'r CrashReport,
+}
+
+impl CrashWriter {
+    /// `clock` tells the milliseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when it gives no thread.
+    pub fn start(data_dir: &Path, clock: fn() -> u64, counters: Counters) -> io::Result<Self> {
+        let (queue, reports) = sync_channel(QUEUE_MAX);
+        let shelf = Shelf {
+            directory: directory(data_dir),
+            clock,
+            failed_starts: HashMap::new(),
+        };
+        let of_thread = counters.clone();
+        let thread = std::thread::Builder::new()
+            .name("crash-writer".to_owned())
+            .spawn(move || write_all(&reports, shelf, &of_thread))?;
+        Ok(Self {
+            queue: Arc::new(Mutex::new(Some(queue))),
+            thread,
+            counters,
+        })
+    }
+
+    pub fn sink(&self) -> CrashSink {
+        let (queue, counters) = (self.queue.clone(), self.counters.clone());
+        Arc::new(move |report| {
+            let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = queue.as_ref().map(|queue| queue.try_send(report).is_ok());
+            if taken != Some(true) {
+                counters.add(Counter::CrashesUnreported);
+            }
+        })
+    }
+
+    /// Writes what waits; later reports are dropped. Blocks for the disk.
+    pub fn stop(self) {
+        let queue = self.queue.lock();
+        queue.unwrap_or_else(PoisonError::into_inner).take();
+        if self.thread.join().is_err() {
+            log::error!("the writer of crash reports has panicked");
+        }
+    }
+}
+
+fn write_all(reports: &Receiver<CrashReport>, mut shelf: Shelf, counters: &Counters) {
+    while let Ok(report) = reports.recv() {
+        let server = report.server.as_str();
+        match shelf.keep(&report) {
+            Ok(path) => {
+                counters.add(Counter::CrashesReported);
+                log::warn!(server, report = path.display().to_string().as_str(); "crash report is written");
+            }
+            Err(error) => {
+                counters.add(Counter::CrashesUnreported);
+                log::error!(server, error:%; "crash report cannot be written");
+            }
+        }
+    }
+}
+
+struct Shelf {
+    directory: PathBuf,
+    clock: fn() -> u64,
+    /// The last report of each server whose last start failed: the next such start replaces it,
+    /// so that a server that is down for a week does not push out what brought it down.
+    failed_starts: HashMap<String, PathBuf>,
+}
+
+impl Shelf {
+    fn keep(&mut self, report: &CrashReport) -> io::Result<PathBuf> {
+        fs::create_dir_all(&self.directory)?;
+        // A clock that was set back must not make the newest one look old.
+        let newest = list(&self.directory, Some(&report.server))?;
+        let after = newest.first().map_or(0, |newest| newest.at + 1);
+        let at = (self.clock)().max(after);
+        let path = self.directory.join(file_name(&report.server, at));
+        // A reader never finds half of one.
+        let unfinished = self.directory.join(format!("{}.new", report.server));
+        let mut file = private_file(&unfinished)?;
+        file.set_len(0)?;
+        let json = serde_json::to_vec_pretty(&Dated { at, report })?;
+        file.write_all(&json)?;
+        drop(file);
+        fs::rename(&unfinished, &path)?;
+        let earlier = if report.was_up {
+            self.failed_starts.remove(&report.server);
+            None
+        } else {
+            let server = report.server.clone();
+            self.failed_starts.insert(server, path.clone())
+        };
+        if let Some(earlier) = earlier {
+            // One that is gone already is as good.
+            let _ = fs::remove_file(earlier);
+        }
+        self.thin_out(&report.server, report.keep)?;
+        Ok(path)
+    }
+
+    fn thin_out(&self, server: &str, keep: usize) -> io::Result<()> {
+        let found = list(&self.directory, Some(server))?;
+        for old in found.iter().skip(keep) {
+            fs::remove_file(self.directory.join(&old.file))?;
+        }
+        Ok(())
+    }
+}
+
+fn directory(data_dir: &Path) -> PathBuf {
+    data_dir.join("crashes")
+}
+
+fn file_name(server: &str, at: u64) -> String {
+    format!("{server}.{at:013}.json")
+}
+
+/// A report by its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    at: u64,
+    file: String,
+}
+
+/// Reports, the newest first. Server names hold no dot.
+fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<Found>> {
+    let files = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        files => files?,
+    };
+    let mut found = Vec::new();
+    for file in files {
+        let Ok(file) = file?.file_name().into_string() else {
+            continue;
+        };
+        let parts: Vec<&str> = file.split('.').collect();
+        let [name, at, "json"] = parts[..] else {
+            continue;
+        };
+        if let Ok(at) = at.parse()
+            && server.is_none_or(|server| server == name)
+        {
+            found.push(Found { at, file });
+        }
+    }
+    found.sort_by(|one, other| (other.at, &other.file).cmp(&(one.at, &one.file)));
+    Ok(found)
+}
+
+/// The reports of a server, or of all: a list, the newest first, and the newest one whole.
+///
+/// # Errors
+///
+/// Returns the system's error when the directory cannot be read.
+pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Value> {
+    let directory = directory(data_dir);
+    let found = list(&directory, server)?;
+    let mut last = Value::Null;
+    let mut lines = Vec::new();
+    for found in found.iter().take(LIST_MAX) {
+        // One that was just removed, or that somebody spoiled, is left out.
+        let Ok(report) = read(&directory.join(&found.file)) else {
+            continue;
+        };
+        lines.push(serde_json::json!({
+            "at": report["at"],
+            "server": report["server"],
+            "reason": report["reason"],
+            "file": found.file,
+        }));
+        if last.is_null() {
+            last = report;
+        }
+    }
+    Ok(serde_json::json!({ "crashes": lines, "last": last }))
+}
+
+fn read(path: &Path) -> io::Result<Value> {
+    let mut json = Vec::new();
+    File::open(path)?.take(READ_MAX).read_to_end(&mut json)?;
+    Ok(serde_json::from_slice(&json)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn report(server: &str, was_up: bool, reason: &str, keep: usize) -> CrashReport {
+        CrashReport {
+            server: server.to_owned(),
+            connection: "shared".to_owned(),
+            transport: "stdio",
+            generation: 1,
+            was_up,
+            lived_ms: 1,
+            reason: reason.to_owned(),
+            exit: None,
+            limit: None,
+            pending_calls: 0,
+            pending: Vec::new(),
+            messages: Vec::new(),
+            log: Vec::new(),
+            keep,
+        }
+    }
+
+    fn reasons(data_dir: &Path, server: Option<&str>) -> Vec<String> {
+        let listed = crashes(data_dir, server).unwrap();
+        let lines = listed["crashes"].as_array().unwrap().iter();
+        lines
+            .map(|line| line["reason"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_last_reports_of_each_server_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert_eq!(crashes(path, None).unwrap()["last"], Value::Null);
+        // A clock that stands still: names differ all the same.
+        let counters = Counters::default();
+        let writer = CrashWriter::start(path, || 1_700_000_000_000, counters.clone()).unwrap();
+        let sink = writer.sink();
+        for number in 0..5 {
+            sink(report("a", true, &format!("a{number}"), 3));
+        }
+        sink(report("b-c", true, "b", 3));
+        for number in 0..4 {
+            sink(report("b-c", false, &format!("start{number}"), 3));
+        }
+        sink(report("b-c", true, "b again", 3));
+        sink(report("b-c", false, "start again", 4));
+        writer.stop();
+        sink(report("a", true, "too late", 3));
+        assert_eq!(reasons(path, Some("a")), ["a4", "a3", "a2"]);
+        let expected = ["start again", "b again", "start3", "b"];
+        assert_eq!(reasons(path, Some("b-c")), expected[..]);
+        assert_eq!(reasons(path, Some("b")), [""; 0]);
+        assert_eq!(reasons(path, None).len(), 7);
+        let view = counters.view();
+        assert_eq!(view["crashes_reported"], 12);
+        assert_eq!(view["crashes_unreported"], 1);
+        let folder = path.join("crashes");
+        for file in fs::read_dir(&folder).unwrap() {
+            let mode = file.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        // What is no report is no harm.
+        fs::write(folder.join("a.1800000000000.json"), "{").unwrap();
+        fs::write(folder.join("notes.txt"), "x").unwrap();
+        assert_eq!(reasons(path, Some("a")), ["a4", "a3", "a2"]);
+    }
+}

@@ -1,0 +1,121 @@
+//! `input_required`: a result that asks the client for something first (S-MRTR-01 to S-MRTR-04).
+
+use serde::Deserialize;
+
+use crate::protocol::{RawJson, json};
+
+use super::super::meta::SERVER_INFO;
+use super::super::object::{self, Object};
+use super::super::question::{Question, QuestionKind};
+
+/// Most questions in one result.
+const QUESTIONS_MAX: usize = 64;
+
+/// What a server needs before it can answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputRequired {
+    /// By the key under which each is answered, in the server's order.
+    pub requests: Vec<(String, Question)>,
+    /// `requestState`, to be given back as it is.
+    pub state: Option<String>,
+}
+
+/// Why a result with `resultType: "input_required"` cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidInputRequired {
+    #[error("neither `inputRequests` nor `requestState`")]
+    Empty,
+    #[error("`inputRequests` must be an object of requests")]
+    Requests,
+    #[error("`inputRequests` has more than {QUESTIONS_MAX} requests")]
+    TooMany,
+    #[error("`inputRequests` has the key `{0}` twice")]
+    Twice(String),
+    #[error("input request `{0}` must be elicitation, sampling or roots, with `params` as object")]
+    Request(String),
+    #[error("`requestState` must be a string")]
+    State,
+}
+
+impl InputRequired {
+    /// # Errors
+    ///
+    /// Returns [`InvalidInputRequired`] with the rule that the result breaks.
+    pub fn parse(result: &RawJson) -> Result<Self, InvalidInputRequired> {
+        let members = Object::parse(result.as_str()).ok_or(InvalidInputRequired::Requests)?;
+        let state = members.get("requestState").map(|state| {
+            let state = json::text(state).ok_or(InvalidInputRequired::State)?;
+            Ok(state.into_owned())
+        });
+        let state = state.transpose()?;
+        let requests = members
+            .get("inputRequests")
+            .map(parse_requests)
+            .transpose()?;
+        if state.is_none() && requests.is_none() {
+            return Err(InvalidInputRequired::Empty);
+        }
+        Ok(Self {
+            requests: requests.unwrap_or_default(),
+            state,
+        })
+    }
+
+    /// The result for a sessionless client; `server_info` is the gateway's `Implementation`.
+    pub fn build(&self, server_info: &RawJson) -> RawJson {
+        let mut text = String::from(r#"{"resultType":"input_required""#);
+        if !self.requests.is_empty() {
+            text.push_str(&format!(r#","inputRequests":{}"#, self.requests_object()));
+        }
+        if let Some(state) = &self.state {
+            text.push_str(&format!(
+                r#","requestState":{}"#,
+                json::quoted(state).as_str()
+            ));
+        }
+        let info = server_info.as_str();
+        text.push_str(&format!(r#","_meta":{{"{SERVER_INFO}":{info}}}}}"#));
+        object::raw(text).unwrap_or_else(|| RawJson::from_value(&()))
+    }
+
+    /// `inputRequests` alone, as tasks carry it too.
+    pub fn requests_object(&self) -> String {
+        let entry = |(key, question): &(String, Question)| {
+            format!("{}:{}", json::quoted(key).as_str(), question.entry())
+        };
+        let entries: Vec<_> = self.requests.iter().map(entry).collect();
+        format!("{{{}}}", entries.join(","))
+    }
+}
+
+/// The entries of `inputRequests`, of a result or of a task.
+///
+/// # Errors
+///
+/// Returns [`InvalidInputRequired`] with the rule that they break.
+pub(in super::super) fn parse_requests(
+    text: &str,
+) -> Result<Vec<(String, Question)>, InvalidInputRequired> {
+    #[derive(Deserialize)]
+    struct Entry {
+        method: String,
+    }
+    let members = Object::parse(text).ok_or(InvalidInputRequired::Requests)?;
+    let mut requests: Vec<(String, Question)> = Vec::new();
+    for (key, value) in members.iter() {
+        if requests.len() == QUESTIONS_MAX {
+            return Err(InvalidInputRequired::TooMany);
+        }
+        if requests.iter().any(|(other, _)| other == key) {
+            return Err(InvalidInputRequired::Twice(key.chars().take(64).collect()));
+        }
+        let invalid = || InvalidInputRequired::Request(key.chars().take(64).collect());
+        let entry = Object::parse(value).ok_or_else(invalid)?;
+        let method = serde_json::from_str::<Entry>(value).map_err(|_| invalid())?;
+        let kind = QuestionKind::parse(&method.method).ok_or_else(invalid)?;
+        let params = entry.get("params").filter(|params| *params != "null");
+        let question = Question::try_new(kind, params).ok_or_else(invalid)?;
+        requests.push((key.to_owned(), question));
+    }
+    Ok(requests)
+}

@@ -1,0 +1,206 @@
+//! Results: what a sessionless client reads beside the payload, and what a client with a
+//! handshake must not see of it (B-RPC-06, S-LIFE-17).
+
+mod input;
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use serde::Deserialize;
+
+use crate::protocol::{RawJson, json};
+
+use super::meta::SERVER_INFO;
+use super::object::{self, Change, Object, has_any, is_object};
+
+pub use input::{InputRequired, InvalidInputRequired};
+
+/// What a result of a sessionless server is. An absent `resultType` means `complete`
+/// (C-LIFE-13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultKind {
+    Complete,
+    /// The server needs answers first; read it with [`InputRequired::parse`].
+    InputRequired,
+    /// The server goes on in a task; read it with [`super::task`].
+    Task,
+    /// Invalid: nobody knows what to do with it.
+    Unknown,
+}
+
+impl ResultKind {
+    pub fn of(result: &RawJson) -> Self {
+        #[derive(Deserialize)]
+        struct Typed<'a> {
+            #[serde(borrow, rename = "resultType")]
+            kind: Option<Cow<'a, str>>,
+        }
+        if memmem::find(result.as_bytes(), b"\"resultType\"").is_none() {
+            return Self::Complete;
+        }
+        match serde_json::from_str::<Typed<'_>>(result.as_str()) {
+            Ok(Typed { kind }) => match kind.as_deref() {
+                None | Some("complete") => Self::Complete,
+                Some("input_required") => Self::InputRequired,
+                Some("task") => Self::Task,
+                Some(_) => Self::Unknown,
+            },
+            Err(_) => Self::Unknown,
+        }
+    }
+}
+
+/// Who may keep a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheScope {
+    Public,
+    Private,
+}
+
+impl CacheScope {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Private => "private",
+        }
+    }
+
+    /// Any other text is as good as private.
+    pub fn parse(text: &str) -> Self {
+        if text == "public" {
+            Self::Public
+        } else {
+            Self::Private
+        }
+    }
+}
+
+/// For how long a result may be kept, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caching {
+    /// Milliseconds; 0 means stale at once.
+    pub ttl_ms: u64,
+    pub scope: CacheScope,
+}
+
+impl Caching {
+    /// For results that nobody may reuse, such as those of servers that say nothing about it.
+    pub const NONE: Self = Self {
+        ttl_ms: 0,
+        scope: CacheScope::Private,
+    };
+
+    /// What a server's result says; absent, negative and malformed hints mean
+    /// [`Caching::NONE`]'s (C-CACHE-03).
+    pub fn of(result: &RawJson) -> Self {
+        if !has_any(result.as_bytes(), &["\"ttlMs\"", "\"cacheScope\""]) {
+            return Self::NONE;
+        }
+        let text = result.as_str();
+        let ttl_ms = json::member(text, "ttlMs").and_then(|ttl| ttl.parse().ok());
+        let scope = json::member(text, "cacheScope").and_then(json::text);
+        Self {
+            ttl_ms: ttl_ms.unwrap_or(0),
+            scope: scope.map_or(CacheScope::Private, |text| CacheScope::parse(&text)),
+        }
+    }
+}
+
+/// What a sessionless client reads in every result of the gateway.
+#[derive(Clone, Debug)]
+pub struct Dress {
+    server_info: RawJson,
+    complete: String,
+}
+
+impl Dress {
+    /// `server_info` is the `Implementation` object of the gateway.
+    pub fn new(server_info: RawJson) -> Self {
+        let complete = format!(
+            r#""resultType":"complete","_meta":{{"{SERVER_INFO}":{}}}"#,
+            server_info.as_str()
+        );
+        Self {
+            server_info,
+            complete,
+        }
+    }
+
+    /// The result as a sessionless client reads it: complete, with who answers, and with hints
+    /// for caches where the method has them. The payload stays byte for byte. A `resultType` that
+    /// the result has already stays, `_meta` keeps its other members.
+    pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
+        let bytes = result.as_bytes();
+        let hints = caching.map_or_else(String::new, |caching| {
+            let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
+            format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
+        });
+        let words = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\""];
+        let text = if has_any(bytes, &words) {
+            self.merged(result.as_str(), &hints)
+        } else {
+            self.inserted(result.as_str(), &hints)
+        };
+        text.and_then(object::raw).unwrap_or_else(|| result.clone())
+    }
+
+    /// Nothing of ours is there yet: one insertion after the brace.
+    fn inserted(&self, text: &str, hints: &str) -> Option<String> {
+        let text = text.trim_ascii();
+        let rest = text.strip_prefix('{')?.trim_ascii_start();
+        let comma = if rest == "}" { "" } else { "," };
+        let complete = &self.complete;
+        Some(format!("{{{complete}{hints}{comma}{rest}"))
+    }
+
+    fn merged(&self, text: &str, hints: &str) -> Option<String> {
+        let result = Object::parse(text)?;
+        let mut first = String::new();
+        if result.get("resultType").is_none() {
+            first.push_str(r#""resultType":"complete","#);
+        }
+        let info = format!(r#""{SERVER_INFO}":{}"#, self.server_info.as_str());
+        let meta = result.get("_meta").and_then(Object::parse);
+        let meta =
+            meta.and_then(|meta| meta.rebuild(&info, |key, _| Change::keep_if(key != SERVER_INFO)));
+        let meta = meta.unwrap_or_else(|| format!("{{{info}}}"));
+        first.push_str(&format!(r#""_meta":{meta}{hints}"#));
+        result.rebuild(&first, |key, _| match key {
+            "_meta" => Change::Drop,
+            "ttlMs" | "cacheScope" => Change::keep_if(hints.is_empty()),
+            _ => Change::Keep,
+        })
+    }
+}
+
+/// A result without what only a sessionless client knows; `None` when there is nothing of it.
+pub fn strip_for_legacy(result: &RawJson) -> Option<RawJson> {
+    let words = ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", SERVER_INFO];
+    if !has_any(result.as_bytes(), &words) {
+        return None;
+    }
+    let members = Object::parse(result.as_str())?;
+    let stripped = members.rebuild("", |key, value| match key {
+        "resultType" | "ttlMs" | "cacheScope" => Change::Drop,
+        "_meta" => strip_meta(value),
+        _ => Change::Keep,
+    });
+    object::raw(stripped?)
+}
+
+/// `_meta` of a result without the server's identity; dropped when nothing else is in it.
+pub(super) fn strip_meta(meta: &str) -> Change {
+    if !is_object(meta) || memmem::find(meta.as_bytes(), SERVER_INFO.as_bytes()).is_none() {
+        return Change::Keep;
+    }
+    let Some(members) = Object::parse(meta) else {
+        return Change::Keep;
+    };
+    if members.iter().all(|(key, _)| key == SERVER_INFO) {
+        return Change::Drop;
+    }
+    Change::maybe(members.rebuild("", |key, _| Change::keep_if(key != SERVER_INFO)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::question::QuestionKind;
+use super::*;
+
+fn raw(text: &str) -> RawJson {
+    RawJson::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+}
+
+fn dress() -> Dress {
+    Dress::new(RawJson::from_value(
+        &json!({ "name": "gw", "version": "1" }),
+    ))
+}
+
+fn value(raw: &RawJson) -> Value {
+    raw.parse().unwrap()
+}
+
+#[test]
+fn c_life_13_the_kind_of_a_result() {
+    let table = [
+        (r#"{}"#, ResultKind::Complete),
+        (
+            r#"{"content":[{"resultType":"task"}]}"#,
+            ResultKind::Complete,
+        ),
+        (r#"{"resultType":"complete"}"#, ResultKind::Complete),
+        (
+            r#"{"a":[],"resultType":"input_required"}"#,
+            ResultKind::InputRequired,
+        ),
+        (r#"{"resultType":"task"}"#, ResultKind::Task),
+        (r#"{"resultType":"other"}"#, ResultKind::Unknown),
+        (r#"{"resultType":7}"#, ResultKind::Unknown),
+    ];
+    for (text, kind) in table {
+        assert_eq!(ResultKind::of(&raw(text)), kind, "{text}");
+    }
+}
+
+#[test]
+fn b_rpc_06_a_modern_client_reads_complete_results() {
+    let info = json!({ "name": "gw", "version": "1" });
+    let caching = Caching {
+        ttl_ms: 5,
+        scope: CacheScope::Public,
+    };
+    let table = [
+        "{}",
+        " { } ",
+        r#"{"content":[]}"#,
+        r#"{"content":[],"_meta":{}}"#,
+        r#"{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"d"},"a/b":1}}"#,
+        r#"{"content":[{"_meta":{"x":1}}]}"#,
+        r#"{"resultType":"complete","ttlMs":900,"cacheScope":"private","content":[]}"#,
+    ];
+    for text in table {
+        let before: Value = serde_json::from_str(text).unwrap();
+        let dressed = value(&dress().complete(&raw(text), Some(caching)));
+        assert_eq!(dressed["resultType"], "complete", "{text}");
+        assert_eq!(dressed["_meta"][SERVER_INFO], info, "{text}");
+        assert_eq!(
+            (&dressed["ttlMs"], &dressed["cacheScope"]),
+            (&json!(5), &json!("public"))
+        );
+        assert_eq!(dressed.get("content"), before.get("content"), "{text}");
+        if text.contains("a/b") {
+            assert_eq!(dressed["_meta"]["a/b"], 1);
+        }
+        let plain = value(&dress().complete(&raw(text), None));
+        assert_eq!(plain.get("ttlMs"), before.get("ttlMs"), "{text}");
+    }
+    let task = dress().complete(&raw(r#"{"resultType":"task"}"#), None);
+    assert_eq!(value(&task)["resultType"], "task");
+}
+
+#[test]
+fn a_legacy_client_sees_nothing_of_it() {
+    let modern = r#"{"resultType":"complete","content":[ 1.0 ],"ttlMs":1,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#;
+    assert_eq!(
+        strip_for_legacy(&raw(modern)).unwrap().as_str(),
+        r#"{"content":[ 1.0 ]}"#
+    );
+    let keeps =
+        r#"{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{},"a":1}}"#;
+    assert_eq!(
+        strip_for_legacy(&raw(keeps)).unwrap().as_str(),
+        r#"{"_meta":{"a":1}}"#
+    );
+    for same in [
+        "{}",
+        r#"{"content":[{"text":"\"ttlMs\""}]}"#,
+        r#"{"content":[{"ttlMs":1}]}"#,
+    ] {
+        assert!(strip_for_legacy(&raw(same)).is_none(), "{same}");
+    }
+}
+
+#[test]
+fn c_cache_03_missing_and_malformed_hints_mean_none() {
+    let table = [
+        (
+            r#"{"ttlMs":7,"cacheScope":"public"}"#,
+            7,
+            CacheScope::Public,
+        ),
+        (r#"{"ttlMs":-7,"cacheScope":"all"}"#, 0, CacheScope::Private),
+        (r#"{"x":{"ttlMs":7}}"#, 0, CacheScope::Private),
+    ];
+    for (text, ttl_ms, scope) in table {
+        assert_eq!(Caching::of(&raw(text)), Caching { ttl_ms, scope }, "{text}");
+    }
+}
+
+#[test]
+fn input_required_is_read_and_built() {
+    let text = r#"{"resultType":"input_required","requestState":"D-\u00e9","inputRequests":{
+        "owner":{"method":"elicitation/create","params":{"message" : "Who?","requestedSchema":{}}},
+        "r":{"method":"roots/list"}}}"#;
+    let input = InputRequired::parse(&raw(text)).unwrap();
+    assert_eq!(input.state.as_deref(), Some("D-é"));
+    let keys: Vec<_> = input.requests.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["owner", "r"]);
+    assert_eq!(input.requests[1].1.kind, QuestionKind::Roots);
+    let built = input.build(&raw("{}"));
+    assert!(built.as_str().contains(r#"{"message" : "Who?""#));
+    assert_eq!(ResultKind::of(&built), ResultKind::InputRequired);
+    assert_eq!(InputRequired::parse(&built), Ok(input));
+}
+
+#[test]
+fn s_mrtr_03_and_04_broken_input_required_is_refused() {
+    let entry = |method: &str| format!(r#"{{"inputRequests":{{"a":{{"method":"{method}"}}}}}}"#);
+    let many: Vec<_> = (0..65)
+        .map(|n| format!(r#""{n}":{{"method":"roots/list"}}"#))
+        .collect();
+    let table = [
+        ("{}".to_owned(), InvalidInputRequired::Empty),
+        (
+            r#"{"requestState":1}"#.to_owned(),
+            InvalidInputRequired::State,
+        ),
+        (
+            r#"{"inputRequests":[]}"#.to_owned(),
+            InvalidInputRequired::Requests,
+        ),
+        (
+            entry("tools/call"),
+            InvalidInputRequired::Request("a".to_owned()),
+        ),
+        (
+            r#"{"inputRequests":{"a":7}}"#.to_owned(),
+            InvalidInputRequired::Request("a".to_owned()),
+        ),
+        (
+            r#"{"inputRequests":{"a":{"method":"roots/list"},"a":{"method":"roots/list"}}}"#
+                .to_owned(),
+            InvalidInputRequired::Twice("a".to_owned()),
+        ),
+        (
+            r#"{"inputRequests":{"a":{"method":"roots/list","params":[]}}}"#.to_owned(),
+            InvalidInputRequired::Request("a".to_owned()),
+        ),
+        (
+            entry("sampling/createMessage"),
+            InvalidInputRequired::Request("a".to_owned()),
+        ),
+        (
+            format!(r#"{{"inputRequests":{{{}}}}}"#, many.join(",")),
+            InvalidInputRequired::TooMany,
+        ),
+    ];
+    for (text, error) in table {
+        assert_eq!(InputRequired::parse(&raw(&text)), Err(error), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_dressed_and_stripped_again_is_what_it_was(
+        number in any::<i32>(), key in "[a-z\\u{e4}]{1,6}", space in "[ \\n]{0,2}", text in "\\PC{0,12}",
+    ) {
+        let unknown = format!("\"{key}\"{space}:{space}[{number}e1,{}]", json!(text));
+        let result = raw(&format!("{{{unknown}}}"));
+        for caching in [None, Some(Caching::NONE)] {
+            let dressed = dress().complete(&result, caching);
+            prop_assert!(dressed.as_str().contains(&unknown));
+            let stripped = strip_for_legacy(&dressed).unwrap();
+            prop_assert_eq!(stripped.as_str(), result.as_str());
+        }
+    }
+}

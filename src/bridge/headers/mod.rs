@@ -1,0 +1,120 @@
+//! HTTP headers of the sessionless revision: they repeat parts of the body, so that others can
+//! route by them, and must say the same as the body (S-HDR-04 to S-HDR-11, C-HTTP-04).
+
+mod annotation;
+mod value;
+
+use std::borrow::Cow;
+
+use crate::protocol::{Method, Request, json};
+
+pub use annotation::{InvalidAnnotation, ParamHeader, ParamHeaders, strip_annotations};
+pub use value::{decode, encode};
+
+/// Names of headers, in lower case: HTTP compares them so (S-HDR-11).
+pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+pub const METHOD: &str = "mcp-method";
+pub const NAME: &str = "mcp-name";
+pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// The headers of a request are missing, malformed or differ from its body: -32020, with HTTP
+/// status 400. Says which header, and how it differs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("header mismatch: {0}")]
+pub struct HeaderMismatch(pub(crate) String);
+
+/// What `Mcp-Name` must say of a request: the name or URI that it is about, or the id of its
+/// task. `None` where the header does not apply, or the body has no such member.
+pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
+    match request.method {
+        Method::ToolsCall | Method::PromptsGet => request.name(),
+        Method::ResourcesRead => request.uri(),
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+            let params = json::member(request.frame.as_str(), "params")?;
+            json::member(params, "taskId").and_then(json::text)
+        }
+        _ => None,
+    }
+}
+
+/// The headers of one HTTP request that concern the protocol.
+#[derive(Clone, Debug, Default)]
+pub struct McpHeaders<'a>(Vec<(&'a str, &'a [u8])>);
+
+impl<'a> McpHeaders<'a> {
+    /// Keeps what begins with `Mcp-`, from all headers of a request.
+    pub fn collect(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
+        let is_ours = |name: &str| {
+            let prefix = name.as_bytes().get(..4);
+            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"mcp-"))
+        };
+        let ours = headers.into_iter().filter(|(name, _)| is_ours(name));
+        Self(ours.collect())
+    }
+
+    /// The value of a header, without white space around it, still encoded.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`HeaderMismatch`] when it stands twice or holds illegal characters.
+    pub fn get(&self, name: &str) -> Result<Option<&'a str>, HeaderMismatch> {
+        let named = |header: &&(&'a str, &'a [u8])| header.0.eq_ignore_ascii_case(name);
+        let mut found = self.0.iter().filter(named);
+        let Some((_, value)) = found.next() else {
+            return Ok(None);
+        };
+        if found.next().is_some() {
+            return Err(HeaderMismatch(format!("`{name}` stands more than once")));
+        }
+        value::visible(value)
+            .map(Some)
+            .ok_or_else(|| HeaderMismatch(format!("`{name}` has a character that is not ASCII")))
+    }
+
+    /// Checks the standard headers against the body. `revision` is what the body's `_meta` says.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`HeaderMismatch`] for the first header that is missing, malformed or different.
+    pub fn check(&self, request: &Request, revision: &str) -> Result<(), HeaderMismatch> {
+        self.same(PROTOCOL_VERSION, revision)?;
+        self.same(METHOD, request.method.as_str())?;
+        let Some(expected) = name_of(request) else {
+            return Ok(());
+        };
+        let written = self.get(NAME)?.ok_or_else(|| missing(NAME, &expected))?;
+        match decode(written) {
+            Some(found) if found == expected => Ok(()),
+            Some(found) => Err(differs(NAME, &found, &expected)),
+            None => Err(HeaderMismatch(format!("`{NAME}` is no valid Base64"))),
+        }
+    }
+
+    fn same(&self, name: &str, expected: &str) -> Result<(), HeaderMismatch> {
+        match self.get(name)? {
+            Some(found) if found == expected => Ok(()),
+            Some(found) => Err(differs(name, found, expected)),
+            None => Err(missing(name, expected)),
+        }
+    }
+}
+
+fn missing(name: &str, expected: &str) -> HeaderMismatch {
+    let expected = shorten(expected);
+    HeaderMismatch(format!("`{name}` is missing, the body says `{expected}`"))
+}
+
+fn differs(name: &str, found: &str, expected: &str) -> HeaderMismatch {
+    let (found, expected) = (shorten(found), shorten(expected));
+    HeaderMismatch(format!("`{name}` says `{found}`, the body `{expected}`"))
+}
+
+fn shorten(text: &str) -> String {
+    text.chars()
+        .take(64)
+        .flat_map(char::escape_default)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

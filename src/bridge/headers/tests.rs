@@ -1,0 +1,259 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::protocol::{Envelope, RawJson};
+
+const REVISION: &str = "2026-07-28";
+
+fn request(method: &str, params: &Value) -> Request {
+    let frame = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    match Envelope::parse(Bytes::from(frame.to_string())) {
+        Ok(Envelope::Request(request)) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn headers<'a>(pairs: &'a [(&'a str, &'a str)]) -> McpHeaders<'a> {
+    McpHeaders::collect(pairs.iter().map(|(name, value)| (*name, value.as_bytes())))
+}
+
+fn tool(properties: &Value) -> RawJson {
+    let schema = json!({ "type": "object", "properties": properties });
+    RawJson::from_value(&json!({ "name": "t", "inputSchema": schema }))
+}
+
+#[test]
+fn s_hdr_05_and_17_the_name_applies_to_some_methods() {
+    let table = [
+        ("tools/call", json!({ "name": "a" }), Some("a")),
+        ("prompts/get", json!({ "name": "b" }), Some("b")),
+        (
+            "resources/read",
+            json!({ "uri": "file:///c" }),
+            Some("file:///c"),
+        ),
+        ("tasks/get", json!({ "taskId": "t" }), Some("t")),
+        ("tasks/update", json!({ "taskId": "t" }), Some("t")),
+        ("tasks/cancel", json!({ "taskId": "t" }), Some("t")),
+        ("resources/subscribe", json!({ "uri": "x" }), None),
+        ("tools/list", json!({ "name": "a" }), None),
+        ("tools/call", json!({}), None),
+    ];
+    for (method, params, name) in table {
+        assert_eq!(
+            name_of(&request(method, &params)).as_deref(),
+            name,
+            "{method}"
+        );
+    }
+}
+
+#[test]
+fn s_hdr_04_to_07_headers_must_say_what_the_body_says() {
+    let call = request("tools/call", &json!({ "name": "wärme" }));
+    let version = ("MCP-Protocol-Version", REVISION);
+    let method = ("mcp-METHOD", "tools/call");
+    let name = encode("wärme").into_owned();
+    let good = [
+        version,
+        method,
+        ("Mcp-Name", name.as_str()),
+        ("Accept", "*/*"),
+    ];
+    assert_eq!(headers(&good).check(&call, REVISION), Ok(()));
+    let padded = [
+        version,
+        ("Mcp-Method", " tools/call\t"),
+        ("Mcp-Name", &name),
+    ];
+    assert_eq!(headers(&padded).check(&call, REVISION), Ok(()));
+    let wrong: &[&[(&str, &str)]] = &[
+        &[method, ("Mcp-Name", &name)],
+        &[
+            ("MCP-Protocol-Version", "2025-11-25"),
+            method,
+            ("Mcp-Name", &name),
+        ],
+        &[version, ("Mcp-Name", &name)],
+        &[version, ("Mcp-Method", "TOOLS/CALL"), ("Mcp-Name", &name)],
+        &[version, method],
+        &[version, method, ("Mcp-Name", "other")],
+        &[version, method, ("Mcp-Name", "wärme")],
+        &[version, method, ("Mcp-Name", "=?base64?d8Okcm1l?")],
+        &[version, method, ("Mcp-Name", "=?base64?!!?=")],
+        &[version, method, ("Mcp-Name", &name), ("mcp-name", &name)],
+    ];
+    for pairs in wrong {
+        let error = headers(pairs).check(&call, REVISION).unwrap_err();
+        assert!(error.to_string().contains("`mcp-"), "{pairs:?}: {error}");
+    }
+    let list = request("tools/list", &json!({}));
+    assert!(
+        headers(&[version, ("Mcp-Method", "tools/list")])
+            .check(&list, REVISION)
+            .is_ok()
+    );
+}
+
+#[test]
+fn c_http_06_values_are_encoded_as_the_specification_shows() {
+    let table = [
+        ("us-west1", "us-west1"),
+        ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+        (" padded ", "=?base64?IHBhZGRlZCA=?="),
+        ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+        ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        ("a b\tc", "a b\tc"),
+        ("", "=?base64??="),
+    ];
+    for (text, value) in table {
+        assert_eq!(encode(text), value);
+        assert_eq!(decode(value).as_deref(), Some(text));
+    }
+    let literal = ["SGVsbG8=", "=?base64?SGVsbG8=", "=?BASE64?SGVsbG8=?="];
+    for value in literal {
+        assert_eq!(decode(value).as_deref(), Some(value));
+    }
+    for broken in [
+        "=?base64?SGVsbG8?=",
+        "=?base64?SGVs!!!bG8=?=",
+        "=?base64?/w==?=",
+    ] {
+        assert_eq!(decode(broken), None, "{broken}");
+    }
+    assert_eq!(decode("=?base64?="), Some("=?base64?=".into()));
+}
+
+#[test]
+fn s_hdr_15_c_http_08_annotations_break_rules_in_ways_that_are_named() {
+    let annotated =
+        |kind: Value, name: Value| json!({ "p": { "type": kind, "x-mcp-header": name } });
+    let invalid = [
+        annotated(json!("string"), json!("")),
+        annotated(json!("string"), json!(7)),
+        annotated(json!("string"), json!("a b")),
+        annotated(json!("string"), json!("a:b")),
+        annotated(json!("string"), json!("ä")),
+        annotated(json!("string"), json!("a\r\nb")),
+        annotated(json!("number"), json!("A")),
+        annotated(json!("object"), json!("A")),
+        annotated(json!(["string", "null"]), json!("A")),
+        json!({ "p": { "x-mcp-header": "A" } }),
+        json!({ "p": { "type": "string", "x-mcp-header": "A" },
+                "q": { "type": "string", "x-mcp-header": "a" } }),
+        json!({ "p": { "type": "array", "items": annotated(json!("string"), json!("A"))["p"] } }),
+        json!({ "p": { "oneOf": [annotated(json!("string"), json!("A"))["p"]] } }),
+        json!({ "p": { "items": { "type": "object", "properties": annotated(json!("string"), json!("A")) } } }),
+    ];
+    for properties in invalid {
+        let found = ParamHeaders::of_tool(&tool(&properties));
+        let error = found.expect_err(&properties.to_string());
+        assert!(error.at.starts_with("properties."), "{error}");
+        let stripped = strip_annotations(&tool(&properties)).unwrap();
+        assert_eq!(
+            ParamHeaders::of_tool(&stripped),
+            Ok(ParamHeaders::default())
+        );
+    }
+    let root = json!({ "name": "t", "inputSchema": { "type": "string", "x-mcp-header": "A" } });
+    assert!(ParamHeaders::of_tool(&RawJson::from_value(&root)).is_err());
+    let in_defs = json!({ "name": "t", "inputSchema": { "type": "object",
+        "$defs": { "d": { "type": "string", "x-mcp-header": "A" } } } });
+    assert!(ParamHeaders::of_tool(&RawJson::from_value(&in_defs)).is_err());
+}
+
+#[test]
+fn what_only_looks_like_an_annotation_is_none() {
+    let innocent = json!({
+        "x-mcp-header": { "type": "string" },
+        "p": { "type": "object", "default": { "x-mcp-header": "A" }, "enum": [{ "x-mcp-header": 1 }] },
+    });
+    let innocent = tool(&innocent);
+    assert!(ParamHeaders::of_tool(&innocent).unwrap().is_empty());
+    assert!(strip_annotations(&innocent).is_none());
+    assert!(strip_annotations(&tool(&json!({ "p": {} }))).is_none());
+}
+
+fn annotated() -> ParamHeaders {
+    let properties = json!({
+        "region": { "type": "string", "x-mcp-header": "Region" },
+        "deep": { "type": "object", "properties": {
+            "count": { "type": "integer", "x-mcp-header": "Count" },
+        } },
+        "dry": { "type": "boolean", "x-mcp-header": "Dry" },
+    });
+    ParamHeaders::of_tool(&tool(&properties)).unwrap()
+}
+
+#[test]
+fn c_http_07_arguments_are_repeated_as_headers() {
+    let arguments = json!({ "region": "Zürich", "deep": { "count": 42.0 }, "dry": false });
+    let headers = annotated();
+    let mut found = headers.of_call(Some(&RawJson::from_value(&arguments)));
+    found.sort();
+    let expected = [
+        ("Mcp-Param-Count", "42".to_owned()),
+        ("Mcp-Param-Dry", "false".to_owned()),
+        ("Mcp-Param-Region", encode("Zürich").into_owned()),
+    ];
+    assert_eq!(found, expected);
+    for nothing in [
+        json!({}),
+        json!({ "region": null, "deep": 1, "dry": [] }),
+        json!([]),
+    ] {
+        assert!(
+            annotated()
+                .of_call(Some(&RawJson::from_value(&nothing)))
+                .is_empty()
+        );
+    }
+    assert!(annotated().of_call(None).is_empty());
+}
+
+#[test]
+fn s_hdr_08_to_10_parameter_headers_are_checked_against_arguments() {
+    let arguments = RawJson::from_value(&json!({ "region": "Hello", "deep": { "count": 42 } }));
+    let (region, count) = (("mcp-param-region", "Hello"), ("Mcp-Param-Count", "42"));
+    let check = |pairs: &[(&str, &str)]| annotated().check(&headers(pairs), Some(&arguments));
+    let good: &[&[(&str, &str)]] = &[
+        &[region, count],
+        &[("Mcp-Param-Region", "=?base64?SGVsbG8=?="), count],
+        &[region, ("Mcp-Param-Count", "42.0")],
+        &[
+            region,
+            count,
+            ("Mcp-Param-Dry", "true"),
+            ("Mcp-Param-Other", "x"),
+        ],
+    ];
+    for pairs in good {
+        assert_eq!(check(pairs), Ok(()), "{pairs:?}");
+    }
+    let bad: &[&[(&str, &str)]] = &[
+        &[region],
+        &[count],
+        &[("Mcp-Param-Region", "hello"), count],
+        &[("Mcp-Param-Region", "=?base64?SGVsbG8?="), count],
+        &[region, ("Mcp-Param-Count", "43")],
+        &[region, ("Mcp-Param-Count", "0x2a")],
+        &[region, ("Mcp-Param-Count", "4.2e1")],
+    ];
+    for pairs in bad {
+        assert!(check(pairs).is_err(), "{pairs:?}");
+    }
+    assert_eq!(annotated().check(&headers(&[]), None), Ok(()));
+}
+
+proptest! {
+    #[test]
+    fn every_text_survives_a_header(text in "\\PC{0,40}|[ \\t=?base64]{0,20}") {
+        let value = encode(&text);
+        prop_assert!(value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)));
+        prop_assert_eq!(value.trim_ascii(), &*value);
+        let decoded = decode(&value);
+        prop_assert_eq!(decoded.as_deref(), Some(text.as_str()));
+    }
+}

@@ -1,0 +1,177 @@
+//! Results, list items and requests in the words of another revision (bridging.md §10).
+//!
+//! What a revision cannot say is said with what it has, or left out. Fields that nobody knows
+//! pass between revisions of one era and are dropped between eras, except under `_meta`.
+
+mod declared;
+mod item;
+mod output;
+mod request;
+
+use serde_json::json;
+
+use crate::protocol::{Method, RawJson, Revision, json as text};
+
+use super::answer;
+use super::object::{self, Change, Object, has_any, is_object, rebuild_elements};
+
+pub use declared::{client_capabilities, implementation, server_capabilities};
+pub use item::{ItemKind, project_item};
+pub use output::wraps_output;
+pub use request::{project_params, project_progress};
+
+/// The way of an answer: the revision of who wrote it, and of who reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Legs {
+    pub from: Revision,
+    pub to: Revision,
+}
+
+impl Legs {
+    fn crosses_eras(self) -> bool {
+        self.from.era() != self.to.era()
+    }
+}
+
+/// The result of `method` for its reader; `None` when it may stay as it is.
+///
+/// `wrapped` says that [`wraps_output`] holds for the called tool, so that its reader was shown
+/// an output schema which wants the content inside of `result`. Towards a client with a
+/// handshake this does what [`answer::strip_for_legacy`] does; it need not be called again.
+pub fn project_result(
+    method: &Method,
+    result: &RawJson,
+    legs: Legs,
+    wrapped: bool,
+) -> Option<RawJson> {
+    if legs.from == legs.to {
+        return None;
+    }
+    let known: &[&str] = match method {
+        Method::ToolsCall => &["content", "structuredContent", "isError", "_meta", "task"],
+        Method::PromptsGet => &["description", "messages", "_meta"],
+        Method::ResourcesRead => &["contents", "_meta"],
+        Method::CompletionComplete => &["completion", "_meta"],
+        _ if legs.from > legs.to => return answer::strip_for_legacy(result),
+        _ => return None,
+    };
+    if !legs.crosses_eras() && !may_differ(result, legs) {
+        return None;
+    }
+    let members = Object::parse(result.as_str())?;
+    let older = legs.to < legs.from;
+    let appended = appended_text(&members, legs.to);
+    let changed = members.rebuild("", |key, value| match key {
+        _ if legs.crosses_eras() && !known.contains(&key) => Change::Drop,
+        "content" if older => match &appended {
+            Some(content) => Change::Value(content.clone()),
+            None => Change::maybe(content(value, legs.to)),
+        },
+        "messages" if older => Change::maybe(messages(value, legs.to)),
+        "structuredContent" if older => structured(value, legs.to, wrapped),
+        "_meta" if legs.crosses_eras() => answer::strip_meta(value),
+        _ => Change::Keep,
+    });
+    object::raw(changed?)
+}
+
+fn may_differ(result: &RawJson, legs: Legs) -> bool {
+    let words: &[&str] = match legs.to {
+        Revision::V2026_07_28 => return false,
+        Revision::V2025_11_25 => &["\"structuredContent\""],
+        Revision::V2025_06_18 => &["\"structuredContent\"", "\"resource_link\""],
+        Revision::V2025_03_26 => &["\"structuredContent\"", "\"resource_link\""],
+        Revision::V2024_11_05 => &["\"structuredContent\"", "\"resource_link\"", "\"audio\""],
+    };
+    legs.to < legs.from && has_any(result.as_bytes(), words)
+}
+
+/// Where the reader knows no structured content and no text says the same: `content` with it as
+/// text (S-TOOL-08).
+fn appended_text(members: &Object<'_>, to: Revision) -> Option<String> {
+    if to >= Revision::V2025_06_18 {
+        return None;
+    }
+    let structured = members.get("structuredContent")?;
+    let old = members.get("content")?;
+    let blocks = text::elements(old)?;
+    let is_text = |block: &&str| {
+        let kind = text::member(block, "type").and_then(text::text);
+        kind.is_some_and(|kind| kind == "text")
+    };
+    if blocks.iter().any(|block| is_text(&block)) {
+        return None;
+    }
+    let added = json!({ "type": "text", "text": structured }).to_string();
+    let shown = blocks.iter().map(|shown| block(shown, to));
+    let mut shown: Vec<_> = shown
+        .zip(&blocks)
+        .map(|(new, old)| new.unwrap_or_else(|| (*old).to_owned()))
+        .collect();
+    shown.push(added);
+    Some(format!("[{}]", shown.join(",")))
+}
+
+fn structured(value: &str, to: Revision, wrapped: bool) -> Change {
+    if to < Revision::V2025_06_18 {
+        return Change::Drop;
+    }
+    if wrapped || !is_object(value) {
+        return Change::Value(format!(r#"{{"result":{value}}}"#));
+    }
+    Change::Keep
+}
+
+fn content(value: &str, to: Revision) -> Option<String> {
+    rebuild_elements(value, |shown| block(shown, to))
+}
+
+fn messages(value: &str, to: Revision) -> Option<String> {
+    rebuild_elements(value, |message| {
+        let members = Object::parse(message)?;
+        let changed = block(members.get("content")?, to)?;
+        members.rebuild("", |key, _| match key {
+            "content" => Change::Value(changed.clone()),
+            _ => Change::Keep,
+        })
+    })
+}
+
+/// One block of content for its reader; `None` when it may stay as it is.
+pub(super) fn block(block: &str, to: Revision) -> Option<String> {
+    if !has_any(block.as_bytes(), &["\"resource_link\"", "\"audio\""]) {
+        return None;
+    }
+    let members = Object::parse(block)?;
+    let text_of = |name: &str| members.get(name).and_then(text::text);
+    let kind = text_of("type")?;
+    let note = match &*kind {
+        "audio" if to < Revision::V2025_03_26 => {
+            let mime = text_of("mimeType").unwrap_or("unknown type".into());
+            let size = text_of("data").map_or(0, |data| data.len() / 4 * 3);
+            format!(
+                "[audio of {mime}, about {size} bytes, left out: the client's revision of the protocol has no audio]"
+            )
+        }
+        "resource_link" if to < Revision::V2025_06_18 => {
+            let name = text_of("title").or_else(|| text_of("name"));
+            let (name, uri) = (name.unwrap_or_default(), text_of("uri")?);
+            format!("{name}: {uri}")
+        }
+        "resource_link" if to < Revision::V2025_11_25 => {
+            return members.rebuild("", |key, _| Change::keep_if(key != "icons"));
+        }
+        _ => return None,
+    };
+    let note = text::quoted(&note);
+    let annotations = members
+        .get("annotations")
+        .map_or_else(String::new, |value| format!(r#","annotations":{value}"#));
+    Some(format!(
+        r#"{{"type":"text","text":{}{annotations}}}"#,
+        note.as_str()
+    ))
+}
+
+#[cfg(test)]
+mod tests;

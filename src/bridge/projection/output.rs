@@ -1,0 +1,52 @@
+//! Structured output that is no object: revisions before 2026-07-28 want one around it
+//! (S-TOOL-09, S-TOOL-10).
+
+use serde_json::{Value, json};
+
+use crate::protocol::{RawJson, json as text};
+
+use super::super::schema::children_mut;
+
+/// Whether clients with a handshake are shown this tool's output inside of `result`.
+pub fn wraps_output(tool: &RawJson) -> bool {
+    text::member(tool.as_str(), "outputSchema").is_some_and(is_wrapped)
+}
+
+pub(super) fn is_wrapped(schema: &str) -> bool {
+    let kind = text::member(schema, "type").and_then(text::text);
+    kind.is_none_or(|kind| kind != "object")
+}
+
+/// The schema of an object with the given one as its member `result`. References within the
+/// schema follow it there; `None` when it is no JSON.
+pub(super) fn wrapped(schema: &str) -> Option<String> {
+    let mut inner: Value = serde_json::from_str(schema).ok()?;
+    let mut outer = json!({ "type": "object" });
+    let own_base = inner.get("$id").is_some();
+    if !own_base {
+        let dialect = inner
+            .as_object_mut()
+            .and_then(|members| members.shift_remove("$schema"));
+        if let Some(dialect) = dialect {
+            outer["$schema"] = dialect;
+        }
+        move_references(&mut inner);
+    }
+    outer["properties"] = json!({ "result": inner });
+    outer["required"] = json!(["result"]);
+    Some(outer.to_string())
+}
+
+/// References inside of a schema with an `$id` are relative to that and stay.
+fn move_references(schema: &mut Value) {
+    if schema.get("$id").is_some() {
+        return;
+    }
+    if let Some(Value::String(reference)) = schema.get_mut("$ref")
+        && let Some(pointer) = reference.strip_prefix('#')
+        && (pointer.is_empty() || pointer.starts_with('/'))
+    {
+        *reference = format!("#/properties/result{pointer}");
+    }
+    children_mut(schema).into_iter().for_each(move_references);
+}

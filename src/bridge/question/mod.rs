@@ -1,0 +1,169 @@
+//! What a server asks of a client in the middle of a call: sampling, elicitation, roots. Servers
+//! with a handshake send a request for it, sessionless ones an entry of `inputRequests`
+//! (bridging.md §4, §5).
+
+mod reply;
+mod to_client;
+mod to_entry;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::protocol::json::text as text_of;
+use crate::protocol::{Method, RawJson, RequestId};
+
+use super::object::{Object, is_object};
+
+pub use reply::{
+    CannotAnswer, InvalidAnswer, Refusal, answer_for_server, check_answer, expired, refused,
+    unattributable,
+};
+pub use to_client::CannotAsk;
+pub use to_entry::{UrlElicitation, elicitation_id, url_elicitations};
+
+/// What kind of question it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QuestionKind {
+    Sampling,
+    Elicitation,
+    Roots,
+}
+
+impl QuestionKind {
+    /// By the name of its method; `None` for everything that is no question.
+    pub fn parse(method: &str) -> Option<Self> {
+        Self::of(&Method::parse(method))
+    }
+
+    pub fn of(method: &Method) -> Option<Self> {
+        match method {
+            Method::SamplingCreateMessage => Some(Self::Sampling),
+            Method::ElicitationCreate => Some(Self::Elicitation),
+            Method::RootsList => Some(Self::Roots),
+            _ => None,
+        }
+    }
+
+    pub const fn method(self) -> Method {
+        match self {
+            Self::Sampling => Method::SamplingCreateMessage,
+            Self::Elicitation => Method::ElicitationCreate,
+            Self::Roots => Method::RootsList,
+        }
+    }
+}
+
+/// A question without the id that it had or will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub kind: QuestionKind,
+    params: Option<RawJson>,
+}
+
+/// What a client must declare to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Requirement {
+    Form,
+    Url,
+    Sampling,
+    SamplingTools,
+    Roots,
+}
+
+impl Question {
+    /// `None` when `params` is no object, or is missing where there is nothing to ask without.
+    pub(super) fn try_new(kind: QuestionKind, params: Option<&str>) -> Option<Self> {
+        let params = match params {
+            Some(text) if is_object(text) => Some(super::object::raw(text.to_owned())?),
+            None if kind == QuestionKind::Roots => None,
+            Some(_) | None => return None,
+        };
+        Some(Self { kind, params })
+    }
+
+    /// As its sender wrote them, as far as they are passed on.
+    pub const fn params(&self) -> Option<&RawJson> {
+        self.params.as_ref()
+    }
+
+    /// The question as a value of `inputRequests`.
+    pub fn entry(&self) -> String {
+        let method = self.kind.method();
+        match &self.params {
+            Some(params) => format!(r#"{{"method":"{method}","params":{}}}"#, params.as_str()),
+            None => format!(r#"{{"method":"{method}"}}"#),
+        }
+    }
+
+    /// The question as a request to a client with a handshake.
+    pub fn request(&self, id: &RequestId) -> Bytes {
+        let (id, method) = (id.as_str(), self.kind.method());
+        let params = self.params.as_ref().map_or_else(String::new, |params| {
+            format!(r#","params":{}"#, params.as_str())
+        });
+        Bytes::from(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"{params}}}"#
+        ))
+    }
+
+    /// What a client must declare to be asked this (S-MRTR-05, S-REQ-01 to S-REQ-03).
+    pub fn required(&self) -> Requirement {
+        let params = self.params.as_ref();
+        let params = params.and_then(|params| Object::parse(params.as_str()));
+        let get = |name: &str| params.as_ref().and_then(|params| params.get(name));
+        match self.kind {
+            QuestionKind::Roots => Requirement::Roots,
+            QuestionKind::Elicitation if is_url(get("mode")) => Requirement::Url,
+            QuestionKind::Elicitation => Requirement::Form,
+            QuestionKind::Sampling if get("tools").or(get("toolChoice")).is_some() => {
+                Requirement::SamplingTools
+            }
+            QuestionKind::Sampling => Requirement::Sampling,
+        }
+    }
+}
+
+fn is_url(mode: Option<&str>) -> bool {
+    mode.and_then(text_of).is_some_and(|mode| mode == "url")
+}
+
+impl Requirement {
+    /// For sentences and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Form => "elicitation.form",
+            Self::Url => "elicitation.url",
+            Self::Sampling => "sampling",
+            Self::SamplingTools => "sampling.tools",
+            Self::Roots => "roots",
+        }
+    }
+
+    /// `requiredCapabilities` of error -32021.
+    pub fn capabilities(self) -> Value {
+        match self {
+            Self::Form => json!({ "elicitation": { "form": {} } }),
+            Self::Url => json!({ "elicitation": { "url": {} } }),
+            Self::Sampling => json!({ "sampling": {} }),
+            Self::SamplingTools => json!({ "sampling": { "tools": {} } }),
+            Self::Roots => json!({ "roots": {} }),
+        }
+    }
+
+    /// Whether a client that declares these capabilities may be asked. `elicitation: {}` means
+    /// forms (C-REQ-02).
+    pub fn is_declared(self, capabilities: &Map<String, Value>) -> bool {
+        let get = |name: &str| capabilities.get(name).and_then(Value::as_object);
+        match self {
+            Self::Form => get("elicitation")
+                .is_some_and(|modes| modes.contains_key("form") || !modes.contains_key("url")),
+            Self::Url => get("elicitation").is_some_and(|modes| modes.contains_key("url")),
+            Self::Sampling => get("sampling").is_some(),
+            Self::SamplingTools => get("sampling").is_some_and(|with| with.contains_key("tools")),
+            Self::Roots => get("roots").is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Answers of clients to questions, and what stands for one that does not come.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::protocol::{Outcome, RawJson, Revision, code, json as text};
+
+use super::super::object::{self, Change, Object};
+use super::QuestionKind;
+
+/// An answer has not the shape that its question asks for: -32602, and the call waits on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidAnswer(&'static str);
+
+/// A server of an old revision cannot read an answer, which has several parts or uses tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("client answered with several parts, which the server's revision has no words for")]
+pub struct CannotAnswer;
+
+/// What becomes of a sessionless call whose question was refused: `inputResponses` has room for
+/// results only, not for errors (bridging.md §5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The call goes on with this answer.
+    Answer(RawJson),
+    /// The call ends: an error for the model to read, or -32603.
+    Stop,
+}
+
+/// Checks the shape of an answer, an entry of `inputResponses` or a result (S-MRTR-11).
+///
+/// # Errors
+///
+/// Returns [`InvalidAnswer`] with what is wrong.
+pub fn check_answer(kind: QuestionKind, answer: &RawJson) -> Result<(), InvalidAnswer> {
+    let right = match kind {
+        QuestionKind::Elicitation => is_elicit_result(answer),
+        QuestionKind::Sampling => is_message(answer),
+        QuestionKind::Roots => is_roots(answer),
+    };
+    match right {
+        Some(true) => Ok(()),
+        _ => Err(InvalidAnswer(match kind {
+            QuestionKind::Elicitation => {
+                "answer to an elicitation needs `action`: accept, decline or cancel, and `content` of plain values"
+            }
+            QuestionKind::Sampling => "answer to sampling needs `role`, `content` and `model`",
+            QuestionKind::Roots => "answer to roots/list needs `roots`, each with a `uri`",
+        })),
+    }
+}
+
+fn is_elicit_result(answer: &RawJson) -> Option<bool> {
+    let members = answer.parse::<Map<String, Value>>().ok()?;
+    let action = members.get("action")?.as_str()?;
+    let plain = |value: &Value| match value {
+        Value::String(_) | Value::Bool(_) | Value::Number(_) => true,
+        Value::Array(chosen) => chosen.iter().all(Value::is_string),
+        Value::Null | Value::Object(_) => false,
+    };
+    let content = match members.get("content") {
+        None => true,
+        Some(content) => content.as_object()?.values().all(plain),
+    };
+    Some(content && matches!(action, "accept" | "decline" | "cancel"))
+}
+
+fn is_message(answer: &RawJson) -> Option<bool> {
+    #[derive(Deserialize)]
+    struct Block {
+        r#type: String,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Content {
+        One(Block),
+        Several(Vec<Block>),
+    }
+    #[derive(Deserialize)]
+    #[expect(dead_code, reason = "only its presence and type are checked")]
+    struct Message {
+        role: String,
+        model: String,
+        content: Content,
+    }
+    let message = answer.parse::<Message>().ok()?;
+    let typed = |block: &Block| !block.r#type.is_empty();
+    let content = match &message.content {
+        Content::One(block) => typed(block),
+        Content::Several(blocks) => blocks.iter().all(typed),
+    };
+    Some(content && matches!(message.role.as_str(), "user" | "assistant"))
+}
+
+fn is_roots(answer: &RawJson) -> Option<bool> {
+    let members = answer.parse::<Map<String, Value>>().ok()?;
+    let roots = members.get("roots")?.as_array()?;
+    let has_uri = |root: &Value| root.get("uri").is_some_and(Value::is_string);
+    Some(roots.iter().all(has_uri))
+}
+
+/// The answer as a server of this revision reads it; `None` when it may stay as it is.
+///
+/// # Errors
+///
+/// Returns [`CannotAnswer`] for several parts that cannot be made one.
+pub fn answer_for_server(
+    kind: QuestionKind,
+    answer: &RawJson,
+    to: Revision,
+) -> Result<Option<RawJson>, CannotAnswer> {
+    let Some(members) = Object::parse(answer.as_str()) else {
+        return Ok(None);
+    };
+    let content = members.get("content");
+    if kind != QuestionKind::Sampling || to >= Revision::V2025_11_25 {
+        return Ok(None);
+    }
+    let Some(content) = content else {
+        return Ok(None);
+    };
+    let block = match text::elements(content) {
+        Some(blocks) => one_of(&blocks)?,
+        None => content.to_owned(),
+    };
+    let kind = text::member(&block, "type").and_then(text::text);
+    if matches!(kind.as_deref(), Some("tool_use" | "tool_result")) {
+        return Err(CannotAnswer);
+    }
+    let block = super::super::projection::block(&block, to).unwrap_or(block);
+    if block == content {
+        return Ok(None);
+    }
+    let changed = members.rebuild("", |key, _| match key {
+        "content" => Change::Value(block.clone()),
+        _ => Change::Keep,
+    });
+    Ok(changed.and_then(object::raw))
+}
+
+/// One block that says what several say, if they are all text.
+fn one_of(blocks: &[&str]) -> Result<String, CannotAnswer> {
+    if let [block] = blocks {
+        return Ok((*block).to_owned());
+    }
+    let text_of = |block: &&str| {
+        let kind = text::member(block, "type").and_then(text::text)?;
+        let words = text::member(block, "text").and_then(text::text)?;
+        (kind == "text").then(|| words.into_owned())
+    };
+    let texts: Option<Vec<String>> = blocks.iter().map(text_of).collect();
+    let joined = texts
+        .filter(|texts| !texts.is_empty())
+        .ok_or(CannotAnswer)?;
+    Ok(json!({ "type": "text", "text": joined.join("\n") }).to_string())
+}
+
+/// What a sessionless server is told when the client answers with an error, or cannot be asked.
+pub fn refused(kind: QuestionKind) -> Refusal {
+    match kind {
+        QuestionKind::Elicitation => Refusal::Answer(cancel()),
+        QuestionKind::Sampling | QuestionKind::Roots => Refusal::Stop,
+    }
+}
+
+/// What a server with a handshake is told when the client does not come back in time.
+pub fn expired(kind: QuestionKind) -> Outcome {
+    let error = |code, message| {
+        Outcome::Error(RawJson::from_value(
+            &json!({ "code": code, "message": message }),
+        ))
+    };
+    match kind {
+        QuestionKind::Elicitation => Outcome::Result(cancel()),
+        QuestionKind::Sampling => error(code::USER_REJECTED, "client did not answer in time"),
+        QuestionKind::Roots => error(code::INTERNAL_ERROR, "client did not answer in time"),
+    }
+}
+
+/// What a server with a handshake is told when its question belongs to no call, so that there is
+/// nobody to ask.
+pub fn unattributable(kind: QuestionKind) -> Outcome {
+    match kind {
+        QuestionKind::Elicitation => Outcome::Result(cancel()),
+        QuestionKind::Sampling | QuestionKind::Roots => {
+            let message = "no client can be asked outside of a call";
+            let error = json!({ "code": code::METHOD_NOT_FOUND, "message": message });
+            Outcome::Error(RawJson::from_value(&error))
+        }
+    }
+}
+
+fn cancel() -> RawJson {
+    RawJson::from_value(&json!({ "action": "cancel" }))
+}

@@ -1,0 +1,69 @@
+//! How an incarnation ends: callers learn it at once, and what it was is reported.
+
+use actix::{ActorContext as _, Context};
+
+use super::super::crash::Life;
+use super::Connection;
+use crate::supervision::ExitReason;
+use crate::telemetry::Counter;
+use crate::transport::Ending;
+
+impl Connection {
+    pub(super) fn closed(&mut self, ending: Ending, ctx: &mut Context<Self>) {
+        if ending.limit.is_some() {
+            let why = ExitReason::LimitReached(ending.reason.as_str().into());
+            self.birth.exit().say(why);
+        }
+        self.end(ending, ctx);
+    }
+
+    /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
+    pub(super) fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
+        self.end(reason.into().into(), ctx);
+    }
+
+    fn end(&mut self, ending: Ending, ctx: &mut Context<Self>) {
+        self.report(&ending);
+        self.end_calls(&ending.reason);
+        self.spec.counters.add(Counter::ServersLost);
+        self.birth.exit().fail(ending.reason);
+        ctx.stop();
+    }
+
+    pub(super) fn end_calls(&mut self, reason: &str) {
+        if let Some(calls) = &mut self.calls {
+            calls.fail_all(reason);
+        }
+        for lane in &self.lanes {
+            lane.end(reason);
+        }
+    }
+
+    fn report(&mut self, ending: &Ending) {
+        if std::mem::replace(&mut self.is_ending, true) {
+            return;
+        }
+        let life = Life {
+            generation: self.birth.generation(),
+            began: self.began,
+            was_open: self.calls.is_some(),
+            was_up: self.negotiated.is_some(),
+        };
+        self.spec.report_crash(life, ending);
+    }
+}
+
+/// One that ends without having been told to, and without having said why, has panicked or was
+/// ended by its supervisor.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.is_ending {
+            return;
+        }
+        let reason = match self.birth.exit().reason() {
+            Some(reason) => format!("its connection {reason}"),
+            None => "its connection panicked".to_owned(),
+        };
+        self.report(&reason.into());
+    }
+}

@@ -1,0 +1,429 @@
+//! One client whose messages all come and go over one channel: HTTP+SSE and stdio. What a session
+//! says on its many streams leaves on the one.
+
+mod deliver;
+mod encode;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::mcp::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use crate::id::{Principal, SessionId};
+use crate::protocol::{
+    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, RequestId, Revision,
+};
+use crate::session::{FoundSession, FromClient, Sessions, ToFront};
+
+pub(super) use encode::{as_event, as_line};
+
+/// Messages that wait to be written.
+const QUEUE_MAX: usize = 64;
+
+/// Exchanges under way: calls that are not answered, and answers that wait to be written.
+const EXCHANGES_MAX: usize = 1024;
+
+/// What a channel is opened with.
+pub(super) struct ChannelParts {
+    pub(super) sessions: Sessions,
+    pub(super) principal: Principal,
+    /// Index of the arbiter that the session is to live on.
+    pub(super) arbiter: usize,
+    /// Makes of a message what is written.
+    pub(super) encode: fn(&[u8]) -> Bytes,
+    /// A client that takes nothing for so long is given up; `None` waits.
+    pub(super) patience: Option<Duration>,
+    /// Cancelled when the gateway stops.
+    pub(super) draining: CancellationToken,
+}
+
+/// The gateway's end of a channel. Every future of it must run on an arbiter.
+pub(super) struct Channel {
+    parts: ChannelParts,
+    /// Absent once the channel is closed, so that its reader sees the end.
+    out: Mutex<Option<mpsc::Sender<Bytes>>>,
+    session: OnceLock<SessionId>,
+    /// Held while the session is opened.
+    opening: tokio::sync::Mutex<()>,
+    /// Whether the session's own stream is carried over.
+    general: OnceLock<()>,
+    exchanges: TaskTracker,
+    places: Arc<Semaphore>,
+    ended: CancellationToken,
+}
+
+impl Channel {
+    /// A channel on which nothing was said yet, and what is to be written to its client. The
+    /// latter ends with the channel.
+    pub(super) fn open(parts: ChannelParts) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
+        let (out, written) = mpsc::channel(QUEUE_MAX);
+        let channel = Arc::new(Self {
+            parts,
+            out: Mutex::new(Some(out)),
+            session: OnceLock::new(),
+            opening: tokio::sync::Mutex::default(),
+            general: OnceLock::new(),
+            exchanges: TaskTracker::new(),
+            places: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            ended: CancellationToken::new(),
+        });
+        (channel, written)
+    }
+
+    pub(super) fn principal(&self) -> &Principal {
+        &self.parts.principal
+    }
+
+    pub(super) fn is_initialized(&self) -> bool {
+        self.session.get().is_some()
+    }
+
+    /// Ends when the channel has.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Ends when nobody reads any more what is written to the client.
+    pub(super) async fn left(&self) {
+        if let Some(out) = self.out() {
+            out.closed().await;
+        }
+    }
+
+    /// Takes what the client sent: a message, or an array of them. Answers are written later.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal that the client is to read, with the id of its request if there is one.
+    pub(super) async fn take(self: &Arc<Self>, body: Bytes) -> Result<(), Refusal> {
+        if is_array(&body) {
+            return self.batch(&body).await;
+        }
+        let envelope =
+            Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
+        let id = id_of(&envelope);
+        let refuse = |failure| Refusal { failure, id };
+        if let Envelope::Request(request) = &envelope {
+            if self.parts.draining.is_cancelled() {
+                return Err(refuse(shutting_down()));
+            }
+            if let Some(revision) = claimed_revision(request) {
+                return Err(refuse(without_session(&revision)));
+            }
+            if request.method == Method::Initialize {
+                return self.initialize(request).await.map_err(refuse);
+            }
+        }
+        let Some(session) = self.find().await.map_err(refuse)? else {
+            return self.before_initialize(&envelope).await;
+        };
+        self.carry_general();
+        let Envelope::Request(request) = &envelope else {
+            drop(self.tell(&session, envelope, true));
+            return Ok(());
+        };
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let Ok(place) = place else {
+            let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            let id = Some(request.id.clone());
+            return Err(Refusal { failure, id });
+        };
+        let request = request.id.clone();
+        let answer = self.tell(&session, envelope, true);
+        let channel = Arc::clone(self);
+        self.spawn(async move {
+            channel.deliver(request, answer.await.ok()).await;
+            drop(place);
+        });
+        Ok(())
+    }
+
+    /// Ends after the calls under way.
+    pub(super) async fn drained(&self) {
+        self.exchanges.close();
+        self.exchanges.wait().await;
+    }
+
+    /// The channel is closed: what is in flight is cancelled, and the session ends.
+    pub(super) async fn end(&self) {
+        self.ended.cancel();
+        let out = self.out.lock();
+        out.unwrap_or_else(PoisonError::into_inner).take();
+        // One that is being opened right now is waited for.
+        let _opening = self.opening.lock().await;
+        if let Some(id) = self.session.get() {
+            self.parts.sessions.end(*id).await;
+        }
+    }
+
+    /// Opens the session of this channel and writes the answer.
+    async fn initialize(self: &Arc<Self>, request: &Request) -> Result<(), Failure> {
+        let _opening = self.opening.lock().await;
+        if self.session.get().is_some() {
+            let message = "this channel is initialized already; open another one";
+            return Err(Failure::new(ErrorKind::InvalidRequest, message));
+        }
+        if self.ended.is_cancelled() {
+            return Err(session_over());
+        }
+        let ChannelParts {
+            sessions,
+            principal,
+            arbiter,
+            ..
+        } = &self.parts;
+        let opened = sessions.open(request, principal.clone(), *arbiter).await?;
+        let (id, _, answer) = opened;
+        // Only this task holds the lock.
+        let _ = self.session.set(id);
+        self.write(&answer).await;
+        Ok(())
+    }
+
+    /// S-LIFE-01: until then, there is nothing but `ping`.
+    async fn before_initialize(&self, envelope: &Envelope) -> Result<(), Refusal> {
+        let Envelope::Request(request) = envelope else {
+            return Ok(());
+        };
+        if request.method == Method::Ping {
+            let id = request.id.as_str();
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+            self.write(answer.as_bytes()).await;
+            return Ok(());
+        }
+        let message = format!("`{}` came before `initialize`", request.method);
+        Err(Refusal {
+            failure: Failure::new(ErrorKind::SessionRequired, message),
+            id: Some(request.id.clone()),
+        })
+    }
+
+    /// The session of this channel, if it was opened. One that is over closes the channel.
+    async fn find(&self) -> Result<Option<FoundSession>, Failure> {
+        let Some(id) = self.session.get() else {
+            return Ok(None);
+        };
+        let found = self.parts.sessions.find(*id).await;
+        if found.is_none() {
+            self.ended.cancel();
+        }
+        found.map(Some).ok_or_else(session_over)
+    }
+
+    /// Hands a message to its session.
+    fn tell(
+        &self,
+        session: &FoundSession,
+        envelope: Envelope,
+        accepts_stream: bool,
+    ) -> oneshot::Receiver<ToFront> {
+        let number = self.parts.sessions.numbers().next();
+        let (reply, answer) = oneshot::channel();
+        session.address.do_send(FromClient {
+            envelope,
+            number,
+            accepts_stream,
+            reply,
+        });
+        answer
+    }
+
+    /// An array of messages: only in 2025-03-26 (S-HTTP-10, S-HTTP-11). Its answers are one array.
+    async fn batch(self: &Arc<Self>, body: &Bytes) -> Result<(), Refusal> {
+        let refuse = |message: String| Failure::new(ErrorKind::InvalidRequest, message);
+        let Some(session) = self.find().await? else {
+            return Err(refuse("a batch came before `initialize`".to_owned()).into());
+        };
+        if !session.revision.has_batches() {
+            let message = format!("revision {} has no batches", session.revision);
+            return Err(refuse(message).into());
+        }
+        let messages: Vec<&RawValue> = serde_json::from_slice(body)
+            .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string()), body))?;
+        if messages.is_empty() || messages.len() > BATCH_MAX {
+            let message = format!("a batch holds 1 to {BATCH_MAX} messages");
+            return Err(refuse(message).into());
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| {
+            let message = "too many requests are under way on this channel";
+            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
+        })?;
+        let answers: Vec<_> = messages
+            .into_iter()
+            .map(|message| self.member(&session, body.slice_ref(message.get().as_bytes())))
+            .collect();
+        let channel = Arc::clone(self);
+        self.spawn(async move {
+            let answers = join_all(answers.into_iter().map(Member::answer)).await;
+            let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+            if !answers.is_empty() {
+                let joined = answers.join(&b","[..]);
+                let array = [&b"["[..], &joined, &b"]"[..]].concat();
+                channel.write(&array).await;
+            }
+            drop(place);
+        });
+        Ok(())
+    }
+
+    /// Sends one message of a batch; its client cannot be asked meanwhile.
+    fn member(&self, session: &FoundSession, frame: Bytes) -> Member {
+        match Envelope::parse(frame.clone()) {
+            // S-LIFE-07.
+            Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
+                let message = "`initialize` is not allowed in a batch";
+                let failure = Failure::new(ErrorKind::InvalidRequest, message);
+                Member::Refused(failure.answer(request.id.as_str()).into())
+            }
+            Ok(envelope) => {
+                let id = id_of(&envelope);
+                Member::Sent(id, self.tell(session, envelope, false))
+            }
+            Err(error) => {
+                let refusal = refuse_envelope(&error, &frame);
+                Member::Refused(refusal.failure.answer(refusal.id()).into())
+            }
+        }
+    }
+
+    /// Runs a part of the channel's work until the channel ends.
+    fn spawn(&self, work: impl Future<Output = ()> + 'static) {
+        let ended = self.ended.clone();
+        actix_rt::spawn(self.exchanges.track_future(async move {
+            ended.run_until_cancelled(work).await;
+        }));
+    }
+
+    fn out(&self) -> Option<mpsc::Sender<Bytes>> {
+        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.clone()
+    }
+
+    /// Writes a message to the client, after those before it.
+    pub(super) async fn write(&self, message: &[u8]) {
+        let Some(out) = self.out() else { return };
+        let text = (self.parts.encode)(message);
+        let sending = out.send(text);
+        let sent = match self.parts.patience {
+            Some(patience) => timeout(patience, sending).await,
+            None => Ok(sending.await),
+        };
+        match sent {
+            Ok(Ok(())) => {}
+            // It left.
+            Ok(Err(_)) => self.ended.cancel(),
+            Err(_) => {
+                log::info!("a client that reads nothing any more is given up");
+                self.ended.cancel();
+            }
+        }
+    }
+}
+
+/// What becomes of one message of a batch.
+enum Member {
+    Refused(Bytes),
+    Sent(Option<RequestId>, oneshot::Receiver<ToFront>),
+}
+
+impl Member {
+    async fn answer(self) -> Option<Bytes> {
+        match self {
+            Self::Refused(answer) => Some(answer),
+            Self::Sent(id, answer) => match answer.await {
+                Ok(ToFront::Json(answer) | ToFront::Error { frame: answer, .. }) => Some(answer),
+                Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
+                Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,
+                Err(_) => id.map(|id| session_over().answer(id.as_str()).into()),
+            },
+        }
+    }
+}
+
+fn session_over() -> Failure {
+    let message = "the session is over; open another channel and send `initialize`";
+    Failure::new(ErrorKind::SessionNotFound, message)
+}
+
+fn shutting_down() -> Failure {
+    Failure::new(ErrorKind::ShuttingDown, "the gateway is shutting down").retry_after_ms(1000)
+}
+
+/// The revision that a request without a session says of itself, if it is one of those that have
+/// none (S-LIFE-21): the place where such requests part from those of a session.
+fn claimed_revision(request: &Request) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Claim {
+        #[serde(rename = "_meta", default)]
+        meta: Option<Meta>,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+        version: Option<String>,
+    }
+    request.params.meta.as_ref()?;
+    let claim: Claim = request.params_as().ok()?;
+    let version = claim.meta?.version?;
+    let is_legacy = version
+        .parse::<Revision>()
+        .is_ok_and(|revision| revision.era() == Era::Legacy);
+    (!is_legacy).then_some(version)
+}
+
+/// Sessionless requests are not served on a channel yet.
+fn without_session(claimed: &str) -> Failure {
+    let claimed: String = claimed.chars().take(40).collect();
+    let message = format!(
+        "requests of revision `{claimed}` are not served here: send `initialize` and speak {} or older",
+        Revision::NEWEST_LEGACY
+    );
+    Failure::new(ErrorKind::UnsupportedRevision, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_needs_no_session_is_told_from_others() {
+        let cases = [
+            (r#"{}"#, None),
+            (r#"{"_meta":{}}"#, None),
+            (r#"{"_meta":null}"#, None),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#,
+                None,
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#,
+                None,
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
+                Some("2026-07-28"),
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2099-01-01"}}"#,
+                Some("2099-01-01"),
+            ),
+        ];
+        for (params, expected) in cases {
+            let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{params}}}"#);
+            let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
+                panic!("{params}")
+            };
+            assert_eq!(claimed_revision(&request).as_deref(), expected, "{params}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! HTTP+SSE of revision 2024-11-05: GET `/sse` opens a stream that carries everything to the
+//! client, POST `/messages` brings what the client says (S-SSE-01 to S-SSE-05).
+//!
+//! The session lives as long as the stream: when that ends, calls in flight are cancelled.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::sleep;
+use url::form_urlencoded;
+
+use super::accept::{accepts, is_json};
+use super::channel::{Channel, ChannelParts, as_event};
+use super::events::EventBody;
+use super::mcp::{EVENT_STREAM, Refusal, answered, refuse_when_draining, text};
+use super::settings::FrontSettings;
+use super::state::{Front, Gate, WorkerIndex};
+use super::{body, guard, respond};
+use crate::id::{Principal, SessionId};
+use crate::protocol::{ErrorKind, Failure};
+
+pub(super) const STREAM: &str = "/sse";
+pub(super) const MESSAGES: &str = "/messages";
+
+/// A stream on which nobody sent `initialize` for so long is closed.
+const INITIALIZE_MAX: Duration = Duration::from_secs(60);
+
+/// A client that reads nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The open channels by the id that their addresses for messages hold; each has a connection, and
+/// of these there are at most `connections_max`.
+#[derive(Default)]
+pub(super) struct Channels(Mutex<HashMap<SessionId, Arc<Channel>>>);
+
+impl Channels {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Channel>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, id: SessionId) -> Option<Arc<Channel>> {
+        self.all().get(&id).cloned()
+    }
+}
+
+/// `/sse`.
+pub(super) async fn stream(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {
+    let front = gate.front().await;
+    let opening = async { open(&request, front, &gate).map_err(Refusal::from) };
+    answered(&request, front, HeaderValue::from_static("GET"), opening).await
+}
+
+/// `/messages`.
+pub(super) async fn messages(
+    request: HttpRequest,
+    payload: web::Payload,
+    gate: web::Data<Gate>,
+) -> HttpResponse {
+    let front = gate.front().await;
+    let taking = take(&request, payload, front);
+    answered(&request, front, HeaderValue::from_static("POST"), taking).await
+}
+
+fn open(
+    request: &HttpRequest,
+    front: &Front,
+    gate: &web::Data<Gate>,
+) -> Result<HttpResponse, Failure> {
+    let settings = front.settings.load_full();
+    let principal = admit(request, front, &settings)?;
+    if !settings.legacy_sse {
+        return Err(switched_off());
+    }
+    only(request, "GET")?;
+    refuse_when_draining(front)?;
+    if !accepts(text(request, &header::ACCEPT), EVENT_STREAM) {
+        let message = "`Accept` must allow text/event-stream: GET opens an event stream";
+        return Err(Failure::new(ErrorKind::NotAcceptable, message));
+    }
+    let (channel, written) = Channel::open(ChannelParts {
+        sessions: front.sessions.clone(),
+        principal,
+        arbiter: request.app_data::<WorkerIndex>().map_or(0, |index| index.0),
+        encode: as_event,
+        patience: Some(PATIENCE),
+        draining: front.draining.clone(),
+    });
+    let id = front.sessions.mint();
+    front.channels.all().insert(id, Arc::clone(&channel));
+    actix_rt::spawn(watch(gate.clone(), id, channel));
+    let first = format!(
+        "event: endpoint\ndata: {MESSAGES}?sessionId={}\n\n",
+        id.expose()
+    );
+    let under_way = front.under_way.token();
+    let events = EventBody::new(written, settings.sse_comment_every, under_way, None);
+    let first = stream::once(async { Ok(Bytes::from(first)) });
+    Ok(respond::event_stream(first.chain(events)))
+}
+
+/// Ends the channel when its client left, when it is of no use, and when the gateway stops: then
+/// after the calls under way.
+async fn watch(gate: web::Data<Gate>, id: SessionId, channel: Arc<Channel>) {
+    let front = gate.front().await;
+    let unused = async {
+        sleep(INITIALIZE_MAX).await;
+        if channel.is_initialized() {
+            pending::<()>().await;
+        }
+    };
+    let drained = async {
+        front.draining.cancelled().await;
+        channel.drained().await;
+    };
+    tokio::select! {
+        () = channel.left() => {}
+        () = channel.ended() => {}
+        () = unused => {}
+        () = drained => {}
+    }
+    front.channels.all().remove(&id);
+    channel.end().await;
+}
+
+async fn take(
+    request: &HttpRequest,
+    mut payload: web::Payload,
+    front: &Front,
+) -> Result<HttpResponse, Refusal> {
+    let settings = front.settings.load_full();
+    let principal = admit(request, front, &settings)?;
+    let channel = session_id(request).and_then(|id| front.channels.find(id));
+    let channel = channel.filter(|channel| *channel.principal() == principal);
+    if channel.is_none() && !settings.legacy_sse {
+        return Err(switched_off().into());
+    }
+    only(request, "POST")?;
+    let channel = channel.ok_or_else(|| {
+        let message =
+            format!("no event stream has this `sessionId` (any more): GET {STREAM} first");
+        Failure::new(ErrorKind::SessionNotFound, message)
+    })?;
+    if !is_json(text(request, &header::CONTENT_TYPE)) {
+        let message = "`Content-Type` must be application/json";
+        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
+    }
+    let announced = text(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let mut held = front.bytes.hold();
+    let body = body::read(&mut payload, announced, &settings, &mut held).await?;
+    channel.take(body).await?;
+    Ok(respond::empty(StatusCode::ACCEPTED))
+}
+
+/// The checks that every request must pass (S-SSE-04, S-SESS-09).
+fn admit(
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<Principal, Failure> {
+    guard::check(
+        settings,
+        text(request, &header::HOST),
+        text(request, &header::ORIGIN),
+    )?;
+    front
+        .authenticate
+        .authenticate(text(request, &header::AUTHORIZATION))
+}
+
+fn only(request: &HttpRequest, method: &str) -> Result<(), Failure> {
+    if request.method().as_str() == method {
+        return Ok(());
+    }
+    let message = format!("`{}` answers {method} only", request.path());
+    Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message))
+}
+
+fn switched_off() -> Failure {
+    let message = "HTTP+SSE is switched off here (`gateway.legacy_sse`); use Streamable HTTP";
+    Failure::new(ErrorKind::NotFound, message)
+}
+
+fn session_id(request: &HttpRequest) -> Option<SessionId> {
+    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
+    let (_, id) = query.find(|(name, _)| name == "sessionId")?;
+    SessionId::parse(&id)
+}

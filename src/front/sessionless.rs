@@ -1,0 +1,129 @@
+//! Requests without a session (2026-07-28): each says of itself all that is to be known.
+
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::mcp::Refusal;
+use super::respond;
+use super::settings::FrontSettings;
+use super::state::{Front, WorkerIndex};
+use crate::bridge::headers::McpHeaders;
+use crate::bridge::meta::ModernClaim;
+use crate::downstream::Caller;
+use crate::id::{Principal, ViewId};
+use crate::protocol::{
+    CapabilityProfile, Era, ErrorKind, Failure, RawJson, Request, RequestId, Revision,
+};
+use crate::session::{Running, Sessionless, Started, ToFront, Upgrading};
+
+/// Serves one request.
+///
+/// # Errors
+///
+/// Returns the refusal that the client is to read: 400 for a claim or a header that is wrong.
+pub(super) async fn serve(
+    http: &HttpRequest,
+    request: Request,
+    principal: Principal,
+    accepts_stream: bool,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<HttpResponse, Refusal> {
+    let id = request.id.clone();
+    let caller = caller(http, &request, principal).map_err(|failure| Refusal {
+        failure,
+        id: Some(id.clone()),
+    })?;
+    let revision = caller.revision;
+    let arbiter = http.app_data::<WorkerIndex>().map_or(0, |index| index.0);
+    let started = front.sessions.serve(Sessionless {
+        request,
+        caller,
+        arbiter,
+        accepts_stream,
+    });
+    match started.await {
+        Started::Done(answer) => Ok(respond::to_client(answer, revision, None, front, settings)),
+        Started::Running(running) => {
+            let Running {
+                answer,
+                upgrading,
+                waiting,
+            } = running;
+            let answer = wait(answer, upgrading.filter(|_| accepts_stream), settings);
+            let answer = answer.await.ok_or_else(|| ended(id))?;
+            let waiting = Some(waiting);
+            Ok(respond::to_client(
+                answer, revision, waiting, front, settings,
+            ))
+        }
+    }
+}
+
+/// Waits for the answer; a request that is silent for long is answered as a stream.
+async fn wait(
+    mut answer: oneshot::Receiver<ToFront>,
+    upgrading: Option<Upgrading>,
+    settings: &FrontSettings,
+) -> Option<ToFront> {
+    let Some(upgrading) = upgrading else {
+        return answer.await.ok();
+    };
+    match timeout(settings.sse_after, &mut answer).await {
+        Ok(answer) => answer.ok(),
+        Err(_) => {
+            upgrading.upgrade();
+            answer.await.ok()
+        }
+    }
+}
+
+fn ended(id: RequestId) -> Refusal {
+    let message = "a bug of the gateway ended this request; it is in the gateway's log";
+    Refusal {
+        failure: Failure::new(ErrorKind::Internal, message),
+        id: Some(id),
+    }
+}
+
+/// Reads who asks, and checks that headers and body say the same (S-LIFE-14, S-HDR-04).
+fn caller(http: &HttpRequest, request: &Request, principal: Principal) -> Result<Caller, Failure> {
+    let claim = ModernClaim::read(request)
+        .map_err(|error| Failure::new(ErrorKind::InvalidMeta, error.to_string()))?;
+    let headers = http.headers().iter();
+    let headers =
+        McpHeaders::collect(headers.map(|(name, value)| (name.as_str(), value.as_bytes())));
+    headers
+        .check(request, &claim.revision)
+        .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))?;
+    let revision = claim.revision.parse().ok();
+    let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
+    Ok(Caller {
+        principal,
+        view: ViewId,
+        session: None,
+        revision: revision.ok_or_else(|| unsupported(&claim.revision))?,
+        profile: CapabilityProfile::from_declared(&claim.capabilities),
+        level: claim.level,
+    })
+}
+
+/// S-LIFE-09.
+fn unsupported(requested: &str) -> Failure {
+    let requested: String = requested.chars().take(64).collect();
+    let kind = ErrorKind::UnsupportedProtocolVersion;
+    let message = format!(
+        "protocol version `{requested}` is not served without a session; supported is {}",
+        Revision::NEWEST
+    );
+    let error = json!({
+        "code": kind.rpc_code(),
+        "message": message,
+        "data": { "supported": [Revision::NEWEST], "requested": requested },
+    });
+    let mut failure = Failure::new(kind, message);
+    failure.original = Some(RawJson::from_value(&error));
+    failure
+}

@@ -1,0 +1,268 @@
+//! One call of a client without a session: sent, answered, and parked while the server waits for
+//! something from the client.
+//!
+//! A temporary child that lives as long as its call. Its client is there while an HTTP request
+//! waits; gone before the answer, the call is taken back (S-CANC-01). Between two requests of the
+//! client, while it gathers what the server asked for, the call is parked.
+
+use std::sync::Arc;
+
+use actix::fut::wrap_future;
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
+};
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::SessionParts;
+use super::super::actor::log_level;
+use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
+use super::super::message::{ToFront, Upgrade};
+use super::super::progress::Progress;
+use super::super::route::Target;
+use super::super::streams::message_event;
+use super::inputs::{Inputs, invalid_state};
+use super::parked::{Place, Resume};
+use crate::downstream::{
+    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Reply,
+};
+use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response};
+
+pub(crate) struct ExchangeActor {
+    pub(super) number: u64,
+    pub(super) parts: Arc<SessionParts>,
+    pub(super) caller: Arc<Caller>,
+    arbiter: usize,
+    pub(super) method: Method,
+    pub(super) target: Target,
+    /// The public name or URI that the client asks for, and the arguments that it gave.
+    pub(super) item: String,
+    pub(super) arguments: Option<Bytes>,
+    /// The id of the request that the client waits for, or waited for last.
+    pub(super) id: RequestId,
+    progress: Progress,
+    accepts_stream: bool,
+    pub(super) client: Client,
+    /// Which of the client's requests it waits for: counts them.
+    turn: u64,
+    /// Taken when it is sent.
+    request: Option<Request>,
+    callers: Option<Callers>,
+    _hold: Hold,
+    pub(super) inputs: Inputs,
+    pub(super) place: Option<Place>,
+    pub(super) timer: Option<SpawnHandle>,
+    /// The answer, if it came while nobody waited for it.
+    pub(super) finished: Option<Result<Response, Failure>>,
+}
+
+/// How the client waits.
+pub(super) enum Client {
+    /// For one JSON answer, so far.
+    Waits(oneshot::Sender<ToFront>),
+    /// For the end of an event stream.
+    Reads(mpsc::Sender<Bytes>),
+    /// It gathers answers and is to come back.
+    Gathers,
+}
+
+/// What an exchange starts with.
+pub(super) struct Beginning {
+    pub(super) number: u64,
+    pub(super) parts: Arc<SessionParts>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) arbiter: usize,
+    pub(super) request: Request,
+    pub(super) target: Target,
+    pub(super) item: String,
+    /// How often the client was asked already.
+    pub(super) round: u8,
+    pub(super) accepts_stream: bool,
+    pub(super) reply: oneshot::Sender<ToFront>,
+}
+
+/// The client closed its connection; means something only while this very request waits.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct ClientGone {
+    pub(crate) number: u64,
+}
+
+impl ExchangeActor {
+    pub(super) fn new(beginning: Beginning) -> Self {
+        let request = beginning.request;
+        Self {
+            number: beginning.number,
+            parts: beginning.parts,
+            caller: beginning.caller,
+            arbiter: beginning.arbiter,
+            method: request.method.clone(),
+            target: beginning.target,
+            item: beginning.item,
+            arguments: request.member(request.params.arguments.as_ref()),
+            id: request.id.clone(),
+            progress: Progress::of(&request),
+            accepts_stream: beginning.accepts_stream,
+            client: Client::Waits(beginning.reply),
+            turn: beginning.number,
+            request: Some(request),
+            callers: None,
+            _hold: Hold::default(),
+            inputs: Inputs::after(beginning.round),
+            place: None,
+            timer: None,
+            finished: None,
+        }
+    }
+
+    fn dispatch(&mut self, ctx: &mut Context<Self>) {
+        let downstreams = &self.parts.downstreams;
+        let found = dispatch(downstreams, &self.target.server, &self.caller, self.arbiter);
+        let Dispatch {
+            deadline,
+            way,
+            hold,
+        } = match found {
+            Ok(found) => found,
+            Err(failure) => return self.on_answer(Err(failure), ctx),
+        };
+        self._hold = hold;
+        match way {
+            Way::Open(callers) => self.send(deadline, callers, ctx),
+            Way::Opening(opening) => {
+                let opening = wrap_future::<_, Self>(opening);
+                ctx.spawn(opening.map(move |callers, exchange, ctx| match callers {
+                    Ok(callers) => exchange.send(deadline, callers, ctx),
+                    Err(failure) => exchange.on_answer(Err(failure), ctx),
+                }));
+            }
+        }
+    }
+
+    fn send(&mut self, deadline: Deadline, callers: Callers, ctx: &mut Context<Self>) {
+        let Some(request) = self.request.take() else {
+            return;
+        };
+        self.callers = Some(callers.clone());
+        let answers_to = Arc::new(ctx.address().recipient());
+        let exchange = Exchange {
+            number: self.number,
+            caller: self.caller.clone(),
+            request,
+            edits: std::mem::take(&mut self.target.edits),
+            deadline,
+            reply: Reply::new(self.number, self.target.server.clone(), answers_to),
+        };
+        callers.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
+    }
+
+    /// Takes the call back from the server; nobody is answered.
+    pub(super) fn take_back(&mut self, reason: &str, ctx: &mut Context<Self>) {
+        if let Some(callers) = &self.callers {
+            let (number, reason) = (self.number, Some(reason.to_owned()));
+            callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
+        }
+        ctx.stop();
+    }
+
+    fn on_news(&mut self, notification: &Notification) {
+        let frame = match notification.method {
+            Method::Progress => self.progress.frame(notification),
+            // S-LOG-03: only who asks for log lines gets them.
+            _ => {
+                let wanted = self.caller.level.zip(log_level(notification));
+                let wanted = wanted.is_some_and(|(threshold, level)| level >= threshold);
+                wanted.then(|| notification.frame.as_bytes().clone())
+            }
+        };
+        let Some(frame) = frame else { return };
+        self.upgrade();
+        // S-PROG-03, S-LOG-07: what comes faster than the client reads is left out; the last
+        // place in the queue is for the answer.
+        if let Client::Reads(events) = &self.client
+            && events.capacity() > 1
+        {
+            let _ = events.try_send(message_event(&frame));
+        }
+    }
+
+    /// Turns a waiting JSON answer into an event stream, if the client takes one.
+    fn upgrade(&mut self) {
+        if !self.accepts_stream || !matches!(self.client, Client::Waits(_)) {
+            return;
+        }
+        let queue_max = self.parts.settings.load().stream_queue_max;
+        let (events, stream) = mpsc::channel(queue_max.max(2));
+        let before = std::mem::replace(&mut self.client, Client::Reads(events));
+        if let Client::Waits(reply) = before {
+            // A client that left is noticed by its guard.
+            let _ = reply.send(ToFront::Stream(stream));
+        }
+    }
+
+    fn resume(&mut self, resume: Resume, ctx: &mut Context<Self>) {
+        let gathers = matches!(self.client, Client::Gathers);
+        if !gathers || resume.round != self.inputs.round {
+            // A state is good for one return (S-MRTR-09).
+            let (method, id) = (&resume.request.method, &resume.request.id);
+            let answer = self.parts.dressing.failed(method, id, &invalid_state());
+            let _ = resume.reply.send(answer);
+            return;
+        }
+        self.id = resume.request.id.clone();
+        self.progress = Progress::of(&resume.request);
+        self.accepts_stream = resume.accepts_stream;
+        self.client = Client::Waits(resume.reply);
+        self.turn = resume.number;
+        self.go_on(&resume.request, ctx);
+    }
+}
+
+impl Actor for ExchangeActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.dispatch(ctx);
+    }
+}
+
+impl Handler<Delivery> for ExchangeActor {
+    type Result = ();
+
+    fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
+        match delivery.what {
+            Delivered::Answer(answer) => self.on_answer(answer, ctx),
+            Delivered::Notification(notification) => self.on_news(&notification),
+            Delivered::Question(question) => self.on_question(question, ctx),
+        }
+    }
+}
+
+impl Handler<Upgrade> for ExchangeActor {
+    type Result = ();
+
+    fn handle(&mut self, upgrade: Upgrade, _: &mut Self::Context) {
+        if upgrade.number == self.turn {
+            self.upgrade();
+        }
+    }
+}
+
+impl Handler<ClientGone> for ExchangeActor {
+    type Result = ();
+
+    fn handle(&mut self, gone: ClientGone, ctx: &mut Self::Context) {
+        let waits = !matches!(self.client, Client::Gathers);
+        if waits && gone.number == self.turn {
+            self.take_back("the client closed its request", ctx);
+        }
+    }
+}
+
+impl Handler<Resume> for ExchangeActor {
+    type Result = ();
+
+    fn handle(&mut self, resume: Resume, ctx: &mut Self::Context) {
+        self.resume(resume, ctx);
+    }
+}

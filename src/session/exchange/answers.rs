@@ -1,0 +1,142 @@
+//! What a client without a session reads: results and errors in the shape of its revision.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::super::handshake::{capabilities, server_info};
+use super::super::message::ToFront;
+use crate::bridge::answer::{CacheScope, Caching, Dress, InputRequired};
+use crate::catalog::{ItemKind, Snapshot};
+use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision};
+
+/// How long a client may count on a list without looking again: it is told of changes if it
+/// listens, and one that does not finds them within this time.
+const LISTS: Caching = Caching {
+    ttl_ms: 60_000,
+    scope: CacheScope::Private,
+};
+
+/// What the gateway adds to every result.
+#[derive(Clone, Debug)]
+pub(crate) struct Dressing {
+    dress: Dress,
+    server_info: RawJson,
+}
+
+impl Dressing {
+    pub(crate) fn new() -> Self {
+        let server_info = RawJson::from_value(&server_info(Revision::NEWEST));
+        Self {
+            dress: Dress::new(server_info.clone()),
+            server_info,
+        }
+    }
+
+    /// A whole answer around a complete result.
+    pub(super) fn answer(
+        &self,
+        id: &RequestId,
+        result: &RawJson,
+        caching: Option<Caching>,
+    ) -> Bytes {
+        result_frame(id, &self.dress.complete(result, caching))
+    }
+
+    /// The answer that asks the client for something first.
+    pub(super) fn asking(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
+        result_frame(id, &asked.build(&self.server_info))
+    }
+
+    /// The answer to a request that the gateway answers itself.
+    pub(super) fn own(&self, id: &RequestId, result: &Value, caching: Option<Caching>) -> Bytes {
+        self.answer(id, &RawJson::from_value(result), caching)
+    }
+
+    /// The answer to `server/discover` (S-LIFE-08).
+    pub(super) fn discovered(&self, id: &RequestId, catalog: &Snapshot) -> ToFront {
+        let mut result = json!({
+            "supportedVersions": [Revision::V2026_07_28],
+            "capabilities": capabilities(Revision::V2026_07_28),
+        });
+        if let Some(instructions) = catalog.instructions() {
+            result["instructions"] = json!(instructions);
+        }
+        ToFront::Json(self.own(id, &result, Some(LISTS)))
+    }
+
+    /// One page of a list; the page itself is not copied.
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for a cursor that is not of this list.
+    pub(super) fn list(
+        &self,
+        kind: ItemKind,
+        request: &Request,
+        catalog: &Snapshot,
+    ) -> Result<ToFront, Failure> {
+        let page = super::super::route::page(kind, request, catalog)?;
+        let head = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":"#,
+            request.id.as_str()
+        );
+        // What every list has besides its items is put before the brace that ends it.
+        let rest = self
+            .dress
+            .complete(&RawJson::from_value(&json!({})), Some(LISTS));
+        let rest = rest.as_bytes().slice(1..);
+        let items = page
+            .as_bytes()
+            .slice(..page.as_bytes().len().saturating_sub(1));
+        let tail = [b",".as_slice(), &rest, b"}"].concat();
+        Ok(ToFront::List([Bytes::from(head), items, Bytes::from(tail)]))
+    }
+
+    /// A failure as the client of this request reads it: of a server that fails a tool call, as
+    /// something for the model; otherwise an error of the protocol with the HTTP status that the
+    /// revision demands.
+    pub(super) fn failed(&self, method: &Method, id: &RequestId, failure: &Failure) -> ToFront {
+        if let Some(result) = failure.tool_result(method) {
+            return ToFront::Json(self.own(id, &result, None));
+        }
+        let frame = Bytes::from(failure.answer(id.as_str()));
+        ToFront::Error {
+            status: status(failure.kind),
+            frame,
+        }
+    }
+}
+
+/// Errors are answers like others, with status 200, but for those that the revision makes
+/// visible to HTTP (bridging.md §11).
+fn status(kind: ErrorKind) -> u16 {
+    match kind {
+        ErrorKind::MethodNotFound | ErrorKind::NotAcceptable | ErrorKind::MissingCapability => {
+            kind.http_status()
+        }
+        _ => 200,
+    }
+}
+
+/// A whole answer around a result.
+pub(super) fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
+    let (id, result) = (id.as_str(), result.as_str());
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+    ))
+}
+
+/// What a client reads that comes back to a call which is not parked here any more.
+pub(super) fn lost(server: &ServerName) -> Failure {
+    let message = format!(
+        "server `{server}` does not wait for these answers any more: the call was interrupted and may have partly run; it is not repeated"
+    );
+    Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
+}
+
+/// A whole answer around an error object.
+pub(super) fn error_frame(id: &RequestId, error: &RawJson) -> Bytes {
+    let (id, error) = (id.as_str(), error.as_str());
+    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
+}

@@ -1,0 +1,169 @@
+//! Asking the client of a call without a session, and waiting until it comes back: the call is
+//! parked meanwhile (bridging.md §4, T2).
+
+use std::time::Duration;
+
+use actix::{AsyncContext, Context};
+
+use super::super::message::ToFront;
+use super::actor::{Client, ExchangeActor};
+use super::inputs::binding;
+use crate::bridge::answer::InputRequired;
+use crate::bridge::question::{self, UrlElicitation};
+use crate::bridge::seal::Tier;
+use crate::downstream::Question;
+use crate::protocol::{ErrorKind, Failure, RawJson, Request};
+use crate::telemetry::Counter;
+
+/// A server that asks for several things does so in quick succession: they are handed out
+/// together.
+const GATHER: Duration = Duration::from_millis(30);
+
+impl ExchangeActor {
+    /// The server asks something. While the client gathers answers to earlier questions, the
+    /// next round has to wait.
+    pub(super) fn on_question(&mut self, question: Question, ctx: &mut Context<Self>) {
+        self.inputs.add(question, self.caller.profile.as_map());
+        let waits = !matches!(self.client, Client::Gathers);
+        if waits && !self.inputs.is_empty() && self.timer.is_none() {
+            self.timer = Some(ctx.run_later(GATHER, |exchange, ctx| {
+                exchange.timer = None;
+                exchange.ask(ctx);
+            }));
+        }
+    }
+
+    /// Parks the call and asks the client.
+    fn ask(&mut self, ctx: &mut Context<Self>) {
+        let settings = self.parts.settings.load_full();
+        if self.place.is_none() {
+            let (handle, parked) = ((self.parts.mint)(), self.parts.parked.clone());
+            self.place = parked.enter(handle, ctx.address(), settings.parked_max);
+        }
+        let Some(place) = &self.place else {
+            let max = settings.parked_max;
+            let message = format!(
+                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
+            );
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            self.answer_failure(&failure);
+            return self.take_back("its client cannot be asked now", ctx);
+        };
+        let tier = Tier::Owned {
+            owner: String::new(),
+            handle: place.handle.to_string(),
+        };
+        let requests = self.inputs.ask();
+        self.parts.counters.add(Counter::QuestionsAsked);
+        if !self.hand_out(requests, tier) {
+            return self.take_back("its client cannot be asked", ctx);
+        }
+        self.client = Client::Gathers;
+        self.timer = Some(ctx.run_later(settings.answer_timeout, |exchange, ctx| {
+            exchange.parts.counters.add(Counter::QuestionsUnanswered);
+            exchange.take_back("its client did not come back", ctx);
+        }));
+    }
+
+    /// The client is back; `round` says which questions it was asked last.
+    pub(super) fn go_on(&mut self, request: &Request, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if let Some(answer) = self.finished.take() {
+            return self.on_answer(answer, ctx);
+        }
+        if let Err(failure) = self.inputs.answer(request) {
+            self.answer_failure(&failure);
+            self.client = Client::Gathers;
+            let left = self.parts.settings.load().answer_timeout;
+            self.timer = Some(ctx.run_later(left, |exchange, ctx| {
+                exchange.take_back("its client did not come back", ctx);
+            }));
+            return;
+        }
+        if !self.inputs.is_empty() {
+            self.ask(ctx);
+        }
+    }
+
+    /// The server, which has no session either, needs something of the client: its state goes
+    /// with the questions, sealed.
+    pub(super) fn pass_on(&mut self, result: &RawJson) {
+        let asked = match InputRequired::parse(result) {
+            Ok(asked) => asked,
+            Err(error) => {
+                let server = &self.target.server;
+                let message = format!("server `{server}` asks for input in a wrong way: {error}");
+                let failure = Failure::new(ErrorKind::ServerProtocol, message);
+                return self.answer_failure(&failure.server(server.as_str()));
+            }
+        };
+        self.inputs.round = self.inputs.round.saturating_add(1);
+        let state = asked.state;
+        self.hand_out(asked.requests, Tier::Pass { state });
+    }
+
+    /// The server wants the user to visit some URLs, and the call to be sent again then (T0).
+    pub(super) fn ask_to_visit(&mut self, elicitations: Vec<UrlElicitation>) {
+        let url = question::Requirement::Url;
+        if !url.is_declared(self.caller.profile.as_map()) {
+            return self.answer_failure(&missing_capability(url));
+        }
+        self.inputs.round = self.inputs.round.saturating_add(1);
+        let ids = elicitations.iter().filter_map(|one| one.id.clone());
+        let tier = Tier::Reissue {
+            elicitations: ids.collect(),
+        };
+        let keyed = elicitations.into_iter().enumerate();
+        let requests = keyed.map(|(index, one)| (format!("u{index}"), one.question));
+        self.hand_out(requests.collect(), tier);
+    }
+
+    /// Answers with questions; false when the client had to be told a failure instead.
+    fn hand_out(&mut self, requests: Vec<(String, question::Question)>, tier: Tier) -> bool {
+        let ttl = self.parts.settings.load().answer_timeout.as_secs().max(1);
+        let binding = binding(
+            &self.method,
+            self.arguments.clone(),
+            &self.caller,
+            &self.item,
+        );
+        let sealed = binding.and_then(|binding| {
+            let (server, round) = (&self.target.server, self.inputs.round);
+            let sealed = self.parts.sealing.seal(binding, server, round, tier, ttl);
+            sealed.map_err(|error| {
+                let message = format!("server `{server}` cannot ask its client: {error}");
+                Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
+            })
+        });
+        match sealed {
+            Ok(state) => {
+                let state = Some(state);
+                let asked = InputRequired { requests, state };
+                let frame = self.parts.dressing.asking(&self.id, &asked);
+                self.deliver(ToFront::Json(frame));
+                true
+            }
+            Err(failure) => {
+                self.answer_failure(&failure);
+                false
+            }
+        }
+    }
+}
+
+/// What a client reads that cannot be asked for what a server needs (S-LIFE-16).
+fn missing_capability(requirement: question::Requirement) -> Failure {
+    let message = format!(
+        "this request needs the client capability `{}`",
+        requirement.as_str()
+    );
+    let mut failure = Failure::new(ErrorKind::MissingCapability, message);
+    failure.original = Some(RawJson::from_value(&serde_json::json!({
+        "code": failure.kind.rpc_code(),
+        "message": failure.message,
+        "data": { "requiredCapabilities": requirement.capabilities() },
+    })));
+    failure
+}

@@ -1,0 +1,97 @@
+//! The end of a call without a session, or of one round of it: what its client reads.
+
+use std::sync::Arc;
+
+use actix::{ActorContext, Context};
+use bytes::Bytes;
+
+use super::super::message::ToFront;
+use super::super::streams::message_event;
+use super::actor::{Client, ExchangeActor};
+use super::answers::error_frame;
+use crate::bridge::answer::{Caching, ResultKind};
+use crate::bridge::question::url_elicitations;
+use crate::catalog::Snapshot;
+use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response};
+use crate::telemetry::Counter;
+
+impl ExchangeActor {
+    /// The one answer of the server, or of whoever knows that there will be none. It is kept if
+    /// the client is not there to read it.
+    pub(super) fn on_answer(&mut self, answer: Result<Response, Failure>, ctx: &mut Context<Self>) {
+        if matches!(self.client, Client::Gathers) {
+            self.finished = Some(answer);
+            return;
+        }
+        self.parts.counters.add(match &answer {
+            Ok(_) => Counter::CallsAnswered,
+            Err(failure) => match failure.kind {
+                ErrorKind::Cancelled => Counter::CallsCancelled,
+                ErrorKind::Overloaded => Counter::CallsShed,
+                _ => Counter::CallsFailed,
+            },
+        });
+        match answer {
+            Ok(response) => match &response.outcome {
+                Outcome::Result(result) => self.on_result(result),
+                Outcome::Error(error) => self.on_error(error),
+            },
+            // Only its own client takes a call back, and that is gone.
+            Err(failure) if failure.kind == ErrorKind::Cancelled => {}
+            Err(failure) => self.answer_failure(&failure),
+        }
+        ctx.stop();
+    }
+
+    fn on_result(&mut self, result: &RawJson) {
+        if ResultKind::of(result) == ResultKind::InputRequired {
+            return self.pass_on(result);
+        }
+        let catalog = self.catalog();
+        let rewritten = catalog.rewrite_result(&self.target.server, &self.method, result);
+        let result = rewritten.as_ref().unwrap_or(result);
+        let caching = (self.method == Method::ResourcesRead).then(|| Caching::of(result));
+        let frame = self.parts.dressing.answer(&self.id, result, caching);
+        self.deliver(ToFront::Json(frame));
+    }
+
+    fn on_error(&mut self, error: &RawJson) {
+        if let Some(elicitations) = url_elicitations(error) {
+            return self.ask_to_visit(elicitations);
+        }
+        let catalog = self.catalog();
+        let rewritten = catalog.rewrite_error(&self.target.server, error);
+        let error = rewritten.as_ref().unwrap_or(error);
+        let frame = error_frame(&self.id, error);
+        self.deliver(ToFront::Error { status: 200, frame });
+    }
+
+    fn catalog(&self) -> Arc<Snapshot> {
+        let own = self.parts.catalog.own(&self.caller);
+        own.unwrap_or_else(|| self.parts.catalog.snapshot())
+    }
+
+    pub(super) fn answer_failure(&mut self, failure: &Failure) {
+        let answer = self.parts.dressing.failed(&self.method, &self.id, failure);
+        self.deliver(answer);
+    }
+
+    /// Hands the client what its request ends with.
+    pub(super) fn deliver(&mut self, answer: ToFront) {
+        match std::mem::replace(&mut self.client, Client::Gathers) {
+            Client::Waits(reply) => {
+                // A client that left does not need it.
+                let _ = reply.send(answer);
+            }
+            Client::Reads(events) => {
+                let frame = match answer {
+                    ToFront::Json(frame) | ToFront::Error { frame, .. } => frame,
+                    ToFront::List(parts) => Bytes::from(parts.concat()),
+                    ToFront::Accepted | ToFront::Stream(_) | ToFront::Over => return,
+                };
+                let _ = events.try_send(message_event(&frame));
+            }
+            Client::Gathers => {}
+        }
+    }
+}

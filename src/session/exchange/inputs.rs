@@ -1,0 +1,230 @@
+//! What a client without a session brings with its request, and what it was asked before
+//! (bridging.md §4).
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::super::sealing::Sealing;
+use crate::bridge::question::{self, QuestionKind};
+use crate::bridge::seal::{Binding, Tier};
+use crate::downstream::{Caller, Question};
+use crate::id::ServerName;
+use crate::protocol::{Edit, Envelope, ErrorKind, Failure, RawJson, Request, Response, splice};
+
+/// Questions of a server that the client has not answered yet.
+#[derive(Default)]
+pub(super) struct Inputs {
+    /// How often the client was asked.
+    pub(super) round: u8,
+    asked: Vec<Asked>,
+}
+
+struct Asked {
+    /// Under which the client answers; `None` until it was asked.
+    key: Option<String>,
+    /// As the client reads it.
+    entry: question::Question,
+    question: Question,
+}
+
+/// What a client brings with its request.
+pub(super) enum Given {
+    /// A request for a server, which may hold answers for that server.
+    Fresh { request: Request, round: u8 },
+    /// Answers for a call that is parked here.
+    Parked {
+        request: Request,
+        handle: Uuid,
+        round: u8,
+    },
+}
+
+/// To which request an answer of a client must belong.
+///
+/// # Errors
+///
+/// Returns -32602 for arguments that could be read in two ways.
+pub(super) fn binding(
+    method: &crate::protocol::Method,
+    arguments: Option<Bytes>,
+    caller: &Caller,
+    item: &str,
+) -> Result<Binding, Failure> {
+    let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
+    let (capabilities, principal) = (caller.profile.as_map(), caller.principal.as_str());
+    Binding::new(
+        method.clone(),
+        principal,
+        item,
+        arguments.as_ref(),
+        capabilities,
+    )
+    .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
+}
+
+impl Given {
+    /// Reads what the client brings; `item` is the public name or URI that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for a state that is not ours, changed, expired or of another request.
+    pub(super) fn read(
+        request: Request,
+        caller: &Caller,
+        server: &ServerName,
+        item: &str,
+        sealing: &Sealing,
+    ) -> Result<Self, Failure> {
+        let Some(state) = request.request_state() else {
+            return Ok(Self::Fresh { request, round: 0 });
+        };
+        let arguments = request.member(request.params.arguments.as_ref());
+        let binding = binding(&request.method, arguments, caller, item)?;
+        let opened = sealing.open(&state, &binding, server)?;
+        let round = opened.round;
+        match opened.tier {
+            Tier::Owned { handle, .. } => {
+                let handle = Uuid::try_parse(&handle).map_err(|_| invalid_state())?;
+                Ok(Self::Parked {
+                    request,
+                    handle,
+                    round,
+                })
+            }
+            Tier::Pass { state: Some(state) } => {
+                let request = with_state(&request, &state)?;
+                Ok(Self::Fresh { request, round })
+            }
+            Tier::Pass { state: None } => {
+                let request = without(&request, &["requestState"])?;
+                Ok(Self::Fresh { request, round })
+            }
+            Tier::Reissue { .. } => {
+                let request = without(&request, &["requestState", "inputResponses"])?;
+                Ok(Self::Fresh { request, round })
+            }
+        }
+    }
+}
+
+pub(super) fn invalid_state() -> Failure {
+    Failure::new(ErrorKind::InvalidParams, "invalid requestState")
+}
+
+/// The request with the server's own state, as the server wrote it.
+fn with_state(request: &Request, state: &str) -> Result<Request, Failure> {
+    let span = request.params.request_state.clone().unwrap_or_default();
+    let edit: Edit = (span, RawJson::from_value(&state).as_bytes().clone());
+    reread(splice(request.frame.as_bytes(), &mut [edit]))
+}
+
+/// The request without some members of `params`.
+fn without(request: &Request, members: &[&str]) -> Result<Request, Failure> {
+    let mut frame: Value = request.frame.parse().map_err(|_| invalid_state())?;
+    if let Some(params) = frame.get_mut("params").and_then(Value::as_object_mut) {
+        params.retain(|name, _| !members.contains(&name.as_str()));
+    }
+    reread(Bytes::from(frame.to_string()))
+}
+
+fn reread(frame: Bytes) -> Result<Request, Failure> {
+    match Envelope::parse(frame) {
+        Ok(Envelope::Request(request)) => Ok(request),
+        _ => Err(invalid_state()),
+    }
+}
+
+impl Inputs {
+    /// After so many rounds.
+    pub(super) fn after(round: u8) -> Self {
+        let asked = Vec::new();
+        Self { round, asked }
+    }
+
+    /// Takes a question, if the client declares that it can be asked; otherwise the server is
+    /// told so.
+    pub(super) fn add(&mut self, question: Question, capabilities: &Map<String, Value>) {
+        let entry = question::Question::from_server(&question.request, capabilities);
+        let entry = entry.filter(|entry| entry.required().is_declared(capabilities));
+        let Some(entry) = entry else {
+            let message = format!(
+                "the client cannot be asked for `{}`",
+                question.request.method
+            );
+            return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
+        };
+        self.asked.push(Asked {
+            key: None,
+            entry,
+            question,
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Begins a round: every open question, by the key under which it is to be answered.
+    pub(super) fn ask(&mut self) -> Vec<(String, question::Question)> {
+        self.round = self.round.saturating_add(1);
+        let mut asked = Vec::with_capacity(self.asked.len());
+        for (index, open) in self.asked.iter_mut().enumerate() {
+            let key = open.key.get_or_insert(format!("r{}.{index}", self.round));
+            asked.push((key.clone(), open.entry.clone()));
+        }
+        asked
+    }
+
+    /// Gives the client's answers to the server; what is not answered stays open, and what was
+    /// not asked is ignored (S-MRTR-12, S-MRTR-13).
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for an answer of the wrong shape; then no question was answered.
+    pub(super) fn answer(&mut self, request: &Request) -> Result<(), Failure> {
+        let given = request.member(request.params.input_responses.as_ref());
+        let given = given.map(|given| serde_json::from_slice::<Map<String, Value>>(&given));
+        let given = given.transpose().map_err(|_| {
+            let message = "`params.inputResponses` must be an object";
+            Failure::new(ErrorKind::InvalidParams, message)
+        })?;
+        let given = given.unwrap_or_default();
+        let mut answers: Vec<Option<RawJson>> = Vec::with_capacity(self.asked.len());
+        for asked in &self.asked {
+            let answer = asked.key.as_ref().and_then(|key| given.get(key));
+            let answer = answer.map(RawJson::from_value);
+            if let (Some(answer), Some(kind)) = (&answer, asked.kind()) {
+                question::check_answer(kind, answer).map_err(|error| {
+                    let key = asked.key.as_deref().unwrap_or_default();
+                    let message = format!("`params.inputResponses.{key}`: {error}");
+                    Failure::new(ErrorKind::InvalidParams, message)
+                })?;
+            }
+            answers.push(answer);
+        }
+        let open = std::mem::take(&mut self.asked);
+        for (asked, answer) in open.into_iter().zip(answers) {
+            match answer.as_ref().and_then(response) {
+                Some(response) => asked.question.answer(Ok(response)),
+                None => self.asked.push(asked),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Asked {
+    fn kind(&self) -> Option<QuestionKind> {
+        QuestionKind::of(&self.question.request.method)
+    }
+}
+
+/// A result as the answer to a question, whose id is not known here.
+fn response(result: &RawJson) -> Option<Response> {
+    let frame = format!(r#"{{"jsonrpc":"2.0","id":0,"result":{}}}"#, result.as_str());
+    match Envelope::parse(Bytes::from(frame)) {
+        Ok(Envelope::Response(response)) => Some(response),
+        _ => None,
+    }
+}

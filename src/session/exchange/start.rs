@@ -1,0 +1,225 @@
+//! What becomes of a request without a session: answered from here, or sent to a server.
+
+use std::sync::Arc;
+
+use actix::{Actor, Recipient};
+use tokio::sync::oneshot;
+
+use super::super::SessionParts;
+use super::super::message::{ToFront, Upgrade};
+use super::super::route;
+use super::super::sessions::Sessions;
+use super::actor::{Beginning, ClientGone, ExchangeActor};
+use super::answers;
+use super::inputs::Given;
+use super::listen::{Filter, Listener};
+use super::parked::Resume;
+use crate::catalog::{ItemKind, Snapshot};
+use crate::downstream::Caller;
+use crate::id::SessionId;
+use crate::protocol::{CapabilityProfile, ErrorKind, Failure, Method, Request};
+use crate::telemetry::Counter;
+
+/// A request without a session, checked by the front as far as it can be without a catalog.
+pub struct Sessionless {
+    pub request: Request,
+    pub caller: Caller,
+    /// Index of the arbiter that it came in on.
+    pub arbiter: usize,
+    pub accepts_stream: bool,
+}
+
+/// What became of it.
+pub enum Started {
+    Done(ToFront),
+    Running(Running),
+}
+
+/// A request that is worked on.
+pub struct Running {
+    pub answer: oneshot::Receiver<ToFront>,
+    /// Absent where the answer is a stream anyway.
+    pub upgrading: Option<Upgrading>,
+    pub waiting: Waiting,
+}
+
+/// Asks for the answer as a stream.
+pub struct Upgrading {
+    number: u64,
+    worker: Recipient<Upgrade>,
+}
+
+impl Upgrading {
+    pub fn upgrade(&self) {
+        let number = self.number;
+        self.worker.do_send(Upgrade { number });
+    }
+}
+
+/// Held as long as the client waits: dropped, it takes the request back.
+pub struct Waiting {
+    number: u64,
+    worker: Recipient<ClientGone>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let number = self.number;
+        // Who has answered is gone.
+        self.worker.do_send(ClientGone { number });
+    }
+}
+
+impl Sessions {
+    /// Serves one request of a client without a session. Must be called on the arbiter that it
+    /// came in on.
+    pub async fn serve(&self, sessionless: Sessionless) -> Started {
+        let id = sessionless.request.id.clone();
+        let method = sessionless.request.method.clone();
+        match self.try_serve(sessionless).await {
+            Ok(started) => started,
+            Err(failure) => Started::Done(self.parts().dressing.failed(&method, &id, &failure)),
+        }
+    }
+
+    async fn try_serve(&self, sessionless: Sessionless) -> Result<Started, Failure> {
+        let parts = self.parts();
+        let request = &sessionless.request;
+        if !parts.catalog.is_listed() && self.needs_lists(&sessionless) {
+            parts.catalog.clone().wait_listed().await;
+        }
+        let catalog = catalog_of(parts, &sessionless.caller);
+        match &request.method {
+            Method::Discover => Ok(Started::Done(
+                parts.dressing.discovered(&request.id, &catalog),
+            )),
+            Method::Listen => self.listen(sessionless),
+            Method::ToolsCall
+            | Method::PromptsGet
+            | Method::ResourcesRead
+            | Method::CompletionComplete => self.call(sessionless, &catalog),
+            method => match ItemKind::of_method(method) {
+                Some(kind) => {
+                    let list = parts.dressing.list(kind, request, &catalog);
+                    list.map(Started::Done)
+                }
+                None => {
+                    let message = format!("method `{method}` does not exist here");
+                    Err(Failure::new(ErrorKind::MethodNotFound, message))
+                }
+            },
+        }
+    }
+
+    fn needs_lists(&self, sessionless: &Sessionless) -> bool {
+        let request = &sessionless.request;
+        if request.method == Method::Discover || ItemKind::of_method(&request.method).is_some() {
+            return true;
+        }
+        let catalog = catalog_of(self.parts(), &sessionless.caller);
+        request.method == Method::Listen || route::target(request, &catalog).is_err()
+    }
+
+    fn listen(&self, sessionless: Sessionless) -> Result<Started, Failure> {
+        let parts = self.parts();
+        let request = &sessionless.request;
+        let filter = Filter::of(request)
+            .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
+        if !sessionless.accepts_stream {
+            let message = "`Accept` must allow text/event-stream: the answer is a stream";
+            return Err(Failure::new(ErrorKind::NotAcceptable, message));
+        }
+        let max = parts.settings.load().listeners_max;
+        if parts.listeners.len() >= max {
+            let message =
+                format!("{max} clients listen, the limit (`sessions.listeners`); try again later");
+            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
+        }
+        let name = SessionId::new((parts.mint)());
+        let (reply, answer) = oneshot::channel();
+        let caller = sessionless.caller.clone();
+        let address = Listener::start(name, parts.clone(), caller, request, filter, reply);
+        Ok(Started::Running(Running {
+            answer,
+            upgrading: None,
+            waiting: Waiting {
+                number: 0,
+                worker: address.recipient(),
+            },
+        }))
+    }
+
+    fn call(&self, sessionless: Sessionless, catalog: &Snapshot) -> Result<Started, Failure> {
+        let parts = self.parts();
+        let Sessionless {
+            request,
+            mut caller,
+            arbiter,
+            accepts_stream,
+        } = sessionless;
+        let target = route::target(&request, catalog)?;
+        let item = request.name().or_else(|| request.uri()).unwrap_or_default();
+        let item = item.into_owned();
+        parts
+            .policy
+            .may_call(&caller.principal, &target.server, &item)?;
+        let number = parts.numbers.next();
+        let (reply, answer) = oneshot::channel();
+        let given = Given::read(request, &caller, &target.server, &item, &parts.sealing)?;
+        let address = match given {
+            Given::Parked {
+                request,
+                handle,
+                round,
+            } => {
+                let Some(address) = parts.parked.find(handle) else {
+                    return Err(answers::lost(&target.server));
+                };
+                address.do_send(Resume {
+                    request,
+                    round,
+                    number,
+                    accepts_stream,
+                    reply,
+                });
+                address
+            }
+            Given::Fresh { request, round } => {
+                if request.method == Method::CompletionComplete {
+                    // Nothing is asked while an argument is completed.
+                    caller.profile = CapabilityProfile::default();
+                }
+                parts.counters.add(Counter::CallsStarted);
+                ExchangeActor::new(Beginning {
+                    number,
+                    parts: parts.clone(),
+                    caller: Arc::new(caller),
+                    arbiter,
+                    request,
+                    target,
+                    item,
+                    round,
+                    accepts_stream,
+                    reply,
+                })
+                .start()
+            }
+        };
+        Ok(Started::Running(Running {
+            answer,
+            upgrading: Some(Upgrading {
+                number,
+                worker: address.clone().recipient(),
+            }),
+            waiting: Waiting {
+                number,
+                worker: address.recipient(),
+            },
+        }))
+    }
+}
+
+fn catalog_of(parts: &SessionParts, caller: &Caller) -> Arc<Snapshot> {
+    let own = parts.catalog.own(caller);
+    own.unwrap_or_else(|| parts.catalog.snapshot())
+}

@@ -1,0 +1,61 @@
+//! Who has to be told what happens: sessions, and clients that listen without one.
+
+use actix::Addr;
+
+use super::actor::Session;
+use super::message::{End, EndGeneralStream, Notice};
+use super::sessions::Sessions;
+use crate::downstream::Watched;
+use crate::id::SessionId;
+
+impl Sessions {
+    /// Every live session, for those who have news for it.
+    pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
+        self.parts().registry.addresses()
+    }
+
+    /// Who subscribed to what was updated: what was subscribed to, and by which session.
+    pub(crate) fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
+        self.parts().downstreams.desired().watchers(updated)
+    }
+
+    /// Has news for everybody who is there: sessions, and who listens without one.
+    pub(crate) fn tell_all(&self, notice: &Notice) {
+        for (_, session) in self.addresses() {
+            session.do_send(notice.clone());
+        }
+        for listener in self.parts().listeners.addresses() {
+            listener.do_send(notice.clone());
+        }
+    }
+
+    /// Has news for one session or listener.
+    pub(crate) fn tell(&self, id: SessionId, notice: Notice) {
+        if let Some(session) = self.address(id) {
+            session.do_send(notice);
+        } else if let Some(listener) = self.parts().listeners.address(id) {
+            listener.do_send(notice);
+        }
+    }
+
+    pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
+        self.parts().registry.address(id)
+    }
+
+    /// The gateway stops: streams that belong to no call end; clients resume them later.
+    pub fn end_general_streams(&self) {
+        for (_, address) in self.addresses() {
+            address.do_send(EndGeneralStream);
+        }
+        for listener in self.parts().listeners.addresses() {
+            listener.do_send(EndGeneralStream);
+        }
+    }
+
+    /// The gateway stops: streams end, calls are taken back; records stay.
+    pub fn drain(&self) {
+        for (_, address) in self.addresses() {
+            address.do_send(End::Draining);
+        }
+    }
+}

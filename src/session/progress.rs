@@ -1,0 +1,41 @@
+//! Progress of a call, on its way to the client that asked for it.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::protocol::{Edit, Notification, Request, splice};
+
+/// What a client wants to hear of a call's progress.
+pub(crate) struct Progress {
+    /// Its token, raw; `None` when it wants none.
+    token: Option<Bytes>,
+    last: f64,
+}
+
+impl Progress {
+    /// As the client asks for it in its request.
+    pub(crate) fn of(request: &Request) -> Self {
+        Self {
+            token: request.member(request.params.progress_token.as_ref()),
+            last: f64::NEG_INFINITY,
+        }
+    }
+
+    /// The server's notification with the client's token; `None` when the client wants none, or
+    /// the progress does not go forward (S-PROG-02).
+    pub(crate) fn frame(&mut self, notification: &Notification) -> Option<Bytes> {
+        #[derive(Deserialize)]
+        struct ProgressParams {
+            progress: f64,
+        }
+        let token = self.token.clone()?;
+        let params: ProgressParams = notification.params_as().ok()?;
+        if params.progress <= self.last {
+            return None;
+        }
+        self.last = params.progress;
+        let span = notification.params.progress_token.clone()?;
+        let edit: Edit = (span, token);
+        Some(splice(notification.frame.as_bytes(), &mut [edit]))
+    }
+}

@@ -1,0 +1,150 @@
+//! What travels through clients without a session, sealed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::bridge::seal::{Binding, Expected, SealError, Sealer, SealingKey, State, Tier};
+use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure};
+use crate::store::{Store, StoreError, WallClock};
+
+/// Seals states for clients and opens them when they come back. Cheap to clone.
+#[derive(Clone)]
+pub struct Sealing {
+    sealer: Arc<Sealer>,
+    clock: WallClock,
+    mint: fn() -> Uuid,
+}
+
+/// What a client that came back was asked before.
+pub(crate) struct Opened {
+    pub(crate) round: u8,
+    pub(crate) tier: Tier,
+}
+
+/// Where the key is in the store.
+const KEY: &str = "sealing/key";
+
+impl Sealing {
+    /// With the key of the process before this one, so that what it sealed stays valid; the
+    /// first one makes the key.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the store cannot be used.
+    pub async fn load(
+        store: &dyn Store,
+        clock: WallClock,
+        mint: fn() -> Uuid,
+    ) -> Result<Self, StoreError> {
+        let kept = store.get(KEY).await?;
+        let kept = kept.and_then(|bytes| <[u8; 32]>::try_from(bytes.as_ref()).ok());
+        let secret = match kept {
+            Some(secret) => secret,
+            None => {
+                let secret = secret(mint);
+                store
+                    .put(KEY, Bytes::copy_from_slice(&secret), None)
+                    .await?;
+                secret
+            }
+        };
+        Ok(Self::new(secret, clock, mint))
+    }
+
+    /// `mint` gives random UUIDs, of which nonces are made.
+    pub fn new(secret: [u8; 32], clock: WallClock, mint: fn() -> Uuid) -> Self {
+        let key = SealingKey::of_secret(secret);
+        let sealer = Arc::new(Sealer::new(&key, None));
+        Self {
+            sealer,
+            clock,
+            mint,
+        }
+    }
+
+    /// The `requestState` of an answer that asks the client for something; it holds for
+    /// `ttl_seconds`.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the client cannot be asked.
+    pub(crate) fn seal(
+        &self,
+        binding: Binding,
+        server: &ServerName,
+        round: u8,
+        tier: Tier,
+        ttl_seconds: u64,
+    ) -> Result<String, SealError> {
+        let now = self.now();
+        let state = State {
+            binding,
+            issued_at: now,
+            expires_at: now.saturating_add(ttl_seconds),
+            server: server.clone(),
+            generation: 0,
+            round,
+            id: (self.mint)().into_bytes(),
+            tier,
+        };
+        self.sealer.seal(&state, self.nonce())
+    }
+
+    /// # Errors
+    ///
+    /// Returns the one failure that every wrong state is answered with.
+    pub(crate) fn open(
+        &self,
+        text: &str,
+        binding: &Binding,
+        server: &ServerName,
+    ) -> Result<Opened, Failure> {
+        let expected = Expected {
+            binding,
+            server,
+            generation: 0,
+        };
+        let state = self.sealer.open(text, &expected, self.now());
+        let state =
+            state.map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))?;
+        Ok(Opened {
+            round: state.round,
+            tier: state.tier,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        (self.clock)() / 1000
+    }
+
+    /// Of a random UUID the bytes that hold no version.
+    fn nonce(&self) -> [u8; 12] {
+        let bytes = (self.mint)().into_bytes();
+        let random = bytes.iter().take(6).chain(bytes.iter().skip(10));
+        let mut nonce = [0; 12];
+        for (to, from) in nonce.iter_mut().zip(random) {
+            *to = *from;
+        }
+        nonce
+    }
+}
+
+/// 32 random bytes, out of more random bits than that.
+fn secret(mint: fn() -> Uuid) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for _ in 0..4 {
+        hash.update(mint().as_bytes());
+    }
+    hash.finalize().into()
+}
+
+impl fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sealing")
+    }
+}

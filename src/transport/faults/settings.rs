@@ -1,0 +1,76 @@
+//! Which faults there are, and how often.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The faults of one server. Shares are 0.0 (never) to 1.0 (always).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FaultSettings {
+    /// Added to the way of each message from the server.
+    pub delay: Duration,
+    /// Share of messages that are lost, in either direction.
+    pub drop: f64,
+    /// Share of the server's messages that arrive as garbage.
+    pub garbage: f64,
+    /// Share of connections that are refused.
+    pub refuse: f64,
+    /// Calls of one connection after which it stays open and is silent, both ways.
+    pub half_open_after: Option<u64>,
+    /// Calls of one connection after which it breaks.
+    pub crash_after: Option<u64>,
+}
+
+impl FaultSettings {
+    /// Whether anything can happen.
+    pub fn is_on(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The faults that are on, as `drop 10%, crash after 3 calls`.
+impl fmt::Display for FaultSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |name: &str, share: f64| {
+            (share > 0.0).then(|| format!("{name} {}%", (share * 1000.0).round() / 10.0))
+        };
+        let after = |what: &str, calls: Option<u64>| {
+            calls.map(|calls| format!("{what} after {calls} calls"))
+        };
+        let delay = (!self.delay.is_zero())
+            .then(|| format!("delay {}", humantime::format_duration(self.delay)));
+        let on = [
+            delay,
+            share("drop", self.drop),
+            share("garbage", self.garbage),
+            share("refuse", self.refuse),
+            after("half open", self.half_open_after),
+            after("crash", self.crash_after),
+        ];
+        let on: Vec<String> = on.into_iter().flatten().collect();
+        f.write_str(&on.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_is_named() {
+        assert_eq!(FaultSettings::default().to_string(), "");
+        let all = FaultSettings {
+            delay: Duration::from_millis(1500),
+            drop: 0.1,
+            garbage: 0.005,
+            refuse: 1.0,
+            half_open_after: Some(0),
+            crash_after: Some(3),
+        };
+        assert_eq!(
+            all.to_string(),
+            "delay 1s 500ms, drop 10%, garbage 0.5%, refuse 100%, half open after 0 calls, \
+             crash after 3 calls"
+        );
+        assert!(all.is_on() && !FaultSettings::default().is_on());
+    }
+}

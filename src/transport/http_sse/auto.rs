@@ -1,0 +1,307 @@
+//! A server of which only the URL is known: Streamable HTTP first; if that refuses `initialize`,
+//! HTTP+SSE at the same URL, as the specification has it ("backwards compatibility").
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::SseConnector;
+use crate::protocol::{Envelope, Outcome, Revision};
+use crate::transport::{
+    Connector, EventSink, HttpConnector, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
+    OpenError, SendError, Tls,
+};
+
+/// Opens links to a server behind a URL, over the transport that it turns out to speak.
+#[derive(Clone, Debug)]
+pub struct AutoConnector {
+    http: HttpConnector,
+    sse: SseConnector,
+    /// Whether it was HTTP+SSE the last time; forgotten when that fails.
+    speaks_sse: Arc<AtomicBool>,
+}
+
+impl AutoConnector {
+    pub fn new(settings: HttpSettings, tls: Tls) -> Self {
+        Self {
+            http: HttpConnector::new(settings.clone(), tls.clone()),
+            sse: SseConnector::new(settings, tls),
+            speaks_sse: Arc::default(),
+        }
+    }
+
+    fn speaks_sse(&self) -> bool {
+        self.speaks_sse.load(Ordering::Relaxed)
+    }
+
+    async fn open_sse(&self, sink: EventSink) -> Result<Box<dyn Link>, OpenError> {
+        let opened = self.sse.open(sink).await;
+        self.speaks_sse.store(opened.is_ok(), Ordering::Relaxed);
+        opened
+    }
+}
+
+impl Connector for AutoConnector {
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+        let connector = self.clone();
+        async move {
+            if connector.speaks_sse() {
+                return connector.open_sse(sink).await;
+            }
+            let shared = Rc::new(Shared {
+                connector,
+                sink,
+                first: RefCell::default(),
+                is_decided: Cell::new(false),
+                link: RefCell::default(),
+                switching: RefCell::default(),
+            });
+            let of_link = Rc::downgrade(&shared);
+            let sink: EventSink = Rc::new(move |event| {
+                if let Some(shared) = of_link.upgrade() {
+                    shared.on_event(event);
+                }
+            });
+            let link = shared.connector.http.open(sink).await?;
+            shared.link.replace(Some(link));
+            Ok(Box::new(AutoLink(shared)) as Box<dyn Link>)
+        }
+        .boxed_local()
+    }
+
+    fn lane(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+        if self.speaks_sse() {
+            return None;
+        }
+        self.http.lane(session, sink)
+    }
+
+    fn attributes(&self) -> bool {
+        !self.speaks_sse()
+    }
+
+    fn transport(&self) -> &'static str {
+        if self.speaks_sse() { "sse" } else { "http" }
+    }
+}
+
+struct AutoLink(Rc<Shared>);
+
+struct Shared {
+    connector: AutoConnector,
+    sink: EventSink,
+    /// The first request, `initialize`, until it is known over what it was answered.
+    first: RefCell<Option<First>>,
+    is_decided: Cell<bool>,
+    /// Absent only while it is opened.
+    link: RefCell<Option<Box<dyn Link>>>,
+    switching: RefCell<Option<AbortOnDropHandle<()>>>,
+}
+
+struct First {
+    call: u64,
+    frame: Bytes,
+}
+
+impl Shared {
+    fn on_event(self: Rc<Self>, event: LinkEvent) {
+        if self.is_decided.get() {
+            return (self.sink)(event);
+        }
+        let first = self.first.borrow().as_ref().map(|first| first.call);
+        match verdict(first, &event) {
+            Verdict::None => (self.sink)(event),
+            Verdict::Streamable => {
+                self.decide();
+                (self.sink)(event);
+            }
+            Verdict::Refused => {
+                let task = actix_rt::spawn(Rc::clone(&self).fall_back(event));
+                self.switching.replace(Some(AbortOnDropHandle::new(task)));
+            }
+        }
+    }
+
+    fn decide(&self) -> Option<First> {
+        self.is_decided.set(true);
+        self.first.borrow_mut().take()
+    }
+
+    /// Tries HTTP+SSE; if that is not there either, the refusal stands.
+    async fn fall_back(self: Rc<Self>, refusal: LinkEvent) {
+        let opened = self.connector.open_sse(Rc::clone(&self.sink)).await;
+        let first = self.decide();
+        let link = match opened {
+            Ok(link) => link,
+            Err(error) => return (self.sink)(with_reason(refusal, &error)),
+        };
+        log::info!("the server refuses Streamable HTTP and is served over HTTP+SSE");
+        if let Some(First { call, frame }) = first
+            && let Err(error) = link.send(Some(call), frame)
+        {
+            let error = LinkError::NotSent(error.to_string());
+            (self.sink)(LinkEvent::Failed { call, error });
+        }
+        self.link.replace(Some(link));
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&dyn Link) -> T) -> Option<T> {
+        self.link.borrow().as_deref().map(ask)
+    }
+}
+
+/// What an event says of the transport, while that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    None,
+    Streamable,
+    /// `initialize` was refused: perhaps the server speaks HTTP+SSE only.
+    Refused,
+}
+
+fn verdict(first: Option<u64>, event: &LinkEvent) -> Verdict {
+    match event {
+        LinkEvent::Received {
+            call,
+            envelope: Envelope::Response(response),
+        } if first.is_some() && *call == first => match response.outcome {
+            Outcome::Result(_) => Verdict::Streamable,
+            // With which status it came is not told; a GET more does no harm.
+            Outcome::Error(_) => Verdict::Refused,
+        },
+        LinkEvent::Failed {
+            call,
+            error:
+                LinkError::Status {
+                    status: 400 | 404 | 405,
+                    ..
+                },
+        } if Some(*call) == first => Verdict::Refused,
+        _ => Verdict::None,
+    }
+}
+
+fn with_reason(refusal: LinkEvent, error: &OpenError) -> LinkEvent {
+    match refusal {
+        LinkEvent::Failed {
+            call,
+            error: LinkError::Status { status, text },
+        } => {
+            let gap = if text.is_empty() { "" } else { "; " };
+            let text = format!("{text}{gap}HTTP+SSE was tried too: {error}");
+            let error = LinkError::Status { status, text };
+            LinkEvent::Failed { call, error }
+        }
+        other => other,
+    }
+}
+
+impl Link for AutoLink {
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+        let shared = &self.0;
+        if let Some(call) = call
+            && !shared.is_decided.get()
+        {
+            let frame = frame.clone();
+            shared
+                .first
+                .borrow_mut()
+                .get_or_insert(First { call, frame });
+        }
+        let sent = shared.with(|link| link.send(call, frame));
+        sent.unwrap_or(Err(SendError::Closed))
+    }
+
+    fn forget(&self, call: u64) {
+        self.0
+            .first
+            .borrow_mut()
+            .take_if(|first| first.call == call);
+        self.0.with(|link| link.forget(call));
+    }
+
+    fn set_revision(&self, revision: Revision) {
+        self.0.with(|link| link.set_revision(revision));
+    }
+
+    fn set_session(&self, session: HttpSession) {
+        self.0.with(|link| link.set_session(session));
+    }
+
+    fn http_session(&self) -> Option<HttpSession> {
+        self.0.with(|link| link.http_session()).flatten()
+    }
+
+    fn listen(&self) {
+        self.0.with(|link| link.listen());
+    }
+
+    fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
+        self.0.switching.take();
+        let link = self.0.link.take();
+        async move {
+            if let Some(link) = link {
+                link.close(grace).await;
+            }
+        }
+        .boxed_local()
+    }
+}
+
+impl Drop for AutoLink {
+    fn drop(&mut self) {
+        self.0.switching.take();
+        self.0.link.take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(call: u64, text: &str) -> LinkEvent {
+        LinkEvent::Received {
+            call: Some(call),
+            envelope: Envelope::parse(Bytes::from(text.to_owned())).unwrap(),
+        }
+    }
+
+    fn status(call: u64, status: u16) -> LinkEvent {
+        let text = String::new();
+        let error = LinkError::Status { status, text };
+        LinkEvent::Failed { call, error }
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_first_request_leads_to_http_sse() {
+        let result = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"no"}}"#;
+        let lost = LinkEvent::Failed {
+            call: 1,
+            error: LinkError::NotSent(String::new()),
+        };
+        let cases = [
+            (received(1, result), Verdict::Streamable),
+            (received(2, result), Verdict::None),
+            (received(1, error), Verdict::Refused),
+            (status(1, 400), Verdict::Refused),
+            (status(1, 404), Verdict::Refused),
+            (status(1, 405), Verdict::Refused),
+            (status(2, 404), Verdict::None),
+            (status(1, 401), Verdict::None),
+            (status(1, 403), Verdict::None),
+            (status(1, 500), Verdict::None),
+            (lost, Verdict::None),
+        ];
+        for (event, expected) in cases {
+            assert_eq!(verdict(Some(1), &event), expected, "{event:?}");
+        }
+        assert_eq!(verdict(None, &status(1, 404)), Verdict::None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Where messages go, as the first event of the stream says it. Pure.
+
+use url::Url;
+
+/// Longest address that is taken, in bytes.
+const LENGTH_MAX: usize = 4096;
+
+/// Resolves what an `endpoint` event holds against the URL of its stream (C-SSE-02).
+///
+/// # Errors
+///
+/// Says what is wrong with it. The address is a credential, so its path and query are not shown.
+pub(super) fn resolve(stream: &Url, data: &[u8]) -> Result<Url, String> {
+    if data.len() > LENGTH_MAX {
+        return Err(format!(
+            "the address for messages is longer than {LENGTH_MAX} bytes"
+        ));
+    }
+    let text = std::str::from_utf8(data).ok().map(str::trim);
+    let text = text.filter(|text| !text.is_empty());
+    let text = text.ok_or("the address for messages is no text")?;
+    let url = stream.join(text);
+    let mut url = url.map_err(|error| format!("the address for messages is no URL: {error}"))?;
+    if url.origin() != stream.origin() {
+        return Err(format!(
+            "the server wants messages sent to another origin, `{}`, which is refused",
+            url.origin().ascii_serialization()
+        ));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("the address for messages holds credentials".to_owned());
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn c_sse_02_addresses_are_resolved_and_stay_at_their_origin() {
+        let stream: Url = "http://host.example:8080/a/sse?key=1".parse().unwrap();
+        let good = [
+            ("/messages?sessionId=7", "/messages?sessionId=7"),
+            ("messages", "/a/messages"),
+            (" ?sessionId=7 ", "/a/sse?sessionId=7"),
+            ("//host.example:8080/m#part", "/m"),
+            ("http://HOST.example:8080/m", "/m"),
+        ];
+        for (data, expected) in good {
+            let expected = format!("http://host.example:8080{expected}");
+            assert_eq!(
+                resolve(&stream, data.as_bytes()).unwrap().as_str(),
+                expected
+            );
+        }
+        let bad = [
+            ("http://host.example/m", "another origin"),
+            ("https://host.example:8080/m", "another origin"),
+            ("//evil.example:8080/m", "another origin"),
+            ("http://host.example:8080@evil.example/m", "another origin"),
+            ("data:text/plain,x", "another origin"),
+            ("http://user:secret@host.example:8080/m", "credentials"),
+            ("http://[", "no URL"),
+            (" ", "no text"),
+            ("", "no text"),
+        ];
+        for (data, expected) in bad {
+            let error = resolve(&stream, data.as_bytes()).unwrap_err();
+            assert!(error.contains(expected), "{data}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert!(resolve(&stream, b"\xff").unwrap_err().contains("no text"));
+        let long = vec![b'a'; LENGTH_MAX + 1];
+        assert!(resolve(&stream, &long).unwrap_err().contains("longer"));
+    }
+
+    proptest! {
+        #[test]
+        fn c_sse_02_whatever_is_sent_stays_at_the_origin(data in ".{0,80}") {
+            let stream: Url = "https://host.example/sse".parse().unwrap();
+            if let Ok(url) = resolve(&stream, data.as_bytes()) {
+                prop_assert_eq!(url.origin(), stream.origin());
+            }
+        }
+    }
+}

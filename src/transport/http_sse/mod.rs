@@ -1,0 +1,111 @@
+//! A server of revision 2024-11-05 behind a URL: a GET opens a stream of events, whose first event
+//! names the address that every message is POSTed to; answers come on the stream (C-SSE-01,
+//! C-SSE-02).
+//!
+//! The stream is the connection: its end is the link's.
+
+mod auto;
+mod endpoint;
+mod posts;
+mod stream;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::streamable_http::requests;
+use super::{Connector, EventSink, HttpSettings, Link, OpenError, SendError, Tls};
+
+pub use auto::AutoConnector;
+
+use posts::Posts;
+
+/// Opens links to one HTTP+SSE server.
+#[derive(Clone, Debug)]
+pub struct SseConnector {
+    settings: Arc<HttpSettings>,
+    tls: Tls,
+}
+
+impl SseConnector {
+    pub fn new(settings: HttpSettings, tls: Tls) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            tls,
+        }
+    }
+}
+
+impl Connector for SseConnector {
+    /// Ends once the server has said where messages go, which it must do within
+    /// `connect_timeout`.
+    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+        let Self { settings, tls } = self.clone();
+        async move {
+            requests::prepare(&settings, &tls).await?;
+            let patience = settings.connect_timeout;
+            let opening = stream::open(&settings, &tls);
+            let opened = timeout(patience, opening).await.unwrap_or_else(|_| {
+                let seconds = patience.as_secs_f32();
+                let text =
+                    format!("the event stream named no address for messages within {seconds} s");
+                Err(OpenError::Other(text))
+            })?;
+            let posts = Posts::new(&settings, &tls, &opened.endpoint, sink)?;
+            let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&posts)));
+            let reading = AbortOnDropHandle::new(reading);
+            Ok(Box::new(SseLink { posts, reading }) as Box<dyn Link>)
+        }
+        .boxed_local()
+    }
+
+    fn attributes(&self) -> bool {
+        false
+    }
+
+    fn transport(&self) -> &'static str {
+        "sse"
+    }
+}
+
+struct SseLink {
+    posts: Rc<Posts>,
+    reading: AbortOnDropHandle<()>,
+}
+
+impl Link for SseLink {
+    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+        match call {
+            Some(call) => self.posts.call(call, frame),
+            None => self.posts.note(frame),
+        }
+    }
+
+    fn forget(&self, call: u64) {
+        self.posts.forget(call);
+    }
+
+    fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
+        let posts = Rc::clone(&self.posts);
+        posts.mute();
+        async move {
+            // A cancellation that was sent just before may still be on its way.
+            let _ = timeout(grace, posts.notes_are_sent()).await;
+            drop(self);
+        }
+        .boxed_local()
+    }
+}
+
+impl Drop for SseLink {
+    fn drop(&mut self) {
+        self.posts.mute();
+        self.posts.end();
+        self.reading.abort();
+    }
+}
