@@ -3,7 +3,7 @@
 
 use mcpvisor::protocol::Revision;
 
-use crate::pair::Pair;
+use crate::pair::{Back, Front, Pair};
 
 /// One exception.
 pub(crate) struct Row {
@@ -17,6 +17,16 @@ const MODERN: Revision = Revision::V2026_07_28;
 
 /// What cannot be, by the nature of the revisions.
 const NATURE: &[Row] = &[
+    Row {
+        step: "*",
+        holds: |pair| pair.client >= MODERN && pair.front == Front::Sse,
+        why: "2026-07-28 is not spoken over HTTP+SSE",
+    },
+    Row {
+        step: "*",
+        holds: |pair| pair.server >= MODERN && pair.back == Back::Sse,
+        why: "2026-07-28 is not spoken over HTTP+SSE",
+    },
     Row {
         step: "ping",
         holds: |pair| pair.client >= MODERN,
@@ -62,8 +72,8 @@ const NATURE: &[Row] = &[
 /// What the gateway does not do yet.
 const MISSING: &[Row] = &[Row {
     step: "*",
-    holds: |pair| pair.client >= MODERN || pair.server >= MODERN,
-    why: "2026-07-28 is not spoken yet",
+    holds: |pair| pair.server >= MODERN,
+    why: "2026-07-28 is not spoken to servers yet",
 }];
 
 /// What is expected of a step.

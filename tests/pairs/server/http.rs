@@ -172,16 +172,15 @@ async fn take(request: &HttpRequest, body: &Bytes, http: &Http) -> HttpResponse 
         http.server.fault(format!("Accept: {accept}"));
     }
     let mut opened = None;
-    let link = if message["params"]["_meta"].get(META_VERSION).is_some() {
+    let modern = http.server.modern();
+    let link = if modern || message["method"] == "server/discover" {
         check_headers(request, &message, &http.server);
         http.sessionless.clone()
-    } else if message["method"] == "initialize" && !http.server.modern() {
+    } else if message["method"] == "initialize" {
         let id = http.open();
         let link = http.link(&id).unwrap();
         opened = Some(id);
         link
-    } else if http.server.modern() {
-        http.sessionless.clone()
     } else {
         let revision = header(request, "mcp-protocol-version");
         let ours = http.server.revision;

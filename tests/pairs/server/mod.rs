@@ -129,7 +129,15 @@ impl Server {
         };
         let claimed = claimed(&message);
         let probe = method == "server/discover" && !self.modern();
-        let schema = Schema::of(claimed.unwrap_or(self.revision));
+        let schema = match method.as_str() {
+            "initialize" | "server/discover" => Schema::of(claimed.unwrap_or(self.revision)),
+            _ => Schema::of(self.revision),
+        };
+        if !self.modern() && !probe && speaks_of_itself(&message) {
+            self.fault(format!(
+                "`{method}` with the `_meta` of another era: {message}"
+            ));
+        }
         self.verdicts
             .unless("server", schema.check(To::Server, &message, None));
         if message.get("id").is_none() {
@@ -237,6 +245,13 @@ impl Server {
             self.questions.fetch_add(1, Ordering::Relaxed)
         )
     }
+}
+
+/// Whether a message has names of the sessionless revision in its `_meta`.
+fn speaks_of_itself(message: &Value) -> bool {
+    let meta = message["params"]["_meta"].as_object();
+    let mut names = meta.into_iter().flat_map(|meta| meta.keys());
+    names.any(|name| name.starts_with("io.modelcontextprotocol/"))
 }
 
 /// The revision that a request says it is of.

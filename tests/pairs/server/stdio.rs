@@ -2,6 +2,7 @@
 //! and the test, so that everything is seen in one place.
 
 use std::fs::OpenOptions;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -88,9 +89,20 @@ pub(crate) fn relay() {
     let mut writing = reading.try_clone().unwrap();
     let mut pipe = OpenOptions::new().write(true).open("/dev/fd/3").unwrap();
     std::thread::spawn(move || {
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut writing);
+        carry(&mut std::io::stdin().lock(), &mut writing);
         std::process::exit(0);
     });
-    let _ = std::io::copy(&mut reading, &mut pipe);
+    carry(&mut reading, &mut pipe);
     std::process::exit(0);
+}
+
+/// Not `std::io::copy`: that splices, and the kernel then keeps the pipe locked while it waits for
+/// the socket, so that whoever reads the pipe hangs.
+fn carry(from: &mut impl Read, to: &mut impl Write) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..length]).is_err() {
+            return;
+        }
+    }
 }

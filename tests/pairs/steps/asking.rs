@@ -26,6 +26,9 @@ pub(super) async fn roots(cell: &Cell) -> Step {
 
 pub(super) async fn roots_changed(cell: &Cell) -> Step {
     let method = "notifications/roots/list_changed";
+    if cell.client.modern() {
+        return Err(format!("such a client has no {method}"));
+    }
     cell.client.notify(method, json!({}));
     cell.seen(method).await
 }
