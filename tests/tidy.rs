@@ -16,7 +16,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("protocol", 1),
     ("telemetry", 1),
     ("bridge", 2),
-    ("catalog", 2),
+    ("catalog", 3),
     ("store", 2),
     ("supervision", 2),
     ("auth", 3),

@@ -6,11 +6,16 @@
 
 pub mod answer;
 pub mod era;
+pub mod error;
 pub mod headers;
 pub mod meta;
 pub mod projection;
 pub mod question;
 pub mod seal;
+pub mod task;
 
 mod object;
 mod schema;
+
+#[cfg(test)]
+mod tests;

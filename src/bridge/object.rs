@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use memchr::memmem;
+use serde::Deserialize;
 
 use crate::protocol::{Edit, RawJson, json};
 
@@ -175,6 +176,12 @@ pub(super) fn raw(text: String) -> Option<RawJson> {
     let built = RawJson::try_new(Bytes::from(text));
     debug_assert!(built.is_ok(), "built of valid parts");
     built.ok()
+}
+
+/// Reads an object. A derived reader alone would take an array by position too.
+pub(super) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    let object = Some(text).filter(|text| is_object(text));
+    object.and_then(|text| serde_json::from_str(text).ok())
 }
 
 /// Whether a value is an object.

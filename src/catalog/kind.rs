@@ -1,5 +1,6 @@
 //! The four lists of the protocol.
 
+use crate::bridge::projection;
 use crate::protocol::Method;
 
 /// What kind of item a server lists.
@@ -9,6 +10,17 @@ pub enum ItemKind {
     Prompts,
     Resources,
     ResourceTemplates,
+}
+
+impl From<ItemKind> for projection::ItemKind {
+    fn from(kind: ItemKind) -> Self {
+        match kind {
+            ItemKind::Tools => Self::Tool,
+            ItemKind::Prompts => Self::Prompt,
+            ItemKind::Resources => Self::Resource,
+            ItemKind::ResourceTemplates => Self::Template,
+        }
+    }
 }
 
 impl ItemKind {

@@ -9,7 +9,7 @@ use crate::id::ServerName;
 use crate::protocol::{RawJson, splice};
 
 use super::filter::Filter;
-use super::page::Pages;
+use super::page::{Listed, Pages};
 use super::snapshot::{ServerView, Table};
 use super::template::Template;
 use super::{
@@ -28,10 +28,10 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     let (resources, resource_texts) = merging.located(ItemKind::Resources);
     let (templates, template_texts) = merging.located(ItemKind::ResourceTemplates);
     let pages = [
-        Pages::new(ItemKind::Tools, &tool_texts, settings),
-        Pages::new(ItemKind::Prompts, &prompt_texts, settings),
-        Pages::new(ItemKind::Resources, &resource_texts, settings),
-        Pages::new(ItemKind::ResourceTemplates, &template_texts, settings),
+        Pages::new(ItemKind::Tools, tool_texts, settings),
+        Pages::new(ItemKind::Prompts, prompt_texts, settings),
+        Pages::new(ItemKind::Resources, resource_texts, settings),
+        Pages::new(ItemKind::ResourceTemplates, template_texts, settings),
     ];
     let by_name = |(index, view): (usize, &ServerView)| (view.part.server().clone(), index);
     let by_prefix = |(index, view): (usize, &ServerView)| (view.wrap_prefix.clone(), index);
@@ -130,7 +130,7 @@ impl<'a> Merging<'a> {
     }
 
     /// Tools or prompts.
-    fn named(&mut self, kind: ItemKind) -> (Table<Owned>, Vec<Bytes>) {
+    fn named(&mut self, kind: ItemKind) -> (Table<Owned>, Vec<Listed>) {
         let mut table = Table::default();
         let mut texts = Vec::new();
         for index in 0..self.views.len() {
@@ -156,7 +156,7 @@ impl<'a> Merging<'a> {
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
                 {
                     table.insert(&public, owned(part.server(), item));
-                    texts.push(public_text(&self.views[index], item, &public));
+                    texts.push(listed(&self.views[index], item, &public));
                     self.views[index].shown[kind.index()] += 1;
                 }
             }
@@ -205,7 +205,7 @@ impl<'a> Merging<'a> {
     }
 
     /// Resources or resource templates.
-    fn located(&mut self, kind: ItemKind) -> (Table<OwnedUri>, Vec<Bytes>) {
+    fn located(&mut self, kind: ItemKind) -> (Table<OwnedUri>, Vec<Listed>) {
         let mut table: Table<OwnedUri> = Table::default();
         let mut texts = Vec::new();
         for view in &mut self.views {
@@ -222,7 +222,7 @@ impl<'a> Merging<'a> {
                     });
                     continue;
                 }
-                texts.push(public_text(view, item, &public));
+                texts.push(listed(view, item, &public));
                 let owner = OwnedUri {
                     server: part.server().clone(),
                     native: native.to_owned(),
@@ -306,6 +306,14 @@ fn owned(server: &ServerName, item: &Item) -> Owned {
         server: server.clone(),
         native: RawJson::try_new(written).unwrap_or_else(|_| json::quoted(item.native())),
         hints: item.hints(),
+        item: item.raw().clone(),
+    }
+}
+
+fn listed(view: &ServerView, item: &Item, public: &str) -> Listed {
+    Listed {
+        text: public_text(view, item, public),
+        revision: view.part.revision,
     }
 }
 

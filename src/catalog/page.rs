@@ -1,9 +1,12 @@
 //! A list as finished pages, and cursors that belong to it.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::protocol::RawJson;
+use crate::bridge::projection::{Legs, project_item};
+use crate::protocol::{RawJson, Revision};
 
 use super::{CatalogSettings, ItemKind};
 
@@ -16,31 +19,63 @@ const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[error("the cursor is not of this list, or the list has changed: list again from the start")]
 pub struct InvalidCursor;
 
-/// The list of one kind, cut into pages.
+/// The list of one kind, cut into pages for clients of each revision when the first of them asks.
 #[derive(Debug)]
 pub(super) struct Pages {
     kind: ItemKind,
     fingerprint: [u8; 16],
-    results: Vec<RawJson>,
+    page_items: usize,
+    items: Vec<Listed>,
+    results: [OnceLock<Vec<RawJson>>; Revision::ALL.len()],
+}
+
+/// An item under its public name, in the words of its server.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) text: Bytes,
+    /// What its server speaks.
+    pub(super) revision: Revision,
 }
 
 impl Pages {
-    pub(super) fn new(kind: ItemKind, items: &[Bytes], settings: &CatalogSettings) -> Self {
-        let fingerprint = fingerprint(items, settings);
-        let groups = groups(items, settings.page_items.max(1));
-        let count = groups.len();
-        let result = |(index, group): (usize, &[Bytes])| {
-            let next = (index + 1 < count).then(|| cursor(kind, fingerprint, index + 1));
-            result(kind, group, next)
-        };
+    pub(super) fn new(kind: ItemKind, items: Vec<Listed>, settings: &CatalogSettings) -> Self {
         Self {
             kind,
-            fingerprint,
-            results: groups.into_iter().enumerate().map(result).collect(),
+            fingerprint: fingerprint(&items, settings),
+            page_items: settings.page_items.max(1),
+            items,
+            results: Default::default(),
         }
     }
 
-    pub(super) fn page(&self, given: Option<&str>) -> Result<RawJson, InvalidCursor> {
+    /// The pages as a client of this revision reads them.
+    fn results(&self, to: Revision) -> &[RawJson] {
+        self.results[to as usize].get_or_init(|| {
+            let items: Vec<Bytes> = self.items.iter().map(|item| self.text(item, to)).collect();
+            let groups = groups(&items, self.page_items);
+            let count = groups.len();
+            let result = |(index, group): (usize, &[Bytes])| {
+                let more = index + 1 < count;
+                let next = more.then(|| cursor(self.kind, self.fingerprint, index + 1));
+                result(self.kind, group, next)
+            };
+            groups.into_iter().enumerate().map(result).collect()
+        })
+    }
+
+    fn text(&self, item: &Listed, to: Revision) -> Bytes {
+        let legs = Legs {
+            from: item.revision,
+            to,
+        };
+        let text = RawJson::try_new(item.text.clone());
+        let projected = text
+            .ok()
+            .and_then(|text| project_item(self.kind.into(), &text, legs));
+        projected.map_or_else(|| item.text.clone(), |text| text.as_bytes().clone())
+    }
+
+    pub(super) fn page(&self, given: Option<&str>, to: Revision) -> Result<RawJson, InvalidCursor> {
         let index = match given {
             None => 0,
             Some(given) => {
@@ -52,7 +87,7 @@ impl Pages {
                 index
             }
         };
-        self.results.get(index).cloned().ok_or(InvalidCursor)
+        self.results(to).get(index).cloned().ok_or(InvalidCursor)
     }
 
     /// Whether a client reads the same in both.
@@ -69,12 +104,12 @@ fn cursor(kind: ItemKind, fingerprint: [u8; 16], index: usize) -> String {
     format!("{}{fingerprint:032x}{index:x}", kind.index())
 }
 
-fn fingerprint(items: &[Bytes], settings: &CatalogSettings) -> [u8; 16] {
+fn fingerprint(items: &[Listed], settings: &CatalogSettings) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update(settings.page_items.to_be_bytes());
     for item in items {
-        hash.update(item.len().to_be_bytes());
-        hash.update(item);
+        hash.update(item.text.len().to_be_bytes());
+        hash.update(&item.text);
     }
     let digest = hash.finalize();
     std::array::from_fn(|index| digest[index])

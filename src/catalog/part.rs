@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::id::ServerName;
-use crate::protocol::RawJson;
+use crate::protocol::{RawJson, Revision};
 
 use super::item::{self, Item, Rejected};
 use super::{IngestLimits, ItemKind};
@@ -31,6 +31,8 @@ pub struct ServerPart {
     pub capabilities: Map<String, Value>,
     /// `serverInfo`, as it declared it.
     pub info: Map<String, Value>,
+    /// What the server speaks.
+    pub revision: Revision,
     /// How to use the server, in its own words.
     pub instructions: Option<String>,
     items: [Arc<[Item]>; 4],
@@ -44,6 +46,7 @@ impl ServerPart {
             server,
             capabilities: Map::new(),
             info: Map::new(),
+            revision: Revision::NEWEST_LEGACY,
             instructions: None,
             items: Default::default(),
             quarantined: Default::default(),

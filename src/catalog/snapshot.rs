@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::id::ServerName;
-use crate::protocol::RawJson;
+use crate::protocol::{RawJson, Revision};
 
 use super::page::{InvalidCursor, Pages};
 use super::template::Template;
@@ -25,6 +25,8 @@ pub struct Owned {
     pub native: RawJson,
     /// Those of a tool; a prompt has the defaults.
     pub hints: Hints,
+    /// The tool or prompt, as its server lists it.
+    pub item: RawJson,
 }
 
 /// Whose a public URI is.
@@ -162,13 +164,19 @@ impl Snapshot {
         }
     }
 
-    /// One page of a list: the complete `result` object. Costs a lookup; nothing is serialised.
+    /// One page of a list as a client of a revision reads it: the complete `result` object. Costs
+    /// a lookup; only the first client of a revision has it made.
     ///
     /// # Errors
     ///
     /// Returns [`InvalidCursor`] when the cursor was not issued for this list as it is now.
-    pub fn page(&self, kind: ItemKind, cursor: Option<&str>) -> Result<RawJson, InvalidCursor> {
-        self.pages[kind.index()].page(cursor)
+    pub fn page(
+        &self,
+        kind: ItemKind,
+        cursor: Option<&str>,
+        revision: Revision,
+    ) -> Result<RawJson, InvalidCursor> {
+        self.pages[kind.index()].page(cursor, revision)
     }
 
     /// The instructions of all servers under headings, within the configured length.

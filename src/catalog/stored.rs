@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::id::ServerName;
-use crate::protocol::RawJson;
+use crate::protocol::{RawJson, Revision};
 
 use super::{IngestLimits, Item, ItemKind, Quarantined, ServerPart, json};
 
@@ -14,6 +14,7 @@ struct Written<'a> {
     server: &'a str,
     capabilities: &'a Map<String, Value>,
     info: &'a Map<String, Value>,
+    revision: Revision,
     instructions: Option<&'a str>,
     lists: Vec<WrittenList<'a>>,
 }
@@ -30,9 +31,16 @@ struct Stored<'a> {
     server: String,
     capabilities: Map<String, Value>,
     info: Map<String, Value>,
+    #[serde(default = "newest_legacy")]
+    revision: Revision,
     instructions: Option<String>,
     #[serde(borrow)]
     lists: Vec<StoredList<'a>>,
+}
+
+/// Of parts that were written before it was kept.
+fn newest_legacy() -> Revision {
+    Revision::NEWEST_LEGACY
 }
 
 #[derive(Deserialize)]
@@ -61,6 +69,7 @@ impl ServerPart {
             server: self.server().as_str(),
             capabilities: &self.capabilities,
             info: &self.info,
+            revision: self.revision,
             instructions: self.instructions.as_deref(),
             lists: ItemKind::ALL.map(list).into(),
         })
@@ -74,6 +83,7 @@ impl ServerPart {
         let mut part = Self::new(ServerName::try_new(&read.server).ok()?);
         part.capabilities = read.capabilities;
         part.info = read.info;
+        part.revision = read.revision;
         part.instructions = read.instructions;
         for list in read.lists {
             let kind = ItemKind::ALL

@@ -1,7 +1,6 @@
 //! Requests without a session (2026-07-28): each says of itself all that is to be known.
 
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -13,9 +12,7 @@ use crate::bridge::headers::McpHeaders;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
 use crate::id::{Principal, ViewId};
-use crate::protocol::{
-    CapabilityProfile, Era, ErrorKind, Failure, RawJson, Request, RequestId, Revision,
-};
+use crate::protocol::{CapabilityProfile, Era, ErrorKind, Failure, Request, RequestId, Revision};
 use crate::session::{Running, Sessionless, Started, ToFront, Upgrading};
 
 /// Serves one request.
@@ -32,7 +29,8 @@ pub(super) async fn serve(
     settings: &FrontSettings,
 ) -> Result<HttpResponse, Refusal> {
     let id = request.id.clone();
-    let caller = caller(http, &request, principal).map_err(|failure| Refusal {
+    let headers = headers(http);
+    let caller = caller(&headers, &request, principal).map_err(|failure| Refusal {
         failure,
         id: Some(id.clone()),
     })?;
@@ -41,6 +39,7 @@ pub(super) async fn serve(
     let started = front.sessions.serve(Sessionless {
         request,
         caller,
+        headers: Some(headers),
         arbiter,
         accepts_stream,
     });
@@ -88,13 +87,19 @@ fn ended(id: RequestId) -> Refusal {
     }
 }
 
+fn headers(http: &HttpRequest) -> McpHeaders<'_> {
+    let headers = http.headers().iter();
+    McpHeaders::collect(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+}
+
 /// Reads who asks, and checks that headers and body say the same (S-LIFE-14, S-HDR-04).
-fn caller(http: &HttpRequest, request: &Request, principal: Principal) -> Result<Caller, Failure> {
+fn caller(
+    headers: &McpHeaders<'_>,
+    request: &Request,
+    principal: Principal,
+) -> Result<Caller, Failure> {
     let claim = ModernClaim::read(request)
         .map_err(|error| Failure::new(ErrorKind::InvalidMeta, error.to_string()))?;
-    let headers = http.headers().iter();
-    let headers =
-        McpHeaders::collect(headers.map(|(name, value)| (name.as_str(), value.as_bytes())));
     headers
         .check(request, &claim.revision)
         .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))?;
@@ -104,26 +109,8 @@ fn caller(http: &HttpRequest, request: &Request, principal: Principal) -> Result
         principal,
         view: ViewId,
         session: None,
-        revision: revision.ok_or_else(|| unsupported(&claim.revision))?,
+        revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
         profile: CapabilityProfile::from_declared(&claim.capabilities),
         level: claim.level,
     })
-}
-
-/// S-LIFE-09.
-fn unsupported(requested: &str) -> Failure {
-    let requested: String = requested.chars().take(64).collect();
-    let kind = ErrorKind::UnsupportedProtocolVersion;
-    let message = format!(
-        "protocol version `{requested}` is not served without a session; supported is {}",
-        Revision::NEWEST
-    );
-    let error = json!({
-        "code": kind.rpc_code(),
-        "message": message,
-        "data": { "supported": [Revision::NEWEST], "requested": requested },
-    });
-    let mut failure = Failure::new(kind, message);
-    failure.original = Some(RawJson::from_value(&error));
-    failure
 }

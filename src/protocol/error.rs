@@ -1,6 +1,8 @@
 //! Every way in which a request can fail, in one table.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use super::Revision;
 
 use super::Method;
 
@@ -70,15 +72,15 @@ kinds! {
     MethodNotFound = "method_not_found", code::METHOD_NOT_FOUND, 404, false;
     /// This HTTP method does not exist on this path.
     HttpMethodNotAllowed = "http_method_not_allowed", code::METHOD_NOT_FOUND, 405, false;
-    InvalidParams = "invalid_params", code::INVALID_PARAMS, 400, false;
-    /// `_meta` of a sessionless request lacks what it must say (S-LIFE-14).
-    InvalidMeta = "invalid_meta", code::INVALID_PARAMS, 400, false;
-    /// Headers of a sessionless request differ from its body (S-HDR-04).
+    /// The headers of a sessionless request differ from its body (S-HDR-06).
     HeaderMismatch = "header_mismatch", code::HEADER_MISMATCH, 400, false;
-    /// The client does not declare a capability that the request needs (S-LIFE-16).
+    /// The client of a sessionless request does not declare what it needs (S-LIFE-16).
     MissingCapability = "missing_capability", code::MISSING_CAPABILITY, 400, false;
-    /// A sessionless request names a revision that is not served so (S-LIFE-09).
+    /// A sessionless request claims a revision that we do not speak so (S-LIFE-09).
     UnsupportedProtocolVersion = "unsupported_protocol_version", code::UNSUPPORTED_VERSION, 400, false;
+    /// `_meta` of a sessionless request lacks something, or is wrong (S-LIFE-14).
+    InvalidMeta = "invalid_meta", code::INVALID_PARAMS, 400, false;
+    InvalidParams = "invalid_params", code::INVALID_PARAMS, 400, false;
     ResourceNotFound = "resource_not_found", code::RESOURCE_NOT_FOUND, 404, false;
     /// No such path.
     NotFound = "not_found", code::INVALID_REQUEST, 404, false;
@@ -124,6 +126,8 @@ pub struct Failure {
     pub server: Option<String>,
     /// When trying again can help, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
+    /// What the protocol wants in `data` beside what every failure says there.
+    details: Option<Box<Map<String, Value>>>,
     /// The JSON-RPC error object of a server, passed on as it wrote it.
     pub original: Option<super::RawJson>,
 }
@@ -135,8 +139,32 @@ impl Failure {
             message: message.into(),
             server: None,
             retry_after_ms: None,
+            details: None,
             original: None,
         }
+    }
+
+    /// The client must declare these capabilities to be served (-32021).
+    pub fn missing_capability(message: impl Into<String>, required: Value) -> Self {
+        Self::new(ErrorKind::MissingCapability, message).detail("requiredCapabilities", required)
+    }
+
+    /// The request claims a revision that is not spoken here without a session (-32022). Only
+    /// those that are can be named: a client says them in its next request.
+    pub fn unsupported_version(requested: &str) -> Self {
+        let requested: String = requested.chars().take(64).collect();
+        let supported = [Revision::NEWEST];
+        let message = format!("protocol version `{requested}` is not supported");
+        Self::new(ErrorKind::UnsupportedProtocolVersion, message)
+            .detail("supported", json!(supported))
+            .detail("requested", json!(requested))
+    }
+
+    /// Adds a member to `data`.
+    pub fn detail(mut self, name: &str, value: Value) -> Self {
+        let details = self.details.get_or_insert_default();
+        details.insert(name.to_owned(), value);
+        self
     }
 
     pub fn server(mut self, server: impl Into<String>) -> Self {
@@ -158,6 +186,9 @@ impl Failure {
         }
         if let Some(milliseconds) = self.retry_after_ms {
             data["retryAfterMs"] = json!(milliseconds);
+        }
+        for (name, value) in self.details.iter().flat_map(|details| details.iter()) {
+            data[name] = value.clone();
         }
         data
     }
@@ -217,6 +248,22 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), ErrorKind::ALL.len());
+    }
+
+    #[test]
+    fn s_life_09_and_16_details_stand_beside_the_machine_readable_part() {
+        let failure = Failure::unsupported_version(&"x".repeat(99));
+        let error = failure.error_object();
+        assert_eq!(error["code"], -32022);
+        assert_eq!(error["data"]["requested"], "x".repeat(64));
+        assert_eq!(error["data"]["supported"][4], "2026-07-28");
+        let needs = json!({ "roots": {} });
+        let error = Failure::missing_capability("needs roots", needs.clone()).error_object();
+        assert_eq!(
+            (&error["code"], &error["data"]["requiredCapabilities"]),
+            (&json!(-32021), &needs)
+        );
+        assert_eq!(error["data"]["code"], "missing_capability");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod kept;
 mod message;
 mod news;
 mod progress;
+mod reading;
 mod record;
 mod registry;
 mod route;

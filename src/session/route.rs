@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::{ItemKind, Owned, OwnedUri, Snapshot};
 use crate::id::ServerName;
-use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request};
+use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
 /// The server that a request goes to.
 #[derive(Debug, PartialEq)]
@@ -47,6 +47,7 @@ pub(crate) fn page(
     kind: ItemKind,
     request: &Request,
     catalog: &Snapshot,
+    revision: Revision,
 ) -> Result<RawJson, Failure> {
     #[derive(Deserialize)]
     struct ListParams {
@@ -56,7 +57,7 @@ pub(crate) fn page(
         .params_as()
         .map_err(|error| Failure::new(ErrorKind::InvalidParams, format!("`params`: {error}")))?;
     catalog
-        .page(kind, params.cursor.as_deref())
+        .page(kind, params.cursor.as_deref(), revision)
         .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
@@ -157,14 +158,8 @@ fn missing(member: &str, must_be: &str) -> Failure {
 }
 
 fn unknown_resource(uri: &str) -> Failure {
-    let error = json!({
-        "code": ErrorKind::ResourceNotFound.rpc_code(),
-        "message": format!("there is no resource `{}`", short(uri)),
-        "data": { "uri": uri, "code": ErrorKind::ResourceNotFound.as_str(), "retryable": false },
-    });
-    let mut failure = Failure::new(ErrorKind::ResourceNotFound, "no such resource");
-    failure.original = Some(RawJson::from_value(&error));
-    failure
+    let message = format!("there is no resource `{}`", short(uri));
+    Failure::new(ErrorKind::ResourceNotFound, message).detail("uri", json!(uri))
 }
 
 /// A name from outside, bounded for a message.

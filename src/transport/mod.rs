@@ -34,6 +34,7 @@ pub use process::Exit;
 pub use recorder::{PendingCall, Recorder, RecorderSettings, Recording, Secrets, Tape, Told};
 pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
+pub use sse::read_events;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};

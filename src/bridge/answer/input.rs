@@ -48,24 +48,23 @@ impl InputRequired {
             Ok(state.into_owned())
         });
         let state = state.transpose()?;
-        let requests = members
-            .get("inputRequests")
-            .map(parse_requests)
-            .transpose()?;
-        if state.is_none() && requests.is_none() {
+        let requests = members.get("inputRequests").map(parse_requests);
+        let requests = requests.transpose()?.unwrap_or_default();
+        // To ask for nothing without a state would be asked for ever.
+        if state.is_none() && requests.is_empty() {
             return Err(InvalidInputRequired::Empty);
         }
-        Ok(Self {
-            requests: requests.unwrap_or_default(),
-            state,
-        })
+        Ok(Self { requests, state })
     }
 
     /// The result for a sessionless client; `server_info` is the gateway's `Implementation`.
     pub fn build(&self, server_info: &RawJson) -> RawJson {
         let mut text = String::from(r#"{"resultType":"input_required""#);
         if !self.requests.is_empty() {
-            text.push_str(&format!(r#","inputRequests":{}"#, self.requests_object()));
+            text.push_str(&format!(
+                r#","inputRequests":{}"#,
+                requests_object(&self.requests)
+            ));
         }
         if let Some(state) = &self.state {
             text.push_str(&format!(
@@ -77,15 +76,15 @@ impl InputRequired {
         text.push_str(&format!(r#","_meta":{{"{SERVER_INFO}":{info}}}}}"#));
         object::raw(text).unwrap_or_else(|| RawJson::from_value(&()))
     }
+}
 
-    /// `inputRequests` alone, as tasks carry it too.
-    pub fn requests_object(&self) -> String {
-        let entry = |(key, question): &(String, Question)| {
-            format!("{}:{}", json::quoted(key).as_str(), question.entry())
-        };
-        let entries: Vec<_> = self.requests.iter().map(entry).collect();
-        format!("{{{}}}", entries.join(","))
-    }
+/// The value of `inputRequests`, of a result or of a task.
+pub(in super::super) fn requests_object(requests: &[(String, Question)]) -> String {
+    let entry = |(key, question): &(String, Question)| {
+        format!("{}:{}", json::quoted(key).as_str(), question.entry())
+    };
+    let entries: Vec<_> = requests.iter().map(entry).collect();
+    format!("{{{}}}", entries.join(","))
 }
 
 /// The entries of `inputRequests`, of a result or of a task.
@@ -111,7 +110,7 @@ pub(in super::super) fn parse_requests(
         }
         let invalid = || InvalidInputRequired::Request(key.chars().take(64).collect());
         let entry = Object::parse(value).ok_or_else(invalid)?;
-        let method = serde_json::from_str::<Entry>(value).map_err(|_| invalid())?;
+        let method = object::read::<Entry>(value).ok_or_else(invalid)?;
         let kind = QuestionKind::parse(&method.method).ok_or_else(invalid)?;
         let params = entry.get("params").filter(|params| *params != "null");
         let question = Question::try_new(kind, params).ok_or_else(invalid)?;

@@ -14,6 +14,7 @@ use super::meta::SERVER_INFO;
 use super::object::{self, Change, Object, has_any, is_object};
 
 pub use input::{InputRequired, InvalidInputRequired};
+pub(super) use input::{parse_requests, requests_object};
 
 /// What a result of a sessionless server is. An absent `resultType` means `complete`
 /// (C-LIFE-13).
@@ -38,14 +39,14 @@ impl ResultKind {
         if memmem::find(result.as_bytes(), b"\"resultType\"").is_none() {
             return Self::Complete;
         }
-        match serde_json::from_str::<Typed<'_>>(result.as_str()) {
-            Ok(Typed { kind }) => match kind.as_deref() {
+        match object::read::<Typed<'_>>(result.as_str()) {
+            Some(Typed { kind }) => match kind.as_deref() {
                 None | Some("complete") => Self::Complete,
                 Some("input_required") => Self::InputRequired,
                 Some("task") => Self::Task,
                 Some(_) => Self::Unknown,
             },
-            Err(_) => Self::Unknown,
+            None => Self::Unknown,
         }
     }
 }

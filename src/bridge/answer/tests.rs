@@ -140,6 +140,10 @@ fn s_mrtr_03_and_04_broken_input_required_is_refused() {
     let table = [
         ("{}".to_owned(), InvalidInputRequired::Empty),
         (
+            r#"{"inputRequests":{}}"#.to_owned(),
+            InvalidInputRequired::Empty,
+        ),
+        (
             r#"{"requestState":1}"#.to_owned(),
             InvalidInputRequired::State,
         ),

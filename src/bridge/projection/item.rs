@@ -33,7 +33,7 @@ fn known(kind: ItemKind, field: &str) -> Option<Known> {
         "icons" => Some(SINCE_2025_11),
         _ => None,
     };
-    common.or_else(|| match (kind, field) {
+    common.or(match (kind, field) {
         (ItemKind::Tool, "inputSchema") | (ItemKind::Prompt, "arguments") => Some(ALL),
         (ItemKind::Tool, "annotations") => Some(SINCE_2025_03),
         (ItemKind::Tool, "outputSchema") => Some(SINCE_2025_06),

@@ -99,7 +99,7 @@ fn appended_text(members: &Object<'_>, to: Revision) -> Option<String> {
         let kind = text::member(block, "type").and_then(text::text);
         kind.is_some_and(|kind| kind == "text")
     };
-    if blocks.iter().any(|block| is_text(&block)) {
+    if blocks.iter().any(is_text) {
         return None;
     }
     let added = json!({ "type": "text", "text": structured }).to_string();

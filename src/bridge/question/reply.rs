@@ -84,7 +84,7 @@ fn is_message(answer: &RawJson) -> Option<bool> {
         model: String,
         content: Content,
     }
-    let message = answer.parse::<Message>().ok()?;
+    let message: Message = object::read(answer.as_str())?;
     let typed = |block: &Block| !block.r#type.is_empty();
     let content = match &message.content {
         Content::One(block) => typed(block),

@@ -288,6 +288,7 @@ fn s_mrtr_11_answers_are_checked_by_kind() {
             json!({ "role": "assistant", "model": "m", "content": "hi" }),
             false,
         ),
+        (Sampling, json!(["assistant", "m", text]), false),
         (Roots, json!({ "roots": [] }), true),
         (Roots, json!({ "roots": [{ "uri": "file:///x" }] }), true),
         (Roots, json!({ "roots": [{ "name": "x" }] }), false),

@@ -79,7 +79,9 @@ fn what_the_gateway_does_not_know_survives_byte_for_byte() {
     let written = r#"{"x-vendor" : {"b":1.50,"a":[1e3, "\u00e9"]}, "name" : "l\u006fg", "inputSchema":{"type":"object"}, "_meta":{"k" :null} }"#;
     let part = part("git").with_list(ItemKind::Tools, &[raw(written)], &IngestLimits::default());
     let snapshot = merged(&[part]);
-    let page = snapshot.page(ItemKind::Tools, None).unwrap();
+    let page = snapshot
+        .page(ItemKind::Tools, None, Revision::NEWEST_LEGACY)
+        .unwrap();
     let expected = written.replace(r#""l\u006fg""#, r#""git__log""#);
     assert_eq!(page.as_str(), format!(r#"{{"tools":[{expected}]}}"#));
     assert_eq!(
@@ -238,17 +240,21 @@ fn pages_have_cursors_that_only_they_accept() {
     let snapshot = merge(&[named(tools("s", &names), None)], &small);
     assert_eq!(read_all(&snapshot, ItemKind::Tools).len(), 5);
     let first: Value = snapshot
-        .page(ItemKind::Tools, None)
+        .page(ItemKind::Tools, None, Revision::NEWEST_LEGACY)
         .unwrap()
         .parse()
         .unwrap();
     let cursor = first["nextCursor"].as_str().unwrap();
     assert_eq!(first["tools"].as_array().unwrap().len(), 2);
-    assert!(snapshot.page(ItemKind::Tools, Some(cursor)).is_ok());
+    assert!(
+        snapshot
+            .page(ItemKind::Tools, Some(cursor), Revision::NEWEST_LEGACY)
+            .is_ok()
+    );
 
     let refuse = |snapshot: &Snapshot, kind, cursor: &str| {
         assert_eq!(
-            snapshot.page(kind, Some(cursor)),
+            snapshot.page(kind, Some(cursor), Revision::NEWEST_LEGACY),
             Err(InvalidCursor),
             "{cursor}"
         );
@@ -282,7 +288,7 @@ fn pages_have_cursors_that_only_they_accept() {
 fn an_empty_catalog_has_empty_lists() {
     let snapshot = merge(&[], &settings());
     for kind in ItemKind::ALL {
-        let page = snapshot.page(kind, None).unwrap();
+        let page = snapshot.page(kind, None, Revision::NEWEST_LEGACY).unwrap();
         assert_eq!(page.as_str(), format!(r#"{{"{}":[]}}"#, kind.member()));
     }
     assert_eq!(snapshot.instructions(), None);
@@ -297,7 +303,9 @@ fn huge_items_share_no_page() {
     };
     let huge: Vec<_> = (0..6).map(|n| huge(&format!("t{n}"))).collect();
     let snapshot = merged(&[with(part("s"), ItemKind::Tools, &huge)]);
-    let first = snapshot.page(ItemKind::Tools, None).unwrap();
+    let first = snapshot
+        .page(ItemKind::Tools, None, Revision::NEWEST_LEGACY)
+        .unwrap();
     assert!(first.as_bytes().len() <= 4 * 1024 * 1024 + 96);
     assert_eq!(read_all(&snapshot, ItemKind::Tools).len(), 6);
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::id::ServerName;
-use crate::protocol::RawJson;
+use crate::protocol::{RawJson, Revision};
 
 use super::{CatalogSettings, IngestLimits, ItemKind, NameSettings, ServerPart, Snapshot, merge};
 
@@ -85,7 +85,9 @@ fn read_all(snapshot: &Snapshot, kind: ItemKind) -> Vec<Value> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let page = snapshot.page(kind, cursor.as_deref()).unwrap();
+        let page = snapshot
+            .page(kind, cursor.as_deref(), Revision::NEWEST_LEGACY)
+            .unwrap();
         let page: Value = page.parse().unwrap();
         items.extend(page[kind.member()].as_array().unwrap().iter().cloned());
         match page.get("nextCursor") {

@@ -146,7 +146,7 @@ proptest! {
         prop_assert!(!one.changes_since(&two).any());
         prop_assert_eq!(one.notices(), two.notices());
         for kind in ItemKind::ALL {
-            prop_assert_eq!(one.page(kind, None), two.page(kind, None));
+            prop_assert_eq!(one.page(kind, None, Revision::NEWEST_LEGACY), two.page(kind, None, Revision::NEWEST_LEGACY));
         }
     }
 
@@ -236,7 +236,7 @@ proptest! {
         let snapshot = merged(&[part, first, other]);
         for kind in ItemKind::ALL {
             read_all(&snapshot, kind);
-            prop_assert!(snapshot.page(kind, Some(&cursor)).is_err());
+            prop_assert!(snapshot.page(kind, Some(&cursor), Revision::NEWEST_LEGACY).is_err());
         }
         let _ = snapshot.resource(&cursor);
         for item in items {

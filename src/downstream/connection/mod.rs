@@ -126,6 +126,7 @@ impl Connection {
         self.spec.counters.add(Counter::ServersConnected);
         self.part.capabilities = negotiated.capabilities.clone();
         self.part.info = negotiated.server_info.clone();
+        self.part.revision = negotiated.revision;
         self.part.instructions = negotiated.instructions.clone();
         self.drop_undeclared_lists(&negotiated);
         let renewed = self.negotiated.replace(negotiated).is_some();

@@ -11,9 +11,11 @@ use tokio::sync::oneshot;
 use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::ToFront;
 use super::super::progress::Progress;
+use super::super::reading::{Reading, legs};
 use super::super::route::{self, Target};
 use super::Session;
 use super::requests::failure_frame;
+use crate::bridge::error::Shown;
 use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Reply, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
@@ -27,6 +29,8 @@ pub(super) struct Pending {
     pub(super) id: RequestId,
     pub(super) method: Method,
     pub(super) server: ServerName,
+    /// The public name or URI that it asks for, if its server speaks another revision.
+    item: Option<Box<str>>,
     progress: Progress,
     pub(super) accepts_stream: bool,
     pub(super) outlet: Outlet,
@@ -74,6 +78,7 @@ impl Session {
             id: request.id.clone(),
             method: request.method.clone(),
             server: target.server.clone(),
+            item: self.item(&request, &target.server),
             progress: Progress::of(&request),
             accepts_stream,
             outlet: Outlet::Direct(reply),
@@ -84,6 +89,16 @@ impl Session {
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
         self.dispatch(number, request, target, ctx);
+    }
+
+    /// What the answer must be read with.
+    fn item(&self, request: &Request, server: &ServerName) -> Option<Box<str>> {
+        let legs = legs(&self.catalog(), server, self.record.revision);
+        if legs.from == legs.to {
+            return None;
+        }
+        let item = request.name().or_else(|| request.uri())?;
+        Some(item.into())
     }
 
     /// Checks limits and policy, and finds the server.
@@ -213,19 +228,31 @@ impl Session {
         }
     }
 
-    /// The server's answer with the client's id, and with public URIs where the server's own
-    /// would be ambiguous.
+    /// The server's answer with the client's id, as the client can read it.
     fn public_answer(&self, pending: &Pending, response: &Response) -> Bytes {
         let catalog = self.catalog();
-        let rewritten = match &response.outcome {
-            Outcome::Result(value) => {
-                catalog.rewrite_result(&pending.server, &pending.method, value)
-            }
-            Outcome::Error(value) => catalog.rewrite_error(&pending.server, value),
+        let reading = Reading {
+            catalog: &catalog,
+            server: &pending.server,
+            method: &pending.method,
+            item: pending.item.as_deref(),
+            to: self.record.revision,
         };
-        match rewritten {
-            Some(rewritten) => response.with_id_and_value(&pending.id, &rewritten),
+        let shown = match &response.outcome {
+            Outcome::Result(result) => reading.result(result).map(Shown::Result),
+            Outcome::Error(error) => reading.error(error),
+        };
+        let id = pending.id.as_str();
+        match shown {
             None => response.with_id(&pending.id),
+            Some(Shown::Result(result)) => {
+                let result = result.as_str();
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into()
+            }
+            Some(Shown::Error(error)) => {
+                let error = error.as_str();
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
+            }
         }
     }
 

@@ -80,7 +80,7 @@ impl Session {
                 Err(Failure::new(ErrorKind::InvalidRequest, message))
             }
             method => match ItemKind::of_method(method) {
-                Some(kind) => route::page(kind, &request, &self.catalog()),
+                Some(kind) => route::page(kind, &request, &self.catalog(), self.record.revision),
                 None => return self.call(request, number, accepts_stream, reply, ctx),
             },
         };

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 
 use super::super::handshake::{capabilities, server_info};
 use super::super::message::ToFront;
+use super::super::route;
 use crate::bridge::answer::{CacheScope, Caching, Dress, InputRequired};
+use crate::bridge::error;
 use crate::catalog::{ItemKind, Snapshot};
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision};
+use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision};
 
 /// How long a client may count on a list without looking again: it is told of changes if it
 /// listens, and one that does not finds them within this time.
@@ -76,7 +78,7 @@ impl Dressing {
         request: &Request,
         catalog: &Snapshot,
     ) -> Result<ToFront, Failure> {
-        let page = super::super::route::page(kind, request, catalog)?;
+        let page = route::page(kind, request, catalog, Revision::V2026_07_28)?;
         let head = format!(
             r#"{{"jsonrpc":"2.0","id":{},"result":"#,
             request.id.as_str()
@@ -100,22 +102,10 @@ impl Dressing {
         if let Some(result) = failure.tool_result(method) {
             return ToFront::Json(self.own(id, &result, None));
         }
-        let frame = Bytes::from(failure.answer(id.as_str()));
         ToFront::Error {
-            status: status(failure.kind),
-            frame,
+            status: error::modern_status(failure.kind),
+            frame: error_frame(id, &error::error_object(failure, Era::Modern)),
         }
-    }
-}
-
-/// Errors are answers like others, with status 200, but for those that the revision makes
-/// visible to HTTP (bridging.md §11).
-fn status(kind: ErrorKind) -> u16 {
-    match kind {
-        ErrorKind::MethodNotFound | ErrorKind::NotAcceptable | ErrorKind::MissingCapability => {
-            kind.http_status()
-        }
-        _ => 200,
     }
 }
 

@@ -35,6 +35,10 @@ impl ExchangeActor {
 
     /// Parks the call and asks the client.
     fn ask(&mut self, ctx: &mut Context<Self>) {
+        if let Err(needed) = self.inputs.gate(self.caller.profile.as_map()) {
+            self.answer_failure(&missing(needed));
+            return self.take_back("its client cannot be asked", ctx);
+        }
         let settings = self.parts.settings.load_full();
         if self.place.is_none() {
             let (handle, parked) = ((self.parts.mint)(), self.parts.parked.clone());
@@ -108,7 +112,7 @@ impl ExchangeActor {
     pub(super) fn ask_to_visit(&mut self, elicitations: Vec<UrlElicitation>) {
         let url = question::Requirement::Url;
         if !url.is_declared(self.caller.profile.as_map()) {
-            return self.answer_failure(&missing_capability(url));
+            return self.answer_failure(&missing(url));
         }
         self.inputs.round = self.inputs.round.saturating_add(1);
         let ids = elicitations.iter().filter_map(|one| one.id.clone());
@@ -153,17 +157,11 @@ impl ExchangeActor {
     }
 }
 
-/// What a client reads that cannot be asked for what a server needs (S-LIFE-16).
-fn missing_capability(requirement: question::Requirement) -> Failure {
+/// What a client reads that does not declare what a server needs (S-LIFE-16).
+fn missing(needed: question::Requirement) -> Failure {
     let message = format!(
         "this request needs the client capability `{}`",
-        requirement.as_str()
+        needed.as_str()
     );
-    let mut failure = Failure::new(ErrorKind::MissingCapability, message);
-    failure.original = Some(RawJson::from_value(&serde_json::json!({
-        "code": failure.kind.rpc_code(),
-        "message": failure.message,
-        "data": { "requiredCapabilities": requirement.capabilities() },
-    })));
-    failure
+    Failure::missing_capability(message, needed.capabilities())
 }

@@ -6,10 +6,12 @@ use actix::{ActorContext, Context};
 use bytes::Bytes;
 
 use super::super::message::ToFront;
+use super::super::reading::Reading;
 use super::super::streams::message_event;
 use super::actor::{Client, ExchangeActor};
 use super::answers::error_frame;
 use crate::bridge::answer::{Caching, ResultKind};
+use crate::bridge::error::{Shown, status_of};
 use crate::bridge::question::url_elicitations;
 use crate::catalog::Snapshot;
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response};
@@ -48,8 +50,8 @@ impl ExchangeActor {
             return self.pass_on(result);
         }
         let catalog = self.catalog();
-        let rewritten = catalog.rewrite_result(&self.target.server, &self.method, result);
-        let result = rewritten.as_ref().unwrap_or(result);
+        let read = self.reading(&catalog).result(result);
+        let result = read.as_ref().unwrap_or(result);
         let caching = (self.method == Method::ResourcesRead).then(|| Caching::of(result));
         let frame = self.parts.dressing.answer(&self.id, result, caching);
         self.deliver(ToFront::Json(frame));
@@ -60,10 +62,30 @@ impl ExchangeActor {
             return self.ask_to_visit(elicitations);
         }
         let catalog = self.catalog();
-        let rewritten = catalog.rewrite_error(&self.target.server, error);
-        let error = rewritten.as_ref().unwrap_or(error);
+        match self.reading(&catalog).error(error) {
+            Some(Shown::Result(result)) => {
+                let frame = self.parts.dressing.answer(&self.id, &result, None);
+                self.deliver(ToFront::Json(frame));
+            }
+            Some(Shown::Error(shown)) => self.deliver_error(&shown),
+            None => self.deliver_error(error),
+        }
+    }
+
+    fn deliver_error(&mut self, error: &RawJson) {
+        let status = status_of(error);
         let frame = error_frame(&self.id, error);
-        self.deliver(ToFront::Error { status: 200, frame });
+        self.deliver(ToFront::Error { status, frame });
+    }
+
+    fn reading<'a>(&'a self, catalog: &'a Snapshot) -> Reading<'a> {
+        Reading {
+            catalog,
+            server: &self.target.server,
+            method: &self.method,
+            item: Some(&self.item),
+            to: self.caller.revision,
+        }
     }
 
     fn catalog(&self) -> Arc<Snapshot> {

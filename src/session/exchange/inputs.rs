@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::sealing::Sealing;
-use crate::bridge::question::{self, QuestionKind};
+use crate::bridge::question::{self, Requirement};
 use crate::bridge::seal::{Binding, Tier};
 use crate::downstream::{Caller, Question};
 use crate::id::ServerName;
@@ -18,13 +18,16 @@ pub(super) struct Inputs {
     /// How often the client was asked.
     pub(super) round: u8,
     asked: Vec<Asked>,
+    /// Answers that the client gave before it was asked, by the names of the questions.
+    given: Map<String, Value>,
 }
 
 struct Asked {
-    /// Under which the client answers; `None` until it was asked.
+    /// Under which the client answers; what its server calls it, or `None` until it was asked.
     key: Option<String>,
     /// As the client reads it.
     entry: question::Question,
+    needed: Requirement,
     question: Question,
 }
 
@@ -136,29 +139,59 @@ fn reread(frame: Bytes) -> Result<Request, Failure> {
 }
 
 impl Inputs {
-    /// After so many rounds.
-    pub(super) fn after(round: u8) -> Self {
-        let asked = Vec::new();
-        Self { round, asked }
+    /// For a request of a client that was asked so often already. What it answers beforehand is
+    /// taken as far as it can be read: the question is asked otherwise.
+    pub(super) fn of(request: &Request, round: u8) -> Self {
+        Self {
+            round,
+            asked: Vec::new(),
+            given: given(request).unwrap_or_default(),
+        }
     }
 
-    /// Takes a question, if the client declares that it can be asked; otherwise the server is
-    /// told so.
+    /// Takes a question; one that makes no sense is refused, and one that the client answered
+    /// beforehand is answered.
     pub(super) fn add(&mut self, question: Question, capabilities: &Map<String, Value>) {
-        let entry = question::Question::from_server(&question.request, capabilities);
-        let entry = entry.filter(|entry| entry.required().is_declared(capabilities));
-        let Some(entry) = entry else {
-            let message = format!(
-                "the client cannot be asked for `{}`",
-                question.request.method
-            );
-            return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
+        let Some(entry) = question::Question::from_server(&question.request, capabilities) else {
+            return refuse(question);
         };
+        let key = name_of(&question.request).filter(|name| {
+            let taken = |asked: &Asked| asked.key.as_ref() == Some(name);
+            !self.asked.iter().any(taken)
+        });
+        let given = key.as_ref().and_then(|key| self.given.remove(key));
+        let given = given.map(|given| RawJson::from_value(&given));
+        let fits = |given: &RawJson| question::check_answer(entry.kind, given).is_ok();
+        if let Some(response) = given.filter(fits).as_ref().and_then(response) {
+            return question.answer(Ok(response));
+        }
         self.asked.push(Asked {
-            key: None,
+            key,
+            needed: entry.required(),
             entry,
             question,
         });
+    }
+
+    /// Refuses what the client does not declare that it can be asked for, if there is something
+    /// else to ask it (S-MRTR-05).
+    ///
+    /// # Errors
+    ///
+    /// Returns what the client would have to declare, if it can be asked for nothing at all.
+    pub(super) fn gate(&mut self, capabilities: &Map<String, Value>) -> Result<(), Requirement> {
+        let asked = std::mem::take(&mut self.asked).into_iter();
+        let (declared, others): (Vec<_>, Vec<_>) =
+            asked.partition(|asked| asked.needed.is_declared(capabilities));
+        self.asked = declared;
+        let needed = others.first().map(|asked| asked.needed);
+        for other in others {
+            refuse(other.question);
+        }
+        match needed {
+            Some(needed) if self.asked.is_empty() => Err(needed),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -183,19 +216,16 @@ impl Inputs {
     ///
     /// Returns -32602 for an answer of the wrong shape; then no question was answered.
     pub(super) fn answer(&mut self, request: &Request) -> Result<(), Failure> {
-        let given = request.member(request.params.input_responses.as_ref());
-        let given = given.map(|given| serde_json::from_slice::<Map<String, Value>>(&given));
-        let given = given.transpose().map_err(|_| {
+        let given = given(request).ok_or_else(|| {
             let message = "`params.inputResponses` must be an object";
             Failure::new(ErrorKind::InvalidParams, message)
         })?;
-        let given = given.unwrap_or_default();
         let mut answers: Vec<Option<RawJson>> = Vec::with_capacity(self.asked.len());
         for asked in &self.asked {
             let answer = asked.key.as_ref().and_then(|key| given.get(key));
             let answer = answer.map(RawJson::from_value);
-            if let (Some(answer), Some(kind)) = (&answer, asked.kind()) {
-                question::check_answer(kind, answer).map_err(|error| {
+            if let Some(answer) = &answer {
+                question::check_answer(asked.entry.kind, answer).map_err(|error| {
                     let key = asked.key.as_deref().unwrap_or_default();
                     let message = format!("`params.inputResponses.{key}`: {error}");
                     Failure::new(ErrorKind::InvalidParams, message)
@@ -214,9 +244,34 @@ impl Inputs {
     }
 }
 
-impl Asked {
-    fn kind(&self) -> Option<QuestionKind> {
-        QuestionKind::of(&self.question.request.method)
+/// Under this key of a question's `_meta` a server with a handshake may say how clients without
+/// a session are to call it.
+const INPUT_KEY: &str = "io.mcpvisor/inputKey";
+
+/// Longest name of a question, in bytes.
+const INPUT_KEY_MAX: usize = 128;
+
+/// What its server calls a question.
+fn name_of(request: &Request) -> Option<String> {
+    let meta = request.member(request.params.meta.as_ref())?;
+    let meta: Map<String, Value> = serde_json::from_slice(&meta).ok()?;
+    let name = meta.get(INPUT_KEY)?.as_str()?;
+    (1..=INPUT_KEY_MAX)
+        .contains(&name.len())
+        .then(|| name.to_owned())
+}
+
+fn refuse(question: Question) {
+    let method = &question.request.method;
+    let message = format!("the client cannot be asked for `{method}`");
+    question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
+}
+
+/// The answers in a request, by key; `None` when they are no object.
+fn given(request: &Request) -> Option<Map<String, Value>> {
+    match request.member(request.params.input_responses.as_ref()) {
+        Some(given) => serde_json::from_slice(&given).ok(),
+        None => Some(Map::new()),
     }
 }
 

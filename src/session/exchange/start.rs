@@ -14,16 +14,19 @@ use super::answers;
 use super::inputs::Given;
 use super::listen::{Filter, Listener};
 use super::parked::Resume;
+use crate::bridge::headers::{McpHeaders, ParamHeaders};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::id::SessionId;
-use crate::protocol::{CapabilityProfile, ErrorKind, Failure, Method, Request};
+use crate::protocol::{CapabilityProfile, ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
 /// A request without a session, checked by the front as far as it can be without a catalog.
-pub struct Sessionless {
+pub struct Sessionless<'h> {
     pub request: Request,
     pub caller: Caller,
+    /// Those of HTTP, to be compared with the arguments of a tool.
+    pub headers: Option<McpHeaders<'h>>,
     /// Index of the arbiter that it came in on.
     pub arbiter: usize,
     pub accepts_stream: bool,
@@ -73,7 +76,7 @@ impl Drop for Waiting {
 impl Sessions {
     /// Serves one request of a client without a session. Must be called on the arbiter that it
     /// came in on.
-    pub async fn serve(&self, sessionless: Sessionless) -> Started {
+    pub async fn serve(&self, sessionless: Sessionless<'_>) -> Started {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         match self.try_serve(sessionless).await {
@@ -82,7 +85,7 @@ impl Sessions {
         }
     }
 
-    async fn try_serve(&self, sessionless: Sessionless) -> Result<Started, Failure> {
+    async fn try_serve(&self, sessionless: Sessionless<'_>) -> Result<Started, Failure> {
         let parts = self.parts();
         let request = &sessionless.request;
         if !parts.catalog.is_listed() && self.needs_lists(&sessionless) {
@@ -111,7 +114,7 @@ impl Sessions {
         }
     }
 
-    fn needs_lists(&self, sessionless: &Sessionless) -> bool {
+    fn needs_lists(&self, sessionless: &Sessionless<'_>) -> bool {
         let request = &sessionless.request;
         if request.method == Method::Discover || ItemKind::of_method(&request.method).is_some() {
             return true;
@@ -120,7 +123,7 @@ impl Sessions {
         request.method == Method::Listen || route::target(request, &catalog).is_err()
     }
 
-    fn listen(&self, sessionless: Sessionless) -> Result<Started, Failure> {
+    fn listen(&self, sessionless: Sessionless<'_>) -> Result<Started, Failure> {
         let parts = self.parts();
         let request = &sessionless.request;
         let filter = Filter::of(request)
@@ -149,15 +152,19 @@ impl Sessions {
         }))
     }
 
-    fn call(&self, sessionless: Sessionless, catalog: &Snapshot) -> Result<Started, Failure> {
+    fn call(&self, sessionless: Sessionless<'_>, catalog: &Snapshot) -> Result<Started, Failure> {
         let parts = self.parts();
         let Sessionless {
             request,
             mut caller,
+            headers,
             arbiter,
             accepts_stream,
         } = sessionless;
         let target = route::target(&request, catalog)?;
+        if let Some(headers) = headers {
+            check_params(&headers, &request, catalog)?;
+        }
         let item = request.name().or_else(|| request.uri()).unwrap_or_default();
         let item = item.into_owned();
         parts
@@ -217,6 +224,32 @@ impl Sessions {
             },
         }))
     }
+}
+
+/// S-HDR-08: what a tool wants repeated in headers must be the same there.
+fn check_params(
+    headers: &McpHeaders<'_>,
+    request: &Request,
+    catalog: &Snapshot,
+) -> Result<(), Failure> {
+    let name = request
+        .name()
+        .filter(|_| request.method == Method::ToolsCall);
+    let Some(tool) = name.and_then(|name| catalog.tool(&name)) else {
+        return Ok(());
+    };
+    // A tool whose annotations are wrong is shown without them.
+    let Ok(params) = ParamHeaders::of_tool(&tool.item) else {
+        return Ok(());
+    };
+    if params.is_empty() {
+        return Ok(());
+    }
+    let arguments = request.member(request.params.arguments.as_ref());
+    let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
+    params
+        .check(headers, arguments.as_ref())
+        .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))
 }
 
 fn catalog_of(parts: &SessionParts, caller: &Caller) -> Arc<Snapshot> {

@@ -42,6 +42,8 @@ pub(crate) struct Decoder {
     event_max: usize,
     /// The beginning of a line that has not ended yet.
     line: Vec<u8>,
+    /// The rest of that line is of no use: a comment, or too long.
+    line_dropped: bool,
     event: Partial,
     last_id: Option<String>,
     /// Events that were complete, those without data included.
@@ -68,6 +70,7 @@ impl Decoder {
         Self {
             event_max,
             line: Vec::new(),
+            line_dropped: false,
             event: Partial::default(),
             last_id: None,
             count: 0,
@@ -95,6 +98,7 @@ impl Decoder {
     /// A new connection of the same stream: what was incomplete is dropped, id and delay stay.
     pub(crate) fn reconnected(&mut self) {
         self.line.clear();
+        self.line_dropped = false;
         self.event = Partial::default();
         self.after_cr = false;
         self.at_start = true;
@@ -116,10 +120,11 @@ impl Decoder {
             let (part, rest) = bytes.split_at(end);
             self.after_cr = rest.first() == Some(&b'\r');
             bytes = rest.get(1..).unwrap_or_default();
-            let event = if self.line.is_empty() {
+            let event = if self.line.is_empty() && part.len() <= self.line_max() {
                 self.end_line(part)
             } else {
                 self.keep(part);
+                self.line_dropped = false;
                 let mut line = std::mem::take(&mut self.line);
                 let event = self.end_line(&line);
                 line.clear();
@@ -136,11 +141,14 @@ impl Decoder {
     /// Keeps the beginning of a line. Of a comment and of a line that is too long only the first
     /// byte is kept, which tells it from an empty one.
     fn keep(&mut self, part: &[u8]) {
+        if self.line_dropped {
+            return;
+        }
         let first = self.line.first().or(part.first()).copied();
         let is_comment = first == Some(b':');
         let length = self.line.len() + part.len();
-        let length_max = (self.event_max - self.event.length().min(self.event_max)) + NAME_MAX;
-        if is_comment || self.event.too_large || length > length_max {
+        if is_comment || length > self.line_max() {
+            self.line_dropped = true;
             self.event.too_large |= !is_comment;
             self.line.clear();
             self.line.extend(is_comment.then_some(b':').or(first));
@@ -151,6 +159,11 @@ impl Decoder {
             return;
         }
         self.line.extend_from_slice(part);
+    }
+
+    /// Longest line that can still belong to this event, wherever it was cut.
+    fn line_max(&self) -> usize {
+        self.event_max.saturating_sub(self.event.length()) + NAME_MAX
     }
 
     fn end_line(&mut self, line: &[u8]) -> Option<Event> {
@@ -227,6 +240,25 @@ impl Decoder {
         let kind = event.kind;
         Some(Event::Message(Message { kind, data }))
     }
+}
+
+/// The data of all events of a stream that comes in these pieces, `None` for one that was longer
+/// than `event_max` bytes. The reader of both HTTP transports, for tools outside of this crate.
+pub fn read_events<'a>(
+    event_max: usize,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<Option<Bytes>> {
+    let mut decoder = Decoder::new(event_max);
+    let mut events = Vec::new();
+    for piece in pieces {
+        decoder.feed(piece, |event| {
+            events.push(match event {
+                Event::Message(message) => Some(message.data),
+                Event::TooLarge => None,
+            });
+        });
+    }
+    events
 }
 
 impl Partial {

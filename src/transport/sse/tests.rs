@@ -134,6 +134,7 @@ fn stream_bytes() -> impl Strategy<Value = Vec<u8>> {
         Just(b"\r".to_vec()),
         Just(b"\r\n".to_vec()),
         Just(b": ".to_vec()),
+        Just(vec![b'x'; 70]),
         Just(b"\xef\xbb\xbf".to_vec()),
         proptest::collection::vec(any::<u8>(), 0..5),
     ];
@@ -142,9 +143,13 @@ fn stream_bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn chunks_do_not_matter(bytes in stream_bytes(), chunk in 1..9_usize) {
-        let mut whole = Decoder::new(1000);
-        let mut parts = Decoder::new(1000);
+    fn chunks_do_not_matter(
+        bytes in stream_bytes(),
+        chunk in 1..90_usize,
+        event_max in prop_oneof![0..100_usize, Just(1000)],
+    ) {
+        let mut whole = Decoder::new(event_max);
+        let mut parts = Decoder::new(event_max);
         let chunks: Vec<&[u8]> = bytes.chunks(chunk).collect();
         prop_assert_eq!(decode(&mut whole, &[&bytes]), decode(&mut parts, &chunks));
         prop_assert_eq!(whole.last_id(), parts.last_id());

@@ -1,0 +1,67 @@
+//! Any bytes as a message: no panic, and what is spliced in leaves a message that differs in
+//! nothing else.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use mcpvisor::bridge::answer::{Caching, Dress, InputRequired, strip_for_legacy};
+use mcpvisor::bridge::meta::{Declaration, ModernClaim};
+use mcpvisor::bridge::projection::{Legs, project_params, project_result};
+use mcpvisor::protocol::{Envelope, Method, Outcome, RawJson, Request, RequestId, Response};
+use mcpvisor::protocol::{Revision, splice};
+use serde_json::{Map, Value, json};
+
+fuzz_target!(|bytes: &[u8]| {
+    match Envelope::parse(Bytes::copy_from_slice(bytes)) {
+        Ok(Envelope::Request(message)) => request(&message),
+        Ok(Envelope::Response(message)) => response(&message),
+        Ok(Envelope::Notification(_)) | Err(_) => {}
+    }
+});
+
+fn request(message: &Request) {
+    let _ = ModernClaim::read(message);
+    let before: Value = parse(message.frame.as_bytes());
+    let id = RequestId::from(7);
+    let renamed = splice(message.frame.as_bytes(), &mut [message.edit_id(&id)]);
+    let mut expected = before.clone();
+    expected["id"] = json!(7);
+    assert_eq!(parse(&renamed), expected);
+    let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
+    let declaration = Declaration::new(Revision::NEWEST, &client, &Map::new());
+    for to in Revision::ALL {
+        let mut edits = project_params(message, to);
+        edits.push(message.edit_id(&id));
+        edits.push(declaration.edit(message, None, Some(1)));
+        let sent = splice(message.frame.as_bytes(), &mut edits);
+        let Ok(Envelope::Request(sent)) = Envelope::parse(sent) else {
+            panic!("no request any more");
+        };
+        assert!(ModernClaim::read(&sent).is_ok());
+    }
+}
+
+fn response(message: &Response) {
+    let Outcome::Result(result) = &message.outcome else {
+        return;
+    };
+    let _ = InputRequired::parse(result);
+    let dress = Dress::new(RawJson::from_value(&json!({})));
+    parse(dress.complete(result, Some(Caching::of(result))).as_bytes());
+    if let Some(stripped) = strip_for_legacy(result) {
+        parse(stripped.as_bytes());
+    }
+    for from in Revision::ALL {
+        for to in Revision::ALL {
+            let legs = Legs { from, to };
+            if let Some(projected) = project_result(&Method::ToolsCall, result, legs, false) {
+                parse(projected.as_bytes());
+            }
+        }
+    }
+}
+
+fn parse(text: &[u8]) -> Value {
+    serde_json::from_slice(text).expect("what was built is JSON")
+}

@@ -1,0 +1,56 @@
+//! Any text as sealed state, and a sealed one with changed bytes: only what was sealed is opened.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mcpvisor::bridge::seal::{Binding, Expected, Sealer, SealingKey, State, TaskRef, Tier};
+use mcpvisor::id::ServerName;
+use mcpvisor::protocol::Method;
+use serde_json::Map;
+
+fuzz_target!(|bytes: &[u8]| {
+    let sealer = Sealer::new(&SealingKey::try_new("k1", [7; 32]).expect("a name"), None);
+    let binding = Binding::new(Method::ToolsCall, "alice", "tool", None, &Map::new());
+    let binding = binding.expect("no arguments");
+    let server = ServerName::try_new("db").expect("a name");
+    let expected = Expected {
+        binding: &binding,
+        server: &server,
+        generation: 1,
+    };
+    let text = String::from_utf8_lossy(bytes);
+    assert!(sealer.open(&text, &expected, 5).is_err());
+    assert!(sealer.open_task(&text, &binding.principal).is_err());
+
+    let state = State {
+        binding: binding.clone(),
+        issued_at: 0,
+        expires_at: 10,
+        server: server.clone(),
+        generation: 1,
+        round: 1,
+        id: [1; 16],
+        tier: Tier::Pass { state: None },
+    };
+    let task = TaskRef {
+        server: server.clone(),
+        native: "t".to_owned(),
+        session: None,
+    };
+    let sealed = sealer.seal(&state, [2; 12]).expect("small");
+    let id = sealer.seal_task(&task, &binding.principal).expect("small");
+    let is_open = sealer.open(&changed(&sealed, bytes), &expected, 5).is_ok();
+    assert_eq!(is_open, changed(&sealed, bytes) == sealed);
+    let is_open = sealer.open_task(&changed(&id, bytes), &binding.principal);
+    assert_eq!(is_open.is_ok(), changed(&id, bytes) == id);
+});
+
+/// Pairs of where and what.
+fn changed(text: &str, changes: &[u8]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for change in changes.chunks_exact(2) {
+        let at = usize::from(change[0]) % bytes.len();
+        bytes[at] = change[1];
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

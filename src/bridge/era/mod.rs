@@ -1,0 +1,218 @@
+//! Which era a peer speaks: the verdict of a probe for a server (C-LIFE-07 to C-LIFE-11,
+//! C-HTTP-18), and what a client's message says of itself (S-LIFE-21).
+
+use serde::Deserialize;
+
+use crate::protocol::{Method, RawJson, Request, Revision, code, json};
+
+use super::meta::VERSION;
+use super::object;
+
+/// What came of `server/discover`, sent to a server of unknown era.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    /// A result, with HTTP status 200 where there is one.
+    Result(RawJson),
+    /// A JSON-RPC error object, whatever the HTTP status; `None` on stdio.
+    Error { error: RawJson, status: Option<u16> },
+    /// An HTTP status whose body is no JSON-RPC answer.
+    Status(u16),
+    /// No answer in time.
+    Timeout,
+    /// stdio: the process ended, or closed its output.
+    Exited,
+    /// HTTP: no connection, or it broke.
+    Unreachable,
+    /// stdio: an answer that is no JSON-RPC.
+    Garbage,
+}
+
+/// How the server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeTransport {
+    Http,
+    Stdio,
+}
+
+/// What a probe says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The server serves this sessionless revision; its `DiscoverResult` is in the outcome.
+    Modern(Revision),
+    /// Sessionless, but not in the revision asked for: probe again with this one.
+    ModernRetry(Revision),
+    /// Sessionless, and our request was wrong (-32020, -32021) or no revision is common
+    /// (-32022): no fall-back; an error for the operator.
+    ModernFailed(String),
+    /// `initialize` comes next, and over HTTP what [`after_initialize`] says if that fails.
+    Legacy,
+    /// 401 or 403: authorize and probe again. No verdict.
+    Authorize,
+    /// The server is away. No verdict.
+    Outage,
+}
+
+/// The error codes that only sessionless servers answer with.
+const MODERN_ERRORS: [i64; 3] = [
+    code::HEADER_MISMATCH,
+    code::MISSING_CAPABILITY,
+    code::UNSUPPORTED_VERSION,
+];
+
+/// The verdict of a probe that asked for `asked`.
+pub fn verdict(transport: ProbeTransport, outcome: &ProbeOutcome, asked: Revision) -> Verdict {
+    match outcome {
+        ProbeOutcome::Result(result) => discovered(result),
+        ProbeOutcome::Error { error, status } => match refused(error, asked) {
+            Some(verdict) => verdict,
+            None => status.map_or(Verdict::Legacy, of_status),
+        },
+        ProbeOutcome::Status(status) => of_status(*status),
+        ProbeOutcome::Unreachable => Verdict::Outage,
+        ProbeOutcome::Timeout | ProbeOutcome::Exited | ProbeOutcome::Garbage => match transport {
+            // Some servers of old end at the first message that they do not know.
+            ProbeTransport::Stdio => Verdict::Legacy,
+            ProbeTransport::Http => Verdict::Outage,
+        },
+    }
+}
+
+/// A result without a list of versions is no `DiscoverResult`: some servers answer everything.
+fn discovered(result: &RawJson) -> Verdict {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Discovered {
+        supported_versions: Vec<String>,
+    }
+    let Some(found) = object::read::<Discovered>(result.as_str()) else {
+        return Verdict::Legacy;
+    };
+    newest_modern(&found.supported_versions).map_or(Verdict::Legacy, Verdict::Modern)
+}
+
+/// `None` for errors that say nothing about the era.
+fn refused(error: &RawJson, asked: Revision) -> Option<Verdict> {
+    #[derive(Deserialize)]
+    struct Refused {
+        code: i64,
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        data: Option<Data>,
+    }
+    #[derive(Deserialize)]
+    struct Data {
+        #[serde(default)]
+        supported: Vec<String>,
+    }
+    #[derive(Deserialize)]
+    struct Coded {
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    let (code, message, supported) = match object::read::<Refused>(error.as_str()) {
+        Some(error) => {
+            let supported = error.data.map(|data| data.supported).unwrap_or_default();
+            (error.code, error.message, supported)
+        }
+        // `data` of another shape.
+        None => {
+            let error: Coded = object::read(error.as_str())?;
+            (error.code, error.message, Vec::new())
+        }
+    };
+    if !MODERN_ERRORS.contains(&code) {
+        return None;
+    }
+    let message = message.chars().take(200).collect();
+    if code != code::UNSUPPORTED_VERSION {
+        return Some(Verdict::ModernFailed(message));
+    }
+    Some(match newest_modern(&supported) {
+        Some(revision) if revision != asked => Verdict::ModernRetry(revision),
+        // It refuses what it offers, or offers only what begins with a handshake.
+        _ if supported.iter().any(|text| is_legacy(text)) => Verdict::Legacy,
+        _ => Verdict::ModernFailed(message),
+    })
+}
+
+fn is_legacy(text: &str) -> bool {
+    Revision::LEGACY.iter().any(|known| known.as_str() == text)
+}
+
+fn newest_modern(supported: &[String]) -> Option<Revision> {
+    let known = supported.iter().filter_map(|text| text.parse().ok());
+    known
+        .filter(|revision: &Revision| !Revision::LEGACY.contains(revision))
+        .max()
+}
+
+fn of_status(status: u16) -> Verdict {
+    match status {
+        401 | 403 => Verdict::Authorize,
+        408 | 425 | 429 | 500.. => Verdict::Outage,
+        _ => Verdict::Legacy,
+    }
+}
+
+/// What follows when `initialize` was answered with an HTTP status of failure (C-HTTP-18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterInitialize {
+    /// GET the same URL and wait for `endpoint`: HTTP+SSE of 2024-11-05.
+    TrySse,
+    Authorize,
+    Outage,
+    /// It is no server that we could speak to.
+    Failed,
+}
+
+pub const fn after_initialize(status: u16) -> AfterInitialize {
+    match status {
+        400 | 404 | 405 => AfterInitialize::TrySse,
+        401 | 403 => AfterInitialize::Authorize,
+        408 | 425 | 429 | 500.. => AfterInitialize::Outage,
+        _ => AfterInitialize::Failed,
+    }
+}
+
+/// Whether a request claims a sessionless revision: by `_meta`, whatever version it names there.
+/// Then `initialize` is an unknown method like any other.
+pub fn claims_modern(request: &Request) -> bool {
+    claimed(request).is_some()
+}
+
+/// The version that a request claims in `_meta`, as raw JSON; it may be no string.
+pub fn claimed(request: &Request) -> Option<&str> {
+    let meta = request.frame.as_str().get(request.params.meta.clone()?)?;
+    memchr::memmem::find(meta.as_bytes(), VERSION.as_bytes())?;
+    json::member(meta, VERSION)
+}
+
+/// How a POST is served, by its body and its version header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// Sessionless; headers and claim are to be checked against each other.
+    Modern,
+    /// `initialize`, or within a session.
+    Legacy,
+    /// The header names a sessionless revision, but the body claims none: -32602 with HTTP
+    /// status 400 (S-LIFE-14).
+    Unclaimed,
+}
+
+/// `header`: the value of `MCP-Protocol-Version`, if there is one.
+pub fn incoming(request: &Request, header: Option<&str>) -> Incoming {
+    let named = header.and_then(|text| text.trim_ascii().parse::<Revision>().ok());
+    let header_is_modern = named.is_some_and(|named| !Revision::LEGACY.contains(&named));
+    if claims_modern(request) {
+        Incoming::Modern
+    } else if header_is_modern && request.method != Method::Initialize {
+        Incoming::Unclaimed
+    } else {
+        Incoming::Legacy
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Errors of servers and of the gateway in the words of the client's era (bridging.md §11).
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Revision, code};
+
+use super::object;
+use super::projection::Legs;
+use super::question::{Requirement, url_elicitations};
+
+/// What of a request an error is read with.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub method: &'a Method,
+    /// The URI that was asked for, in the same words as the error's `data.uri`.
+    pub uri: Option<&'a str>,
+    /// The name of the server in the configuration.
+    pub server: &'a str,
+}
+
+/// How a server's error is shown to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// As a JSON-RPC error object.
+    Error(RawJson),
+    /// As a result of `tools/call` that the model reads; not dressed for its client yet.
+    Result(RawJson),
+}
+
+#[derive(Deserialize)]
+struct ErrorObject {
+    code: i64,
+    message: String,
+    data: Option<Value>,
+}
+
+/// A server's error object for its client; `None` when it may stay as it is.
+pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Legs) -> Option<Shown> {
+    let Some(object) = object::read::<ErrorObject>(error.as_str()) else {
+        let message = "server answered with a malformed error";
+        return Some(replaced(message, error, asked));
+    };
+    let to = legs.to;
+    match (object.code, to.era()) {
+        (code::HEADER_MISMATCH | code::UNSUPPORTED_VERSION, _) => {
+            Some(replaced(&object.message, error, asked))
+        }
+        (code::RESOURCE_NOT_FOUND, Era::Modern) => Some(missing(&object, asked, to)),
+        (code::INVALID_PARAMS, Era::Legacy) if legs.from.era() == Era::Modern => {
+            let uri = object
+                .data
+                .as_ref()
+                .and_then(|data| data.get("uri")?.as_str());
+            let is_missing = uri.is_some() && uri == asked.uri;
+            is_missing.then(|| missing(&object, asked, to))
+        }
+        (code::URL_ELICITATION_REQUIRED, Era::Modern) => Some(Shown::Error(needs_url())),
+        (code::URL_ELICITATION_REQUIRED, Era::Legacy) if to < Revision::V2025_11_25 => {
+            Some(stopped(&with_links(&object, error), error, asked))
+        }
+        (code::MISSING_CAPABILITY, Era::Legacy) => {
+            let required = object.data.as_ref();
+            let required = required.and_then(|data| data.get("requiredCapabilities"));
+            let required = required.map_or_else(String::new, |required| format!(" {required}"));
+            let message = format!(
+                "the server needs a capability that this client does not declare:{required}"
+            );
+            Some(stopped(&message, error, asked))
+        }
+        (-32019..=-32000, Era::Modern) => Some(replaced(&object.message, error, asked)),
+        // Between eras, codes that the newer one reserves mean nothing (B-RPC-09).
+        (-32099..=-32023, Era::Modern) if legs.from.era() == Era::Legacy => {
+            Some(replaced(&object.message, error, asked))
+        }
+        _ => None,
+    }
+}
+
+/// A missing resource, in the code of the reader's era (S-RES-03, S-RES-04).
+fn missing(object: &ErrorObject, asked: Asked<'_>, to: Revision) -> Shown {
+    let code = match to.era() {
+        Era::Modern => code::INVALID_PARAMS,
+        Era::Legacy => code::RESOURCE_NOT_FOUND,
+    };
+    let mut data = match &object.data {
+        Some(Value::Object(data)) => data.clone(),
+        _ => serde_json::Map::new(),
+    };
+    if let Some(uri) = asked.uri.filter(|_| !data.contains_key("uri")) {
+        data.insert("uri".to_owned(), json!(uri));
+    }
+    let error = json!({ "code": code, "message": object.message, "data": data });
+    Shown::Error(RawJson::from_value(&error))
+}
+
+/// An internal error that keeps what the server wrote.
+fn replaced(message: &str, original: &RawJson, asked: Asked<'_>) -> Shown {
+    let original: Value = original.parse().unwrap_or_default();
+    let data = json!({ "server": asked.server, "original": original });
+    let error = json!({ "code": code::INTERNAL_ERROR, "message": message, "data": data });
+    Shown::Error(RawJson::from_value(&error))
+}
+
+/// A call that cannot go on with this client: the model reads it, where there is one.
+fn stopped(message: &str, original: &RawJson, asked: Asked<'_>) -> Shown {
+    if *asked.method == Method::ToolsCall {
+        return Shown::Result(tool_text(message));
+    }
+    replaced(message, original, asked)
+}
+
+fn needs_url() -> RawJson {
+    let message =
+        "the user has to visit a URL first, and the client does not declare elicitation by URL";
+    let needed = Requirement::Url.capabilities();
+    RawJson::from_value(&Failure::missing_capability(message, needed).error_object())
+}
+
+fn with_links(object: &ErrorObject, error: &RawJson) -> String {
+    let listed = url_elicitations(error).unwrap_or_default();
+    let links = listed.iter().filter_map(|listed| {
+        let params: Value = listed.question.params()?.parse().ok()?;
+        let (message, url) = (
+            params.get("message")?.as_str()?,
+            params.get("url")?.as_str()?,
+        );
+        Some(format!("\n{message}: {url}"))
+    });
+    format!("{}{}", object.message, links.collect::<String>())
+}
+
+/// A result of `tools/call` that says why it failed.
+pub fn tool_text(message: &str) -> RawJson {
+    RawJson::from_value(&json!({
+        "content": [{ "type": "text", "text": message }],
+        "isError": true,
+    }))
+}
+
+/// A failure of the gateway as a JSON-RPC error object for a client of this era. Clients of the
+/// newer one never read -32000 to -32019, nor -32002 (B-RPC-09, S-RES-05).
+pub fn error_object(failure: &Failure, era: Era) -> RawJson {
+    if let Some(original) = &failure.original {
+        return original.clone();
+    }
+    let mut error = failure.error_object();
+    if era == Era::Modern {
+        error["code"] = json!(match failure.kind.rpc_code() {
+            code::RESOURCE_NOT_FOUND => code::INVALID_PARAMS,
+            -32019..=-32000 => code::INVALID_REQUEST,
+            other => other,
+        });
+    }
+    RawJson::from_value(&error)
+}
+
+/// The HTTP status with which a sessionless client reads a failure of the gateway. What happened
+/// while the request was served has 200; the status of a refusal is its kind's.
+pub const fn modern_status(kind: ErrorKind) -> u16 {
+    match kind {
+        ErrorKind::InvalidParams
+        | ErrorKind::ResourceNotFound
+        | ErrorKind::Overloaded
+        | ErrorKind::ServerUnavailable
+        | ErrorKind::ServerLost
+        | ErrorKind::ServerMisconfigured
+        | ErrorKind::ServerProtocol
+        | ErrorKind::Timeout
+        | ErrorKind::Cancelled
+        | ErrorKind::Internal => 200,
+        refused => refused.http_status(),
+    }
+}
+
+/// The HTTP status with which a sessionless client reads an error object of a server, if nothing
+/// was sent to it before (S-HTTP-24, S-LIFE-16).
+pub fn status_of(error: &RawJson) -> u16 {
+    match object::read::<ErrorObject>(error.as_str()).map(|object| object.code) {
+        Some(code::METHOD_NOT_FOUND) => 404,
+        Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => 400,
+        _ => 200,
+    }
+}
+
+#[cfg(test)]
+mod tests;

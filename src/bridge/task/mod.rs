@@ -1,0 +1,334 @@
+//! Tasks in the words of both eras: experimental in 2025-11-25, an extension since (bridging.md
+//! §12).
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::protocol::{Outcome, RawJson, json as text};
+
+use super::answer::{InvalidInputRequired, parse_requests};
+use super::meta::RELATED_TASK;
+use super::object::{self, Change, Object};
+use super::question::Question;
+
+/// The extension's name among capabilities.
+pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// How soon a server is asked again that does not say, and the limits of what it may say, in
+/// milliseconds.
+const POLL_DEFAULT: u64 = 1_000;
+const POLL_MIN: u64 = 100;
+const POLL_MAX: u64 = 60_000;
+
+/// Both eras use the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskStatus {
+    Working,
+    InputRequired,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl TaskStatus {
+    pub const ALL: [Self; 5] = [
+        Self::Working,
+        Self::InputRequired,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired => "input_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// What a server says of a task, whatever its era.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub id: String,
+    pub status: TaskStatus,
+    pub message: Option<String>,
+    /// RFC 3339, as the server wrote it.
+    pub created_at: Option<String>,
+    pub updated_at: Option<String>,
+    /// How long the server keeps it, in milliseconds since its creation; `None` is for ever.
+    pub ttl_ms: Option<u64>,
+    /// How soon to ask again, in milliseconds.
+    pub poll_ms: Option<u64>,
+}
+
+/// A task of a sessionless server with what `tasks/get` puts into it (S-TASK-X-06).
+#[derive(Clone, Debug)]
+pub struct TaskDetail {
+    pub task: Task,
+    /// What it asks for, by key.
+    pub requests: Vec<(String, Question)>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+}
+
+impl Task {
+    /// Reads `CreateTaskResult` of 2025-11-25; `None` when the result is no task.
+    pub fn of_legacy_created(result: &RawJson) -> Option<Self> {
+        Self::read(
+            text::member(result.as_str(), "task")?,
+            "ttl",
+            "pollInterval",
+        )
+    }
+
+    /// Reads the result of `tasks/get` or `tasks/cancel`, or the parameters of
+    /// `notifications/tasks/status`, of 2025-11-25.
+    pub fn of_legacy(task: &RawJson) -> Option<Self> {
+        Self::read(task.as_str(), "ttl", "pollInterval")
+    }
+
+    /// Reads a task of the extension: a result with `resultType: "task"`, or the parameters of
+    /// `notifications/tasks`.
+    pub fn of_modern(task: &RawJson) -> Option<Self> {
+        Self::read(task.as_str(), "ttlMs", "pollIntervalMs")
+    }
+
+    fn read(task: &str, ttl: &str, poll: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Fields {
+            task_id: String,
+            status: String,
+            status_message: Option<String>,
+            created_at: Option<String>,
+            last_updated_at: Option<String>,
+        }
+        let fields: Fields = object::read(task)?;
+        Some(Self {
+            id: fields.task_id,
+            status: TaskStatus::parse(&fields.status)?,
+            message: fields.status_message,
+            created_at: fields.created_at,
+            updated_at: fields.last_updated_at,
+            ttl_ms: text::member(task, ttl).and_then(milliseconds),
+            poll_ms: text::member(task, poll).and_then(milliseconds),
+        })
+    }
+
+    /// The same task under the id by which the client knows it.
+    pub fn with_id(self, id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            ..self
+        }
+    }
+
+    /// When to ask the server again, in milliseconds from now.
+    pub fn poll_after_ms(&self) -> u64 {
+        let wanted = self.poll_ms.unwrap_or(POLL_DEFAULT);
+        wanted.clamp(POLL_MIN, POLL_MAX)
+    }
+
+    /// `CreateTaskResult` for 2025-11-25.
+    pub fn legacy_created(&self) -> RawJson {
+        RawJson::from_value(&json!({ "task": self.fields("ttl", "pollInterval") }))
+    }
+
+    /// The result of `tasks/get` and `tasks/cancel`, and the parameters of
+    /// `notifications/tasks/status`, for 2025-11-25.
+    pub fn legacy(&self) -> RawJson {
+        RawJson::from_value(&self.fields("ttl", "pollInterval"))
+    }
+
+    /// `CreateTaskResult` of the extension (S-TASK-X-03).
+    pub fn modern_created(&self) -> RawJson {
+        let mut fields = self.fields("ttlMs", "pollIntervalMs");
+        fields.insert("resultType".to_owned(), json!("task"));
+        RawJson::from_value(&fields)
+    }
+
+    fn fields(&self, ttl: &str, poll: &str) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+        put("taskId", json!(self.id));
+        put("status", json!(self.status.as_str()));
+        let texts = [
+            ("statusMessage", &self.message),
+            ("createdAt", &self.created_at),
+            ("lastUpdatedAt", &self.updated_at),
+        ];
+        for (name, value) in texts {
+            if let Some(value) = value {
+                put(name, json!(value));
+            }
+        }
+        put(ttl, json!(self.ttl_ms));
+        if let Some(poll_ms) = self.poll_ms {
+            put(poll, json!(poll_ms));
+        }
+        fields
+    }
+}
+
+impl TaskDetail {
+    /// Reads the result of `tasks/get` of the extension. `Ok(None)` when it is no task.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the questions in it.
+    pub fn of_modern(result: &RawJson) -> Result<Option<Self>, InvalidInputRequired> {
+        let Some(task) = Task::of_modern(result) else {
+            return Ok(None);
+        };
+        let part = |name: &str| text::member(result.as_str(), name);
+        let requests = part("inputRequests").map(parse_requests).transpose()?;
+        let raw = |part: &str| object::raw(part.to_owned());
+        let outcome = match task.status {
+            TaskStatus::Completed => part("result").and_then(raw).map(Outcome::Result),
+            TaskStatus::Failed => part("error").and_then(raw).map(Outcome::Error),
+            TaskStatus::Working | TaskStatus::InputRequired | TaskStatus::Cancelled => None,
+        };
+        Ok(Some(Self {
+            task,
+            requests: requests.unwrap_or_default(),
+            outcome,
+        }))
+    }
+
+    /// A task of 2025-11-25 with what `tasks/result` answered: a result, even with `isError`,
+    /// means `completed`, an error `failed` (S-TASK-X-07).
+    pub fn of_legacy(
+        mut task: Task,
+        requests: Vec<(String, Question)>,
+        outcome: Option<Outcome>,
+    ) -> Self {
+        match &outcome {
+            Some(Outcome::Result(_)) => task.status = TaskStatus::Completed,
+            Some(Outcome::Error(_)) => task.status = TaskStatus::Failed,
+            None => {}
+        }
+        Self {
+            task,
+            requests,
+            outcome,
+        }
+    }
+
+    /// The result of `tasks/get` of the extension. A result in it is dressed by the caller.
+    pub fn modern(&self) -> RawJson {
+        let fields = self.task.fields("ttlMs", "pollIntervalMs");
+        let fields = RawJson::from_value(&fields);
+        let mut first = String::from(r#""resultType":"complete""#);
+        if self.task.status == TaskStatus::InputRequired {
+            let requests = super::answer::requests_object(&self.requests);
+            first.push_str(&format!(r#","inputRequests":{requests}"#));
+        }
+        match &self.outcome {
+            Some(Outcome::Result(result)) => {
+                first.push_str(&format!(r#","result":{}"#, result.as_str()));
+            }
+            Some(Outcome::Error(error)) => {
+                first.push_str(&format!(r#","error":{}"#, error.as_str()));
+            }
+            None => {}
+        }
+        let members = Object::parse(fields.as_str());
+        let built = members.and_then(|members| members.rebuild(&first, |_, _| Change::Keep));
+        built.and_then(object::raw).unwrap_or(fields)
+    }
+
+    /// The task as 2025-11-25 says it: there, a result with `isError` means `failed`.
+    pub fn legacy(&self) -> Task {
+        let mut task = self.task.clone();
+        if let Some(Outcome::Result(result)) = &self.outcome
+            && text::member(result.as_str(), "isError") == Some("true")
+        {
+            task.status = TaskStatus::Failed;
+        }
+        task
+    }
+}
+
+/// Some write whole numbers as `3600000.0`.
+fn milliseconds(written: &str) -> Option<u64> {
+    let exact = written.parse::<u64>().ok();
+    let rounded = || {
+        let number = written.parse::<f64>().ok()?;
+        (0.0..1e15).contains(&number).then_some(number as u64)
+    };
+    exact.or_else(rounded)
+}
+
+/// Whether a client declares the extension.
+pub fn is_declared(capabilities: &Map<String, Value>) -> bool {
+    let extensions = capabilities.get("extensions");
+    extensions.is_some_and(|extensions| extensions.get(EXTENSION).is_some_and(Value::is_object))
+}
+
+/// Whether a tool of 2025-11-25 runs as a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskSupport {
+    #[default]
+    Forbidden,
+    Optional,
+    Required,
+}
+
+impl TaskSupport {
+    /// `execution.taskSupport` of a tool, an item of `tools/list`.
+    pub fn of_tool(tool: &RawJson) -> Self {
+        let execution = text::member(tool.as_str(), "execution");
+        let support = execution.and_then(|execution| text::member(execution, "taskSupport"));
+        match support.and_then(text::text).as_deref() {
+            Some("optional") => Self::Optional,
+            Some("required") => Self::Required,
+            _ => Self::Forbidden,
+        }
+    }
+}
+
+/// The id in `related-task` of a message's `_meta`, given its `params` or `result`.
+pub fn related_task(holder: &RawJson) -> Option<String> {
+    if !object::has_any(holder.as_bytes(), &[RELATED_TASK]) {
+        return None;
+    }
+    let meta = text::member(holder.as_str(), "_meta")?;
+    let related = text::member(meta, RELATED_TASK)?;
+    let id = text::member(related, "taskId").and_then(text::text)?;
+    Some(id.into_owned())
+}
+
+/// A `params` or `result` with `related-task` in its `_meta`, in place of one that it has
+/// (S-TASK-L-08). What is no object stays as it is.
+pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
+    let related = format!(
+        r#""{RELATED_TASK}":{{"taskId":{}}}"#,
+        text::quoted(id).as_str()
+    );
+    let built = Object::parse(holder.as_str()).and_then(|members| {
+        let meta = members.get("_meta").and_then(Object::parse);
+        let meta = meta
+            .and_then(|meta| meta.rebuild(&related, |key, _| Change::keep_if(key != RELATED_TASK)));
+        let meta = meta.unwrap_or_else(|| format!("{{{related}}}"));
+        let first = format!(r#""_meta":{meta}"#);
+        members.rebuild(&first, |key, _| Change::keep_if(key != "_meta"))
+    });
+    built
+        .and_then(object::raw)
+        .unwrap_or_else(|| holder.clone())
+}
+
+#[cfg(test)]
+mod tests;
