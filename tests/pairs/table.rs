@@ -58,6 +58,26 @@ const NATURE: &[Row] = &[
         why: "elicitation came with 2025-06-18: such a client is not asked, such a server does not ask",
     },
     Row {
+        step: "elicit_twice",
+        holds: |pair| pair.client.min(pair.server) < Revision::V2025_06_18,
+        why: "elicitation came with 2025-06-18",
+    },
+    Row {
+        step: "decline",
+        holds: |pair| pair.client.min(pair.server) < Revision::V2025_06_18,
+        why: "elicitation came with 2025-06-18",
+    },
+    Row {
+        step: "open_page",
+        holds: |pair| pair.client.min(pair.server) < Revision::V2025_11_25,
+        why: "elicitation by a page came with 2025-11-25",
+    },
+    Row {
+        step: "page_first",
+        holds: |pair| pair.server != Revision::V2025_11_25,
+        why: "only 2025-11-25 refuses a call until a page was opened",
+    },
+    Row {
         step: "complete_with_context",
         holds: |pair| pair.client.min(pair.server) < Revision::V2025_06_18,
         why: "the context of a completion came with 2025-06-18",

@@ -4,7 +4,7 @@
 mod wire;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) struct Client {
     /// Level of the log that each request asks for, where requests do that.
     level: Mutex<Option<&'static str>>,
     patience: Mutex<Duration>,
+    /// Whether forms and pages are declined.
+    declines: AtomicBool,
 }
 
 /// A request that is under way.
@@ -62,6 +64,7 @@ impl Client {
             changed: Notify::new(),
             level: Mutex::new(None),
             patience: Mutex::new(Duration::from_secs(10)),
+            declines: AtomicBool::new(false),
         });
         client.read();
         client
@@ -87,7 +90,7 @@ impl Client {
             capabilities["roots"] = json!({ "listChanged": true });
         }
         if self.revision >= Revision::V2025_11_25 {
-            capabilities["elicitation"] = json!({ "form": {} });
+            capabilities["elicitation"] = json!({ "form": {}, "url": {} });
         } else if self.revision >= Revision::V2025_06_18 {
             capabilities["elicitation"] = json!({});
         }
@@ -193,6 +196,10 @@ impl Client {
         Ok(())
     }
 
+    pub(crate) fn decline(&self, declines: bool) {
+        self.declines.store(declines, Ordering::Relaxed);
+    }
+
     pub(crate) fn was_asked(&self, method: &str) -> bool {
         self.asked
             .lock()
@@ -257,6 +264,7 @@ impl Client {
 
     fn answer_to(&self, question: &Value) -> Value {
         let method = question["method"].as_str().unwrap_or_default();
+        let mode = question["params"]["mode"].as_str();
         self.asked.lock().unwrap().push(method.to_owned());
         match method {
             "sampling/createMessage" => json!({
@@ -265,9 +273,11 @@ impl Client {
                 "model": "scripted",
             }),
             "roots/list" => json!({ "roots": [{ "uri": "file:///of/the/client" }] }),
-            "elicitation/create" => {
-                json!({ "action": "accept", "content": { "answer": "a client" } })
-            }
+            "elicitation/create" => match (self.declines.load(Ordering::Relaxed), mode) {
+                (true, _) => json!({ "action": "decline" }),
+                (false, Some("url")) => json!({ "action": "accept" }),
+                (false, _) => json!({ "action": "accept", "content": { "answer": "a client" } }),
+            },
             _ => json!({}),
         }
     }

@@ -1,6 +1,7 @@
 //! One request to the scripted server, and what it may say before its answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mcpvisor::protocol::Revision;
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use super::{Link, META_CAPABILITIES, META_LEVEL, Out, Server};
 pub(crate) enum Stop {
     /// With this error.
     Error(i32, String),
+    /// With -32042: these elicitations come first.
+    First(Value),
     /// With this result of the server's own: input is required.
     Return(Value),
 }
@@ -24,6 +27,8 @@ pub(crate) struct Call {
     pub(crate) id: Value,
     pub(crate) params: Value,
     pub(crate) out: Out,
+    /// Questions so far.
+    asked: AtomicUsize,
 }
 
 impl Call {
@@ -41,6 +46,7 @@ impl Call {
             id: message["id"].take(),
             params: message["params"].take(),
             out: out.clone(),
+            asked: AtomicUsize::new(0),
         }
     }
 
@@ -55,6 +61,14 @@ impl Call {
             Ok(Some(result)) => answer("result", self.complete(result)),
             Ok(None) => None,
             Err(Stop::Return(result)) => answer("result", result),
+            Err(Stop::First(elicitations)) => answer(
+                "error",
+                json!({
+                    "code": -32042,
+                    "message": "the user has to open a page first",
+                    "data": { "elicitations": elicitations },
+                }),
+            ),
             Err(Stop::Error(code, text)) => {
                 let mut error = json!({ "code": code, "message": text });
                 if self.method == "resources/read" {
@@ -84,14 +98,14 @@ impl Call {
         result
     }
 
-    /// What the client in front declared, as far as the gateway tells it.
+    /// What the client in front declared, as far as the gateway tells it; a path into it.
     pub(crate) fn declared(&self, capability: &str) -> bool {
         let state = self.link.state.lock().unwrap();
         let capabilities = match self.server.modern() {
             true => &self.params["_meta"][META_CAPABILITIES],
             false => &state.capabilities,
         };
-        capabilities.get(capability).is_some()
+        capabilities.pointer(capability).is_some()
     }
 
     /// A notification that belongs to this request.
@@ -143,19 +157,29 @@ impl Call {
         }
     }
 
+    /// The n-th question of this call. All answers of earlier rounds travel in the state.
     fn ask_by_return(&self, method: &str, params: Value) -> Result<Value, Stop> {
-        let state = format!("state of {}", self.params["name"]);
-        let given = &self.params["inputResponses"]["question"];
-        if given.is_object() {
-            if self.params["requestState"] != state {
-                self.server.fault("the request's state was not kept");
-            }
-            return Ok(given.clone());
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let tool = &self.params["name"];
+        let state = self.params["requestState"].as_str();
+        let mut state: Value = match state.map(serde_json::from_str) {
+            Some(Ok(state)) => state,
+            _ => json!({ "tool": tool, "given": [] }),
+        };
+        let answers = &self.params["inputResponses"];
+        if state["tool"] != *tool || answers.is_object() && self.params["requestState"].is_null() {
+            self.server.fault("the request's state was not kept");
         }
-        Err(Stop::Return(json!({
-            "resultType": "input_required",
-            "requestState": state,
-            "inputRequests": { "question": { "method": method, "params": params } },
-        })))
+        let given = state["given"].as_array_mut();
+        let given = given.ok_or_else(|| Stop::Error(-32602, "a broken state".to_owned()))?;
+        given.extend(answers.get("question").cloned());
+        match given.get(number) {
+            Some(answer) => Ok(answer.clone()),
+            None => Err(Stop::Return(json!({
+                "resultType": "input_required",
+                "requestState": state.to_string(),
+                "inputRequests": { "question": { "method": method, "params": params } },
+            }))),
+        }
     }
 }

@@ -29,6 +29,8 @@ const TOOLS: &[(&str, Revision)] = &[
     ("roots", Revision::V2024_11_05),
     ("audio", Revision::V2025_03_26),
     ("elicit", Revision::V2025_06_18),
+    ("elicit_twice", Revision::V2025_06_18),
+    ("open_page", Revision::V2025_11_25),
     ("structured", Revision::V2025_06_18),
     ("link", Revision::V2025_06_18),
     ("array", Revision::V2026_07_28),
@@ -36,7 +38,12 @@ const TOOLS: &[(&str, Revision)] = &[
 
 pub(crate) fn list(revision: Revision, grown: bool) -> Vec<Value> {
     let known = TOOLS.iter().filter(|(_, since)| revision >= *since);
-    let names = known.map(|(name, _)| *name).chain(grown.then_some("grown"));
+    // Only this revision refuses a call in this way.
+    let refuses = revision == Revision::V2025_11_25;
+    let names = known
+        .map(|(name, _)| *name)
+        .chain(refuses.then_some("page_first"))
+        .chain(grown.then_some("grown"));
     names.map(|name| tool(revision, name)).collect()
 }
 
@@ -115,36 +122,66 @@ pub(crate) async fn run(call: &Call) -> Result<Value, Stop> {
             json!({ "content": [], "structuredContent": words })
         }
         "array" => json!({ "content": [], "structuredContent": ["a", "b"] }),
-        "sample" | "roots" | "elicit" => question(call, name).await?,
+        "sample" | "roots" | "elicit" | "open_page" => text(question(call, name).await?),
+        "elicit_twice" => {
+            let first = question(call, "elicit").await?;
+            let second = question(call, "elicit").await?;
+            text(format!("first {first}, second {second}"))
+        }
+        "page_first" if call.server.revision == Revision::V2025_11_25 => page_first(call)?,
         _ => return Err(Stop::Error(-32602, format!("no tool {name}"))),
     })
 }
 
-/// Asks the client if it said that it can be asked, and tells what it answered.
-async fn question(call: &Call, name: &str) -> Result<Value, Stop> {
+const PAGE: &str = "https://example.com/sign-in";
+
+fn page(call: &Call) -> Value {
+    let mut params = json!({ "mode": "url", "message": "sign in", "url": PAGE });
+    if !call.server.modern() {
+        params["elicitationId"] = json!("a page");
+    }
+    params
+}
+
+/// Refuses once, until the client has been told of the page.
+fn page_first(call: &Call) -> Result<Value, Stop> {
+    if call.server.saw("page first") {
+        return Ok(text("signed in"));
+    }
+    call.server.happened("page first");
+    Err(Stop::First(json!([page(call)])))
+}
+
+/// Asks the client, if it said that it can be asked; its answer as a text.
+async fn question(call: &Call, name: &str) -> Result<String, Stop> {
     let (capability, method, params) = match name {
         "sample" => {
             let said = json!({ "type": "text", "text": "how are you?" });
             let messages = json!([{ "role": "user", "content": said }]);
             let params = json!({ "messages": messages, "maxTokens": 10 });
-            ("sampling", "sampling/createMessage", params)
+            ("/sampling", "sampling/createMessage", params)
         }
-        "roots" => ("roots", "roots/list", json!({})),
-        _ => {
-            let answer = json!({ "type": "string", "title": "Answer" });
-            let schema = json!({ "type": "object", "properties": { "answer": answer } });
-            let mut params = json!({ "message": "who are you?", "requestedSchema": schema });
-            if call.since(Revision::V2025_11_25) {
-                params["mode"] = json!("form");
-            }
-            ("elicitation", "elicitation/create", params)
-        }
+        "roots" => ("/roots", "roots/list", json!({})),
+        "open_page" => ("/elicitation/url", "elicitation/create", page(call)),
+        _ => ("/elicitation", "elicitation/create", form(call)),
     };
     if !call.declared(capability) {
-        let mut result = text(format!("{capability} was not declared"));
-        result["isError"] = json!(true);
-        return Ok(result);
+        return Ok(format!("{capability} was not declared"));
     }
     let answer = call.ask(method, params).await?;
-    Ok(text(answer.to_string()))
+    if name == "open_page" && !call.server.modern() {
+        let params = json!({ "elicitationId": "a page" });
+        call.say("notifications/elicitation/complete", params);
+    }
+    Ok(answer.to_string())
+}
+
+fn form(call: &Call) -> Value {
+    let answer = json!({ "type": "string", "title": "Answer" });
+    let schema = json!({ "type": "object", "properties": { "answer": answer } });
+    let mut params = json!({ "message": "who are you?", "requestedSchema": schema });
+    if call.since(Revision::V2025_11_25) {
+        params["mode"] = json!("form");
+    }
+    params
 }
