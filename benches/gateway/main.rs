@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::Bench;
-use scenarios::{failures, forward, lists, memory, stdio};
+use scenarios::{failures, fleet, forward, lists, memory, recovery, stdio};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Fallible<T> = Result<T, Failure>;
@@ -101,6 +101,12 @@ async fn all(mut bench: Bench) -> Fallible<bool> {
     }
     if bench.wants_any(&failures::NAMES) {
         limited(failures::run(&mut bench)).await?;
+    }
+    if bench.wants_any(&recovery::NAMES) {
+        limited(recovery::run(&mut bench)).await?;
+    }
+    if bench.wants_any(&fleet::NAMES) {
+        limited(fleet::run(&mut bench)).await?;
     }
     Ok(bench.report.end())
 }

@@ -100,7 +100,8 @@ fn name(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok()
 }
 
-fn children(pid: u32) -> Vec<u32> {
+/// Processes that this one started.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ours = |child: &u32| stat(*child).is_some_and(|fields| field(&fields, 1) == u64::from(pid));

@@ -185,25 +185,57 @@ impl Server {
     }
 }
 
+/// A directory with the config of a gateway, which may run there several times.
+pub(crate) struct Home {
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Home {
+    /// `settings` are further sections of the config.
+    pub(crate) fn new(dir: &Path, servers: &[Server], settings: &str) -> Fallible<Self> {
+        let port = free_port()?;
+        let dir = dir.join(format!("gateway-{port}"));
+        fs::create_dir(&dir)?;
+        let tables: Vec<String> = servers.iter().map(Server::table).collect::<Fallible<_>>()?;
+        let tables = tables.join("\n");
+        fs::write(
+            dir.join("config.toml"),
+            format!(
+                "[gateway]\nlisten = \"127.0.0.1:{port}\"\ndata_dir = \"data\"\n\n{settings}\n{tables}"
+            ),
+        )?;
+        Ok(Self { dir, port })
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            port: self.port,
+            prefix: PREFIX,
+        }
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Starts the gateway, without waiting for anything.
+    pub(crate) fn start(&self) -> Fallible<Target> {
+        start(&self.dir, self.place())
+    }
+}
+
 /// Writes a config and starts the gateway with it, without waiting for anything.
 pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
-    let port = free_port()?;
-    let dir = dir.join(format!("gateway-{port}"));
-    fs::create_dir(&dir)?;
-    let tables: Vec<String> = servers.iter().map(Server::table).collect::<Fallible<_>>()?;
-    let file = dir.join("config.toml");
-    fs::write(
-        &file,
-        format!(
-            "[gateway]\nlisten = \"127.0.0.1:{port}\"\ndata_dir = \"data\"\n\n{}",
-            tables.join("\n")
-        ),
-    )?;
+    Home::new(dir, servers, "")?.start()
+}
+
+fn start(dir: &Path, place: Place) -> Fallible<Target> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcpvisor"));
     command
         .arg("--config")
-        .arg(&file)
-        .current_dir(&dir)
+        .arg(dir.join("config.toml"))
+        .current_dir(dir)
         .stdout(Stdio::null());
     for name in [
         "MCPVISOR_LISTEN",
@@ -221,10 +253,7 @@ pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
     let process = Process::start(command.stderr(File::create(&log)?))?;
     Ok(Target {
         name: "gateway",
-        place: Place {
-            port,
-            prefix: PREFIX,
-        },
+        place,
         process,
         log: Some(log),
     })

@@ -3,8 +3,16 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+/// How long a lock may outlive its process: a child that was being started when the gateway was
+/// killed holds it until it notices.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// Time between two attempts to lock.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// A locked data directory. The lock dies with the process.
 #[derive(Debug)]
@@ -32,7 +40,7 @@ pub(super) struct Run {
 }
 
 impl DataDir {
-    /// Makes the directory if need be and locks it.
+    /// Makes the directory if need be and locks it; blocks for a moment if it is in use.
     ///
     /// # Errors
     ///
@@ -44,7 +52,7 @@ impl DataDir {
         };
         fs::create_dir_all(path).map_err(failed)?;
         let lock = private_file(&path.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
+        match try_for(&lock, LOCK_WAIT) {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
                 _lock: lock,
@@ -89,6 +97,17 @@ impl Drop for DataDir {
     }
 }
 
+fn try_for(lock: &File, wait: Duration) -> Result<(), TryLockError> {
+    let attempts = wait.as_millis() / LOCK_RETRY.as_millis();
+    for _ in 0..attempts {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::park_timeout(LOCK_RETRY),
+            tried => return tried,
+        }
+    }
+    lock.try_lock()
+}
+
 pub(super) fn read_run(path: &Path) -> Option<Run> {
     serde_json::from_slice(&fs::read(path.join("run.json")).ok()?).ok()
 }
@@ -122,5 +141,20 @@ mod tests {
         );
         drop(first);
         assert!(DataDir::lock(&path).is_ok());
+    }
+
+    #[test]
+    fn a_lock_that_ends_in_a_moment_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = DataDir::lock(directory.path()).unwrap();
+        let left = first._lock.try_clone().unwrap();
+        drop(first);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::park_timeout(LOCK_RETRY * 3);
+                drop(left);
+            });
+            assert!(DataDir::lock(directory.path()).is_ok());
+        });
     }
 }

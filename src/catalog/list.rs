@@ -1,5 +1,7 @@
 //! Taking the answer of a list method apart.
 
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::RawJson;
 
 use super::{ItemKind, json};
@@ -11,6 +13,39 @@ pub struct ListPage {
     pub items: Vec<RawJson>,
     /// What to ask for the next page with. An empty text is a cursor like any other.
     pub next_cursor: Option<String>,
+    /// What it says of how long it holds.
+    pub caching: Option<Caching>,
+}
+
+/// How long a list holds, and for whom, in the words of a sessionless server (S-CACHE, C-CACHE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Caching {
+    /// Milliseconds from when it was listed; zero says nothing.
+    pub ttl_ms: u64,
+    /// The same for everybody.
+    pub is_public: bool,
+}
+
+impl Caching {
+    /// `None` when the result says nothing of it; a `ttlMs` that is no number counts as zero.
+    fn read(result: &str) -> Option<Self> {
+        let ttl = json::member(result, "ttlMs")?;
+        let scope = json::member(result, "cacheScope").and_then(json::text);
+        Some(Self {
+            ttl_ms: ttl.parse().unwrap_or(0),
+            is_public: scope.as_deref() == Some("public"),
+        })
+    }
+
+    /// What holds for two pages of one list.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            ttl_ms: self.ttl_ms.min(other.ttl_ms),
+            is_public: self.is_public && other.is_public,
+        }
+    }
 }
 
 /// Why an answer is no page of a list.
@@ -39,6 +74,7 @@ impl ListPage {
                 .filter_map(item)
                 .collect(),
             next_cursor: next_cursor.map(Into::into),
+            caching: Caching::read(text),
         })
     }
 }

@@ -30,7 +30,7 @@ use crate::protocol::json;
 pub use filter::InvalidNames;
 pub use item::{Hints, Item};
 pub use kind::ItemKind;
-pub use list::{ListPage, NoList};
+pub use list::{Caching, ListPage, NoList};
 pub use merge::merge;
 pub use notice::Notice;
 pub use page::InvalidCursor;

@@ -9,7 +9,7 @@ use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision};
 
 use super::item::{self, Item, Rejected};
-use super::{IngestLimits, ItemKind};
+use super::{Caching, IngestLimits, ItemKind};
 
 /// An item that is hidden because a client could not read it, or not tell it from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub struct ServerPart {
     pub instructions: Option<String>,
     items: [Arc<[Item]>; 4],
     quarantined: [Arc<[Quarantined]>; 4],
+    caching: [Option<Caching>; 4],
 }
 
 impl ServerPart {
@@ -50,6 +51,7 @@ impl ServerPart {
             instructions: None,
             items: Default::default(),
             quarantined: Default::default(),
+            caching: Default::default(),
         }
     }
 
@@ -97,6 +99,16 @@ impl ServerPart {
         self.items[kind.index()] = items.into();
         self.quarantined[kind.index()] = quarantined.into();
         self
+    }
+
+    /// How long a list holds and for whom; `None` if the server does not say, as those with a
+    /// handshake cannot.
+    pub const fn caching(&self, kind: ItemKind) -> Option<Caching> {
+        self.caching[kind.index()]
+    }
+
+    pub const fn set_caching(&mut self, kind: ItemKind, caching: Option<Caching>) {
+        self.caching[kind.index()] = caching;
     }
 
     pub fn items(&self, kind: ItemKind) -> &[Item] {

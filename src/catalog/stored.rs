@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision};
 
-use super::{IngestLimits, Item, ItemKind, Quarantined, ServerPart, json};
+use super::{Caching, IngestLimits, Item, ItemKind, Quarantined, ServerPart, json};
 
 #[derive(Serialize)]
 struct Written<'a> {
@@ -24,6 +24,7 @@ struct WrittenList<'a> {
     kind: &'static str,
     items: Vec<&'a RawValue>,
     quarantined: Vec<Hidden>,
+    caching: Option<Caching>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +50,8 @@ struct StoredList<'a> {
     #[serde(borrow)]
     items: &'a RawValue,
     quarantined: Vec<Hidden>,
+    #[serde(default)]
+    caching: Option<Caching>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -64,6 +67,7 @@ impl ServerPart {
             kind: kind.member(),
             items: self.items(kind).iter().filter_map(as_raw_value).collect(),
             quarantined: self.quarantined_of(kind).iter().map(hidden).collect(),
+            caching: self.caching(kind),
         };
         RawJson::from_value(&Written {
             server: self.server().as_str(),
@@ -103,6 +107,7 @@ impl ServerPart {
                 reason: hidden.reason,
             });
             part.add_quarantined(kind, quarantined);
+            part.set_caching(kind, list.caching);
         }
         Some(part)
     }

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
-use crate::downstream::{ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::downstream::{EraChoice, ServerSettings, Sharing, StartMode, TransportSettings};
 use crate::transport::{ChildLimits, HttpKind};
 
 /// Tells what would run, several lines without a last line break.
@@ -200,7 +200,13 @@ fn server_values(settings: &ServerSettings) -> Vec<Value> {
         StartMode::Eager => "eager",
         StartMode::Lazy => "lazy",
     };
+    let era = match settings.era {
+        EraChoice::Auto => "auto",
+        EraChoice::Legacy => "legacy",
+        EraChoice::Modern => "modern",
+    };
     vec![
+        ("era", era.to_owned()),
         ("start", start.to_owned()),
         ("idle_stop", show_duration(limits.idle_stop)),
         ("request_timeout", show_duration(limits.request_timeout)),
@@ -216,6 +222,8 @@ fn server_values(settings: &ServerSettings) -> Vec<Value> {
         ("refresh_debounce", show_duration(limits.refresh_debounce)),
         ("ping_every", show_duration(limits.ping_every)),
         ("ping_timeout", show_duration(limits.ping_timeout)),
+        ("era_probe_timeout", show_duration(limits.era_probe_timeout)),
+        ("era_remembered", show_duration(limits.era_remembered)),
         ("entries_max", limits.entries_max.to_string()),
         ("entry_idle", show_duration(limits.entry_idle)),
         ("calls_per_server", limits.calls_max.to_string()),

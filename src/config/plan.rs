@@ -204,6 +204,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         name,
         transport,
         sharing,
+        era,
         supervision: _,
         start: _,
         roots: _,
@@ -215,6 +216,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
     *name == new.name
         && *sharing == new.sharing
         && *faults == new.faults
+        && *era == new.era
         && is_same_peer(transport, &new.transport)
 }
 
@@ -223,6 +225,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         name: _,
         transport,
         sharing: _,
+        era: _,
         supervision,
         start,
         roots,

@@ -15,7 +15,9 @@ use super::sections::{
     CallTimes, DAY, GIB, HOUR, Limits, MIB, MILLI, MINUTE, SECOND, call_times, supervision,
 };
 use crate::catalog::NameSettings;
-use crate::downstream::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::downstream::{
+    EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{
@@ -111,6 +113,12 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
         ("session", Sharing::Session),
     ];
     let sharing = section.choice("sharing", Sharing::Auto, &sharing);
+    let eras = [
+        ("auto", EraChoice::Auto),
+        ("legacy", EraChoice::Legacy),
+        ("modern", EraChoice::Modern),
+    ];
+    let era = section.choice("era", EraChoice::Auto, &eras);
     let modes = [("eager", StartMode::Eager), ("lazy", StartMode::Lazy)];
     let start = section.choice("start", StartMode::Eager, &modes);
     let roots = roots(&mut section);
@@ -126,6 +134,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             name: name.clone(),
             transport,
             supervision,
+            era,
             start,
             sharing,
             roots,
@@ -150,6 +159,8 @@ fn server_limits(section: &mut Section<'_>, times: CallTimes, limits: &Limits) -
         refresh_debounce: section.duration("refresh_debounce", 100 * MILLI, MILLI..=10 * SECOND),
         ping_every: section.duration("ping_every", 30 * SECOND, Duration::ZERO..=HOUR),
         ping_timeout: section.duration("ping_timeout", 10 * SECOND, 10 * MILLI..=10 * MINUTE),
+        era_probe_timeout: section.duration("era_probe_timeout", 5 * SECOND, 10 * MILLI..=HOUR),
+        era_remembered: section.duration("era_remembered", DAY, SECOND..=30 * DAY),
         entries_max: section.count("entries_max", 8, 1..=1000),
         entry_idle: section.duration("entry_idle", 5 * MINUTE, SECOND..=DAY),
         idle_stop: section.duration("idle_stop", Duration::ZERO, Duration::ZERO..=DAY),

@@ -1,21 +1,25 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::calls::{Admission, Load};
+use super::calls::Load;
 use super::crash::CrashSink;
 use super::desired::Desired;
+use super::era::ServerEra;
 use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
 use super::settings::ServerSettings;
+use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
-use crate::protocol::{LogLevel, Notification};
-use crate::supervision::Arbiters;
+use crate::protocol::{LogLevel, Notification, Revision};
+use crate::store::Store;
+use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, LogRing};
 use crate::transport::{Connector, Recorder};
 
@@ -33,6 +37,11 @@ pub(crate) struct EntrySpec {
     pub(crate) load: Arc<Load>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) era: Arc<ServerEra>,
+    /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
+    pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     pub(crate) counters: Counters,
     /// What the server writes beside its messages.
     pub(crate) log: LogRing,
@@ -59,10 +68,6 @@ impl EntrySpec {
         let recorder = Recorder::new(self.settings.load().recorder);
         self.recorder.store(Arc::new(recorder));
     }
-
-    pub(crate) fn admission(&self) -> Admission {
-        Admission::new(self.load.clone())
-    }
 }
 
 /// What a ready connection offers: the nearest way in for each arbiter. Cheap to clone.
@@ -72,11 +77,25 @@ pub struct Callers(Arc<WaysIn>);
 struct WaysIn {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<Wish>,
+    revision: Revision,
 }
 
 impl Callers {
-    pub(crate) fn new(by_arbiter: Vec<Recipient<CallMessage>>, owner: Recipient<Wish>) -> Self {
-        Self(Arc::new(WaysIn { by_arbiter, owner }))
+    pub(crate) fn new(
+        by_arbiter: Vec<Recipient<CallMessage>>,
+        owner: Recipient<Wish>,
+        revision: Revision,
+    ) -> Self {
+        Self(Arc::new(WaysIn {
+            by_arbiter,
+            owner,
+            revision,
+        }))
+    }
+
+    /// The revision that the server is spoken to in.
+    pub fn revision(&self) -> Revision {
+        self.0.revision
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.

@@ -1,5 +1,6 @@
 //! The one internal model of a request: what goes to a server, and the way back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 
 use super::caller::Caller;
 use crate::id::ServerName;
-use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response};
+use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span};
 
 /// A request of a client on its way to one server, whatever revision either of them speaks
 /// (bridging.md §1). Inputs that the client gave already stand in the request itself; that it
@@ -24,6 +25,20 @@ pub struct Exchange {
     pub deadline: Deadline,
     /// Where the answer, progress, log lines and questions go.
     pub reply: Reply,
+}
+
+impl Exchange {
+    /// The resource that it is about, as the server knows it.
+    pub(crate) fn native_uri(&self) -> Option<String> {
+        let native = edited_text(&self.edits, self.request.params.uri.as_ref());
+        native.or_else(|| self.request.uri().map(Cow::into_owned))
+    }
+}
+
+/// The text that an edit puts in the place of `span`.
+pub(crate) fn edited_text(edits: &[Edit], span: Option<&Span>) -> Option<String> {
+    let (_, text) = edits.iter().find(|(edited, _)| Some(edited) == span)?;
+    serde_json::from_slice(text).ok()
 }
 
 /// How long a call may take.

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{CapabilityProfile, Era, Outcome, RawJson, Response, Revision};
+use super::modern;
+use crate::protocol::{CapabilityProfile, Era, Method, Outcome, RawJson, Response, Revision};
 
 /// What both sides agreed on.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,10 +18,10 @@ pub struct Negotiated {
 /// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    #[error("server refused `initialize`: {0}")]
-    Refused(String),
-    #[error("answer to `initialize` has an unexpected shape: {0}")]
-    Shape(String),
+    #[error("server refused `{0}`: {1}")]
+    Refused(Method, String),
+    #[error("answer to `{0}` has an unexpected shape: {1}")]
+    Shape(Method, String),
     /// C-LIFE-04: this does not heal by itself.
     #[error("server speaks protocol revision `{0}`, which this gateway does not")]
     Revision(String),
@@ -34,7 +35,7 @@ pub(crate) fn initialize_params(profile: &CapabilityProfile) -> Value {
     json!({
         "protocolVersion": Revision::NEWEST_LEGACY,
         "capabilities": capabilities,
-        "clientInfo": { "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") },
+        "clientInfo": modern::client_info(),
     })
 }
 
@@ -57,11 +58,16 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
     }
     let result = match &response.outcome {
         Outcome::Result(result) => result,
-        Outcome::Error(error) => return Err(HandshakeError::Refused(error_text(error))),
+        Outcome::Error(error) => {
+            return Err(HandshakeError::Refused(
+                Method::Initialize,
+                error_text(error),
+            ));
+        }
     };
     let result: InitializeResult = result
         .parse()
-        .map_err(|error| HandshakeError::Shape(error.to_string()))?;
+        .map_err(|error| HandshakeError::Shape(Method::Initialize, error.to_string()))?;
     let revision = result.protocol_version.parse().ok();
     let revision = revision.filter(|revision: &Revision| revision.era() == Era::Legacy);
     let revision = revision.ok_or_else(|| {
@@ -75,7 +81,61 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
     })
 }
 
+/// Reads a sessionless server's answer to `server/discover`.
+///
+/// # Errors
+///
+/// Returns a [`HandshakeError`]; the connection is of no use then.
+pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct DiscoverResult {
+        supported_versions: Vec<String>,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+        #[serde(default)]
+        instructions: Option<String>,
+        #[serde(default, rename = "_meta")]
+        meta: Map<String, Value>,
+    }
+    let method = Method::Discover;
+    let result = match &response.outcome {
+        Outcome::Result(result) => result,
+        Outcome::Error(error) => {
+            return Err(HandshakeError::Refused(method, error_text(error)));
+        }
+    };
+    let result: DiscoverResult = result
+        .parse()
+        .map_err(|error| HandshakeError::Shape(method, error.to_string()))?;
+    let mut versions = result.supported_versions.iter();
+    if !versions.any(|version| version == modern::REVISION.as_str()) {
+        let versions = result.supported_versions.join(", ");
+        return Err(HandshakeError::Revision(
+            versions.chars().take(80).collect(),
+        ));
+    }
+    let server_info = result.meta.get("io.modelcontextprotocol/serverInfo");
+    let server_info = server_info.and_then(Value::as_object).cloned();
+    Ok(Negotiated {
+        revision: modern::REVISION,
+        capabilities: result.capabilities,
+        server_info: server_info.unwrap_or_default(),
+        instructions: result.instructions,
+    })
+}
+
 impl Negotiated {
+    pub fn is_modern(&self) -> bool {
+        self.revision.era() == Era::Modern
+    }
+
+    /// Whether the server says when the list of this capability changes.
+    pub fn has_changes(&self, capability: &str) -> bool {
+        let capability = self.capabilities.get(capability);
+        capability.and_then(|it| it.get("listChanged")) == Some(&Value::Bool(true))
+    }
+
     pub fn has(&self, capability: &str) -> bool {
         self.capabilities.contains_key(capability)
     }
@@ -149,8 +209,23 @@ mod tests {
         }
         assert!(matches!(
             negotiated(&response(r#""result":{}"#)),
-            Err(HandshakeError::Shape(_))
+            Err(HandshakeError::Shape(..))
         ));
+    }
+
+    #[test]
+    fn a_sessionless_server_says_what_it_speaks() {
+        let answer = r#""result":{"resultType":"complete","ttlMs":0,"cacheScope":"public","supportedVersions":["2025-11-25","2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"instructions":"do","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}}}"#;
+        let found = discovered(&response(answer)).unwrap();
+        assert_eq!(found.revision, Revision::V2026_07_28);
+        assert_eq!(found.server_info["name"], "n");
+        assert_eq!(found.instructions.as_deref(), Some("do"));
+        assert!(found.is_modern() && found.has_changes("tools") && !found.has_changes("prompts"));
+        let old = r#""result":{"supportedVersions":["2027-01-01"]}"#;
+        assert_eq!(
+            discovered(&response(old)).unwrap_err().to_string(),
+            "server speaks protocol revision `2027-01-01`, which this gateway does not"
+        );
     }
 
     #[test]

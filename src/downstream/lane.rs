@@ -12,9 +12,9 @@ use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage};
 use super::reverse;
 use super::timer::Timer;
-use crate::protocol::Request;
+use crate::protocol::{Era, Request};
 use crate::supervision::{Exit, spawn_temporary};
-use crate::transport::{HttpSession, LinkEvent};
+use crate::transport::{HttpSession, LinkEvent, Outgoing};
 
 pub(crate) struct Lane {
     spec: Arc<EntrySpec>,
@@ -47,6 +47,8 @@ pub(crate) enum ToLane {
     /// A question on no call's stream, for the one call under way; it goes on to the next lane
     /// if it is not here.
     Ask(Box<Request>, Vec<Addr<Lane>>),
+    /// What calls repeat in headers was read anew.
+    HeadersKnown,
     /// The connection is dead or closing.
     End(String),
 }
@@ -95,6 +97,10 @@ impl LaneHandle {
         self.address.do_send(ToLane::Renewed(session));
     }
 
+    pub(crate) fn headers_known(&self) {
+        self.address.do_send(ToLane::HeadersKnown);
+    }
+
     pub(crate) fn end(&self, reason: &str) {
         self.address.do_send(ToLane::End(reason.to_owned()));
     }
@@ -130,9 +136,11 @@ impl Actor for Lane {
             return ctx.stop();
         };
         let link = tape.link(link);
-        let server = self.spec.server().clone();
-        let asker = ctx.address().recipient();
-        self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
+        let mut calls = Calls::new(&self.spec, link, ctx.address().recipient());
+        if self.session.revision.era() == Era::Modern {
+            calls.speak_modern();
+        }
+        self.calls = Some(calls);
     }
 }
 
@@ -163,7 +171,9 @@ impl Handler<CallMessage> for Lane {
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        calls.on_message(message, Instant::now());
+        if let Some(unhandled) = calls.on_message(message, Instant::now()) {
+            self.owner.do_send(FromLane::Unhandled(Box::new(unhandled)));
+        }
         self.arm(ctx);
     }
 }
@@ -199,8 +209,12 @@ impl Handler<ToLane> for Lane {
                 } else {
                     // The call has ended meanwhile.
                     let frame = reverse::own_answer(&request, &self.spec.settings().roots);
-                    let _ = calls.link().send(None, frame);
+                    let _ = calls.link().send(Outgoing::new(None, frame));
                 }
+            }
+            ToLane::HeadersKnown => {
+                calls.headers_known(Instant::now());
+                self.arm(ctx);
             }
             ToLane::End(reason) => {
                 calls.fail_all(&reason);

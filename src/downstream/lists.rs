@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::catalog::{ItemKind, ListPage};
+use crate::catalog::{Caching, ItemKind, ListPage};
 use crate::protocol::RawJson;
 
 /// One list on its way; holds the items of the pages that came so far.
@@ -11,6 +11,7 @@ pub(crate) struct ListFetch {
     pub(crate) kind: ItemKind,
     items: Vec<RawJson>,
     pages: usize,
+    caching: Option<Caching>,
 }
 
 /// What to do after a page.
@@ -21,6 +22,7 @@ pub(crate) enum Page {
     Done {
         items: Vec<RawJson>,
         cut: bool,
+        caching: Option<Caching>,
     },
 }
 
@@ -30,6 +32,7 @@ impl ListFetch {
             kind,
             items: Vec::new(),
             pages: 0,
+            caching: None,
         }
     }
 
@@ -49,6 +52,10 @@ impl ListFetch {
         let room = items_max - self.items.len().min(items_max);
         let cut = page.items.len() > room;
         self.items.extend(page.items.into_iter().take(room));
+        self.caching = match (self.caching, page.caching) {
+            (Some(before), Some(now)) => Some(before.and(now)),
+            (before, now) => before.or(now),
+        };
         self.pages += 1;
         match page.next_cursor {
             Some(cursor) if !cut && self.pages < pages_max => {
@@ -57,6 +64,7 @@ impl ListFetch {
             cursor => Ok(Page::Done {
                 items: self.items,
                 cut: cut || cursor.is_some(),
+                caching: self.caching,
             }),
         }
     }
@@ -73,18 +81,31 @@ mod tests {
     #[test]
     fn pages_are_joined_until_there_is_no_cursor() {
         let fetch = ListFetch::new(ItemKind::Tools);
-        let first = page(&json!({"tools": [{"name": "a"}], "nextCursor": ""}));
+        let first =
+            json!({"tools": [{"name": "a"}], "nextCursor": "", "ttlMs": 9, "cacheScope": "public"});
+        let first = page(&first);
         let Ok(Page::Next(fetch, params)) = fetch.on_page(&first, 10, 10) else {
             panic!()
         };
         assert_eq!(params, json!({"cursor": ""}));
-        let second = page(&json!({"tools": [{"name": "b"}]}));
-        let Ok(Page::Done { items, cut }) = fetch.on_page(&second, 10, 10) else {
+        let second = json!({"tools": [{"name": "b"}], "ttlMs": 5, "cacheScope": "private"});
+        let second = page(&second);
+        let Ok(Page::Done {
+            items,
+            cut,
+            caching,
+        }) = fetch.on_page(&second, 10, 10)
+        else {
             panic!()
         };
         let items: Vec<_> = items.iter().map(RawJson::as_str).collect();
         assert_eq!(items, [r#"{"name":"a"}"#, r#"{"name":"b"}"#]);
         assert!(!cut);
+        let expected = Caching {
+            ttl_ms: 5,
+            is_public: false,
+        };
+        assert_eq!(caching, Some(expected));
     }
 
     #[test]
@@ -95,7 +116,7 @@ mod tests {
             loop {
                 match fetch.on_page(&endless, items_max, pages_max).unwrap() {
                     Page::Next(next, _) => fetch = next,
-                    Page::Done { items, cut } => return (items.len(), cut),
+                    Page::Done { items, cut, .. } => return (items.len(), cut),
                 }
             }
         };

@@ -10,12 +10,16 @@ mod crash;
 mod deadlines;
 mod desired;
 mod entry;
+mod era;
 mod exchange;
 mod handshake;
+mod input_loop;
 mod key;
 mod lane;
 mod lease;
+mod listen;
 mod lists;
+mod modern;
 mod operate;
 mod own;
 mod pool;
@@ -39,6 +43,8 @@ pub use lease::Lease;
 pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use server::Server;
-pub use settings::{ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings};
+pub use settings::{
+    EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+};
 pub use usage::InUse;
 pub use view::{OwnConnectionView, ServerView};

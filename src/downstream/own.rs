@@ -12,6 +12,9 @@ use super::lists::ListFetch;
 #[derive(Debug)]
 pub(crate) enum Own {
     Initialize,
+    Discover,
+    /// A stream of changes; the time runs until it is acknowledged.
+    Listen,
     Page(ListFetch),
     Ping,
     /// Only success or failure matters; the text names it in the log.
@@ -28,6 +31,11 @@ impl OwnRequests {
     pub(crate) fn add(&mut self, number: u64, own: Own, now: Instant, within: Duration) {
         self.under_way.insert(number, own);
         self.deadlines.set(number, now + within);
+    }
+
+    /// The request may take for ever from now on.
+    pub(crate) fn keep(&mut self, number: u64) {
+        self.deadlines.remove(number);
     }
 
     pub(crate) fn take(&mut self, number: u64) -> Option<Own> {

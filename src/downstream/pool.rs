@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
+use super::era::ServerEra;
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
 use super::server::Server;
@@ -29,7 +30,8 @@ use super::usage::Usage;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
-use crate::supervision::{Arbiters, ChildRef, ChildSpec, Start, Supervisor};
+use crate::store::Store;
+use crate::supervision::{Arbiters, ChildRef, ChildSpec, Random, Start, Supervisor};
 use crate::telemetry::{Counters, LogRing, LogRingSettings};
 use crate::transport::{Connector, Recorder};
 
@@ -48,6 +50,9 @@ pub struct PoolParts {
     pub numbers: CallNumbers,
     pub desired: Arc<Desired>,
     pub listener: Recipient<FromServer>,
+    /// Where it is kept which era a server speaks.
+    pub store: Arc<dyn Store>,
+    pub random: Arc<dyn Random>,
     pub make_connector: MakeConnector,
     pub counters: Counters,
     pub crashes: CrashSink,
@@ -113,6 +118,12 @@ impl Downstreams {
     /// Adds, replaces, retunes and removes servers; nothing else is touched.
     pub fn apply(&self, change: ServerChange) {
         self.keeper.do_send(change);
+    }
+
+    /// The same; ends once the servers are known to whoever calls them, connected or not.
+    pub async fn applied(&self, change: ServerChange) {
+        // An error means that nothing runs any more.
+        let _ = self.keeper.send(change).await;
     }
 
     /// A session has ended: its connections are closed, its wishes withdrawn.
@@ -232,12 +243,14 @@ impl Keeper {
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
+        let era = Arc::<ServerEra>::default();
         let seed = EntrySeed {
             settings: &settings,
             connector: &connector,
             in_flight: &in_flight,
             calls_max: &calls_max,
             log: &log,
+            era: &era,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
@@ -253,6 +266,7 @@ impl Keeper {
             in_flight,
             calls_max,
             entries_refused: AtomicU64::new(0),
+            era,
             leases: Leases::default(),
             log,
             started: Instant::now(),
@@ -286,6 +300,10 @@ impl Keeper {
             load,
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
+            store: self.parts.store.clone(),
+            random: self.parts.random.clone(),
+            era: seed.era.clone(),
+            param_headers: ArcSwap::default(),
             counters: self.parts.counters.clone(),
             log: seed.log.clone(),
             recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
@@ -328,6 +346,7 @@ impl Keeper {
             in_flight: &server.in_flight,
             calls_max: &server.calls_max,
             log: &server.log,
+            era: &server.era,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -364,14 +383,18 @@ impl Keeper {
             .stop
             .iter()
             .chain(change.start.iter().map(|settings| &settings.name));
+        let mut replaced = Servers::new();
         for name in stopped {
             if let Some(server) = servers.remove(name) {
                 self.stop(&server);
+                replaced.insert(name.clone(), server);
             }
         }
         for settings in change.start {
             let mut known = change.known.iter();
             let known = known.find(|part| *part.server() == settings.name).cloned();
+            let before = replaced.get(&settings.name);
+            let known = known.or_else(|| before?.known_for(&settings));
             let server = self.start_server(settings, known);
             Self::look_when_listed(&server, ctx);
             servers.insert(server.name.clone(), server);
@@ -400,6 +423,7 @@ struct EntrySeed<'a> {
     in_flight: &'a Arc<AtomicUsize>,
     calls_max: &'a Arc<AtomicUsize>,
     log: &'a LogRing,
+    era: &'a Arc<ServerEra>,
     known: Option<Arc<ServerPart>>,
 }
 

@@ -11,12 +11,14 @@ use super::caller::Caller;
 use super::calls::Load;
 use super::desired::Desired;
 use super::entry::{Callers, EntrySpec, Wish};
+use super::era::ServerEra;
 use super::key::{EntryKey, EntryOwner};
 use super::lease::{Lease, Leases};
-use super::settings::{ServerSettings, Sharing, TransportSettings};
+use super::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
+use crate::catalog::ServerPart;
 use crate::id::{CredentialContext, ServerName, SessionId};
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{Era, ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase};
 use crate::telemetry::LogRing;
 use crate::transport::{Connector, HttpKind};
@@ -39,6 +41,7 @@ pub struct Server {
     pub(crate) calls_max: Arc<AtomicUsize>,
     /// How often a client wanted a connection of its own and none was free.
     pub(crate) entries_refused: AtomicU64,
+    pub(crate) era: Arc<ServerEra>,
     pub(crate) leases: Leases,
     pub(crate) log: LogRing,
     pub(crate) started: Instant,
@@ -64,7 +67,21 @@ impl Server {
     /// Which connection serves this caller.
     pub fn entry_for(&self, caller: &Caller) -> EntryKey {
         let attributes = self.connector.attributes();
-        entry_for(self.settings.load().sharing, attributes, caller)
+        let settings = self.settings.load();
+        // Every request says whose it is.
+        if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
+            return EntryKey::shared();
+        }
+        entry_for(settings.sharing, attributes, caller)
+    }
+
+    /// The era that the server is spoken to in, once it is known.
+    pub fn era(&self) -> Option<Era> {
+        match self.settings.load().era {
+            EraChoice::Legacy => Some(Era::Legacy),
+            EraChoice::Modern => Some(Era::Modern),
+            EraChoice::Auto => self.era.current(),
+        }
     }
 
     /// Which connection serves one call of this caller, and what keeps it from serving others
@@ -127,6 +144,12 @@ impl Server {
                 up.value.wish(Wish::Retune);
             }
         }
+    }
+
+    /// What it listed last, if it is the same server under these settings.
+    pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
+        let is_same = self.settings.load().identity() == settings.identity();
+        is_same.then(|| self.spec.last_part.load_full()).flatten()
     }
 
     /// Counts a user of the shared connection, which keeps it from being closed as unused. Must

@@ -16,6 +16,7 @@ pub struct ServerSettings {
     pub name: ServerName,
     pub transport: TransportSettings,
     pub supervision: SupervisionSettings,
+    pub era: EraChoice,
     pub start: StartMode,
     pub sharing: Sharing,
     /// Roots (`file://` URIs) told to the server when no client that has roots is calling.
@@ -65,6 +66,16 @@ impl ServerSettings {
     pub fn may_rest(&self) -> bool {
         self.start == StartMode::Lazy || !self.limits.idle_stop.is_zero()
     }
+}
+
+/// Which era a server is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EraChoice {
+    /// The newest that it knows, which it is asked once.
+    #[default]
+    Auto,
+    Legacy,
+    Modern,
 }
 
 /// When a server is connected.
@@ -121,6 +132,10 @@ pub struct ServerLimits {
     pub ping_every: Duration,
     /// A ping unanswered for this long is a dead connection.
     pub ping_timeout: Duration,
+    /// A process that was started to be asked which era it speaks has this long to answer.
+    pub era_probe_timeout: Duration,
+    /// How long the answer is remembered.
+    pub era_remembered: Duration,
     /// Connections of their own that clients may have to this server.
     pub entries_max: usize,
     /// A connection of its own that is unused for this long is closed.

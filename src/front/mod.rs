@@ -16,7 +16,9 @@ mod server;
 mod sessionless;
 mod settings;
 mod state;
+mod stdio;
 
 pub use server::FrontServer;
 pub use settings::FrontSettings;
 pub use state::{Front, Health, HealthSource, ServerHealth};
+pub use stdio::{Relay, RelaySettings};

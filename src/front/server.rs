@@ -24,9 +24,12 @@ const PREFLIGHT_MAX_AGE: usize = 86_400;
 
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
-    handle: ServerHandle,
-    gate: web::Data<Gate>,
-    pub address: SocketAddr,
+    /// Absent without a listener.
+    handle: Option<ServerHandle>,
+    /// The workers, where no HTTP server started them.
+    own: Vec<Arbiter>,
+    pub(super) gate: web::Data<Gate>,
+    pub address: Option<SocketAddr>,
     pub workers: Vec<ArbiterHandle>,
 }
 
@@ -92,10 +95,27 @@ impl FrontServer {
         workers.sort_by_key(|(index, _)| *index);
         let workers = workers.into_iter().map(|(_, handle)| handle).collect();
         Ok(Self {
-            handle,
+            handle: Some(handle),
+            own: Vec::new(),
             gate,
-            address,
+            address: Some(address),
             workers,
+        })
+    }
+
+    /// Starts a worker for a client that comes over stdin and stdout, and no listener.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the thread cannot be made.
+    pub fn without_listener() -> io::Result<Self> {
+        let worker = Arbiter::try_new()?;
+        Ok(Self {
+            handle: None,
+            gate: web::Data::new(Gate::default()),
+            address: None,
+            workers: vec![worker.handle()],
+            own: vec![worker],
         })
     }
 
@@ -132,9 +152,15 @@ impl FrontServer {
 
     /// Ends the workers, after the requests that are still under way or `within`.
     pub async fn stop(&self, within: Duration) {
-        let graceful = self.handle.stop(true);
-        if tokio::time::timeout(within, graceful).await.is_err() {
-            self.handle.stop(false).await;
+        for worker in &self.own {
+            worker.stop();
+        }
+        let Some(handle) = &self.handle else { return };
+        if tokio::time::timeout(within, handle.stop(true))
+            .await
+            .is_err()
+        {
+            handle.stop(false).await;
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What the running gateway can say of itself, to operators and to monitoring.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -56,13 +55,14 @@ pub(super) fn health_source(state: Arc<State>) -> HealthSource {
 /// The gateway in the hands of an operator.
 pub(super) struct Operated {
     pub(super) state: Arc<State>,
-    pub(super) address: SocketAddr,
+    /// Where clients connect.
+    pub(super) listen: String,
     pub(super) data_dir: PathBuf,
 }
 
 impl Operator for Operated {
     fn status(&self) -> Status {
-        self.state.status(self.address)
+        self.state.status(&self.listen)
     }
 
     fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
@@ -106,7 +106,7 @@ impl State {
         Err(why.sentence(name))
     }
 
-    fn status(&self, listen: SocketAddr) -> Status {
+    fn status(&self, listen: &str) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),

@@ -108,6 +108,8 @@ kinds! {
     ServerMisconfigured = "server_misconfigured", code::INTERNAL_ERROR, 502, false;
     /// The server's answer breaks the protocol or a limit.
     ServerProtocol = "server_protocol", code::INTERNAL_ERROR, 502, false;
+    /// The server needs something of the client, which it cannot or would not give.
+    InputRefused = "input_refused", code::INTERNAL_ERROR, 502, false;
     /// No answer within the deadline.
     Timeout = "timeout", code::INTERNAL_ERROR, 504, true;
     /// The client took the call back.

@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{ItemKind, NameSettings};
-    use crate::downstream::{ServerLimits, Sharing, StartMode, TransportSettings};
+    use crate::downstream::{EraChoice, ServerLimits, Sharing, StartMode, TransportSettings};
     use crate::store::MemoryStore;
     use crate::supervision::Settings;
     use crate::transport::StdioSettings;
@@ -153,6 +153,7 @@ mod tests {
                 limits: Default::default(),
             }),
             supervision: Settings::default(),
+            era: EraChoice::Auto,
             start: StartMode::Eager,
             sharing: Sharing::Auto,
             roots: Vec::new(),
@@ -171,6 +172,8 @@ mod tests {
                 refresh_debounce: Default::default(),
                 ping_every: Default::default(),
                 ping_timeout: Default::default(),
+                era_probe_timeout: Default::default(),
+                era_remembered: Default::default(),
                 entries_max: 1,
                 entry_idle: Default::default(),
                 log_lines: 1,

@@ -50,6 +50,12 @@ counters! {
     ServersRested = "servers_rested",
     /// New handshakes because a server forgot our session.
     ServersRenewed = "servers_renewed",
+    /// Processes that were started only to be asked which era they speak.
+    ErasProbed = "eras_probed",
+    /// Times that a server's stream of changes was opened.
+    ServersListened = "servers_listened",
+    /// Calls that a server asked for more input for, which was fetched from the client.
+    InputRounds = "input_rounds",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
     /// Messages that fault injection lost or garbled, and connections that it refused, silenced

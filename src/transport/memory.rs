@@ -8,7 +8,9 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Connector, EventSink, Link, LinkError, LinkEvent, OpenError, SendError, messages};
+use super::{
+    Connector, EventSink, Link, LinkError, LinkEvent, OpenError, Outgoing, SendError, messages,
+};
 
 /// Opens links to a server that a test plays.
 ///
@@ -25,16 +27,9 @@ pub struct MemoryConnector {
 /// The server's end of one link.
 #[derive(Debug)]
 pub struct MemoryServer {
-    frames: mpsc::Receiver<Sent>,
+    frames: mpsc::Receiver<Outgoing>,
+    forgotten: mpsc::UnboundedReceiver<u64>,
     events: mpsc::UnboundedSender<ServerEvent>,
-}
-
-/// A frame as the server reads it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// The number of the request in it; `None` for notifications and responses.
-    pub call: Option<u64>,
-    pub frame: Bytes,
 }
 
 #[derive(Debug)]
@@ -74,8 +69,10 @@ impl MemoryConnector {
         }
         let (frames, received) = mpsc::channel(self.queue_max.max(1));
         let (events, to_deliver) = mpsc::unbounded_channel();
+        let (forget, forgotten) = mpsc::unbounded_channel();
         let server = MemoryServer {
             frames: received,
+            forgotten,
             events,
         };
         let gone = |_| OpenError::Other("nobody plays the server".to_owned());
@@ -83,6 +80,7 @@ impl MemoryConnector {
         let deliver = AbortOnDropHandle::new(actix_rt::spawn(deliver(to_deliver, sink)));
         Ok(MemoryLink {
             frames,
+            forget,
             _deliver: deliver,
         })
     }
@@ -125,20 +123,24 @@ impl Connector for MemoryConnector {
 }
 
 struct MemoryLink {
-    frames: mpsc::Sender<Sent>,
+    frames: mpsc::Sender<Outgoing>,
+    forget: mpsc::UnboundedSender<u64>,
     _deliver: AbortOnDropHandle<()>,
 }
 
 impl Link for MemoryLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
-        let sent = self.frames.try_send(Sent { call, frame });
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        let sent = self.frames.try_send(outgoing);
         sent.map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
             mpsc::error::TrySendError::Closed(_) => SendError::Closed,
         })
     }
 
-    fn forget(&self, _call: u64) {}
+    fn forget(&self, call: u64) {
+        // An error means that nobody plays the server any more.
+        let _ = self.forget.send(call);
+    }
 
     fn close(self: Box<Self>, _grace: Duration) -> LocalBoxFuture<'static, ()> {
         drop(self);
@@ -148,8 +150,13 @@ impl Link for MemoryLink {
 
 impl MemoryServer {
     /// The next frame of the gateway; `None` once the link is closed.
-    pub async fn recv(&mut self) -> Option<Sent> {
+    pub async fn recv(&mut self) -> Option<Outgoing> {
         self.frames.recv().await
+    }
+
+    /// The next call that the gateway has forgotten, if there is one.
+    pub fn forgotten(&mut self) -> Option<u64> {
+        self.forgotten.try_recv().ok()
     }
 
     /// Sends a message, or an array of them, that belongs to no call.
@@ -207,10 +214,15 @@ mod tests {
             let link = connector.open(sink).await.unwrap();
             let mut server = servers.recv().await.unwrap();
             let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-            link.send(Some(1), frame.clone()).unwrap();
-            assert_eq!(link.send(Some(2), frame.clone()), Err(SendError::Full));
-            let call = Some(1);
-            assert_eq!(server.recv().await, Some(Sent { call, frame }));
+            link.send(Outgoing::new(Some(1), frame.clone())).unwrap();
+            assert_eq!(
+                link.send(Outgoing::new(Some(2), frame.clone())),
+                Err(SendError::Full)
+            );
+            assert_eq!(server.recv().await, Some(Outgoing::new(Some(1), frame)));
+            assert_eq!(server.forgotten(), None);
+            link.forget(1);
+            assert_eq!(server.forgotten(), Some(1));
 
             server.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
             let event = events.recv().await.unwrap();
@@ -219,7 +231,10 @@ mod tests {
             let event = events.recv().await.unwrap();
             assert!(matches!(event, LinkEvent::Closed(ending) if ending.reason == "crashed"));
             let frame = Bytes::from("{}");
-            assert_eq!(link.send(None, frame), Err(SendError::Closed));
+            assert_eq!(
+                link.send(Outgoing::new(None, frame)),
+                Err(SendError::Closed)
+            );
         });
     }
 }

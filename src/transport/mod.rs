@@ -29,7 +29,7 @@ use crate::protocol::{Envelope, Revision};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http_sse::{AutoConnector, SseConnector};
-pub use memory::{MemoryConnector, MemoryServer, Sent};
+pub use memory::{MemoryConnector, MemoryServer};
 pub use process::Exit;
 pub use recorder::{PendingCall, Recorder, RecorderSettings, Recording, Secrets, Tape, Told};
 pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
@@ -38,6 +38,8 @@ pub use sse::read_events;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};
+
+pub(crate) use stdio::lines::{Line, LineSplitter};
 
 /// Where a link reports to; called on the arbiter that the link lives on, never from within a
 /// call to the link itself, and not at all once the link is closing or dropped.
@@ -136,18 +138,44 @@ pub struct HttpSession {
     pub revision: Revision,
 }
 
+/// Names and values of HTTP headers.
+pub type Headers = Vec<(String, String)>;
+
+/// A frame on its way to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The number of the request in it, `None` for notifications and responses.
+    pub call: Option<u64>,
+    pub frame: Bytes,
+    /// Streamable HTTP: sent with this message alone, in place of the session's headers of the
+    /// same names. A message that has any speaks the sessionless revision, where every message
+    /// says of itself what it is (C-HTTP-04): it opens no session, and a stream that breaks is
+    /// not resumed (C-HTTP-10). Other transports have no headers.
+    pub headers: Headers,
+}
+
+impl Outgoing {
+    pub fn new(call: Option<u64>, frame: Bytes) -> Self {
+        Self {
+            call,
+            frame,
+            headers: Headers::new(),
+        }
+    }
+}
+
 /// One open way to a downstream server.
 pub trait Link {
-    /// Takes a frame; never waits. `call` is the number of the request in it, `None` for
-    /// notifications and responses.
+    /// Takes a frame; never waits.
     ///
     /// # Errors
     ///
     /// Returns [`SendError`] when the frame was not taken and will not be sent.
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError>;
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError>;
 
     /// Nobody waits for this call any more: frees what the transport holds for it. A transport
-    /// sets no deadline for an answer; whoever gives up says so here.
+    /// sets no deadline for an answer; whoever gives up says so here. On Streamable HTTP it ends
+    /// the stream of the answer, which takes a sessionless call back (C-CANC-02).
     fn forget(&self, call: u64);
 
     /// The handshake is done: later requests carry this revision.

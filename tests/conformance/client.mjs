@@ -30,7 +30,7 @@ async function withGateway(url, use) {
   const config = join(directory, "config.toml");
   await writeFile(
     config,
-    `[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\n[servers.framework]\nurl = "${url}"\ntools = { prefix = "" }\n`,
+    `[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\nfirst_list_wait = "30s"\n[servers.framework]\nurl = "${url}"\ntools = { prefix = "" }\n`,
   );
   const gateway = spawn(process.env.MCPVISOR, ["--config", config], { stdio: ["ignore", "ignore", "inherit"] });
   const ended = new Promise((resolve) => gateway.once("exit", resolve));
@@ -47,13 +47,18 @@ async function withGateway(url, use) {
   }
 }
 
+/** Scenarios in which the client is asked something. */
+const ASKED = ["elicitation-sep1034-client-defaults", "sep-2322-client-request-state"];
+
 async function connect(url) {
-  const capabilities = { elicitation: { form: { applyDefaults: true } } };
+  const capabilities = ASKED.includes(scenario) ? { elicitation: { form: { applyDefaults: true } } } : {};
   const versionNegotiation = { mode: modern ? { pin: "2026-07-28" } : "legacy" };
   const client = new Client({ name: "conformance", version: "1.0.0" }, { capabilities, versionNegotiation });
   // What the scenarios ask for; defaults are filled in by the SDK.
   const content = scenario === "sep-2322-client-request-state" ? { confirmed: true } : {};
-  client.setRequestHandler("elicitation/create", () => ({ action: "accept", content }));
+  if (capabilities.elicitation) {
+    client.setRequestHandler("elicitation/create", () => ({ action: "accept", content }));
+  }
   await client.connect(new StreamableHTTPClientTransport(url));
   return client;
 }
@@ -74,6 +79,7 @@ const scenarios = {
     for (const { uri } of (await client.listResources()).resources) await client.readResource({ uri });
     for (const { name } of (await client.listPrompts()).prompts) await client.getPrompt({ name });
   },
+  "json-schema-ref-no-deref": (client) => client.listTools(),
   "json-schema-2020-12-preservation": async (client) => {
     const { tools } = await client.listTools();
     const { inputSchema: schema } = tools.find(({ name }) => name === "json_schema_2020_12_tool");

@@ -11,9 +11,10 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
     ContentBlock, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ElicitationAction, GetPromptRequestParams, Implementation, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, SamplingMessage,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, Tool,
+    ElicitResult, ElicitationAction, GetPromptRequestParams, Implementation, InputRequiredResult,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
+    ReadResourceRequestParams, SamplingMessage, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -124,6 +125,19 @@ impl ServerHandler for SdkServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let text = match &*request.name {
             "greet" => format!("hello {}", json!(request.arguments)),
+            "think" if is_sessionless(&context) => match &request.input_responses {
+                Some(answers) => json!(answers).to_string(),
+                None => {
+                    let asked = SamplingMessage::user_text("who are you?");
+                    let params = CreateMessageRequestParams::new(vec![asked], 10);
+                    let question = json!({"method": "sampling/createMessage", "params": params});
+                    let asked =
+                        json!({"resultType": "input_required", "inputRequests": {"q": question}});
+                    let asked: InputRequiredResult = serde_json::from_value(asked)
+                        .map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
+                    return Ok(asked.into());
+                }
+            },
             "think" => {
                 let asked = SamplingMessage::user_text("who are you?");
                 let params = CreateMessageRequestParams::new(vec![asked], 10);
@@ -141,6 +155,11 @@ impl ServerHandler for SdkServer {
     }
 }
 
+fn is_sessionless(context: &RequestContext<RoleServer>) -> bool {
+    let version = context.protocol_version();
+    version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
 /// Not a test unless a gateway started it: then it is [`SdkServer`] on stdin and stdout.
 #[tokio::test]
 async fn sdk_server() {
@@ -152,13 +171,14 @@ async fn sdk_server() {
 }
 
 /// `[servers.NAME]` with [`SdkServer`]. The test runner's own words on its stdout are stray lines.
-fn sdk(name: &str) -> String {
+fn sdk(name: &str, era: &str) -> String {
     let binary = std::env::current_exe().unwrap();
     let binary = binary.display();
     format!(
         r#"
 [servers.{name}]
 command = "{binary}"
+era = "{era}"
 args = ["sdk::sdk_server", "--exact", "--nocapture", "--test-threads=2"]
 env = {{ IT_SDK_SERVER = "1", IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}" }}
 "#
@@ -207,7 +227,13 @@ async fn an_sdk_client_uses_everything() {
 
 #[tokio::test]
 async fn sdk_clients_answer_their_own_questions() {
-    let config = format!("{}{}{}", example("example"), python("py", ""), sdk("sdk"));
+    let config = format!(
+        "{}{}{}",
+        example("example"),
+        python("py", ""),
+        sdk("sdk", "auto")
+    );
+    let config = config + &sdk("old", "legacy");
     let gateway = Gateway::start(&config).await;
     let (ada, _ada_hears) = connect(&gateway, "Ada").await;
     let (bob, _bob_hears) = connect(&gateway, "Bob").await;
@@ -216,19 +242,21 @@ async fn sdk_clients_answer_their_own_questions() {
             text(&call(client, "example__ask", json!({})).await),
             text(&call(client, "py__sample", json!({"text": "x"})).await),
             text(&call(client, "sdk__think", json!({})).await),
+            text(&call(client, "old__think", json!({})).await),
         )
     };
     let (of_ada, of_bob) = tokio::join!(asked(&ada), asked(&bob));
-    for (name, (elicited, sampled, thought)) in [("Ada", of_ada), ("Bob", of_bob)] {
+    for (name, (elicited, sampled, thought, of_old)) in [("Ada", of_ada), ("Bob", of_bob)] {
         assert_eq!(elicited, format!("the user answered: {name}"));
         assert!(sampled.contains(&format!("model of {name}")), "{sampled}");
         assert!(thought.contains(&format!("model of {name}")), "{thought}");
+        assert!(of_old.contains(&format!("model of {name}")), "{of_old}");
     }
 }
 
 #[tokio::test]
 async fn an_sdk_server_works_behind_the_gateway() {
-    let gateway = Gateway::start(&(quick() + &sdk("sdk"))).await;
+    let gateway = Gateway::start(&(quick() + &sdk("sdk", "auto"))).await;
     let (client, _hears) = connect(&gateway, "Ada").await;
     let greeting = call(&client, "sdk__greet", json!({"to": "you"})).await;
     assert_eq!(text(&greeting), "hello {\"to\":\"you\"}");

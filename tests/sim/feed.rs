@@ -244,3 +244,23 @@ fn only_so_many_requests_wait_for_the_first_lists() {
         assert!(client.tools().await.is_empty());
     });
 }
+
+#[test]
+fn the_list_stays_while_a_reload_replaces_a_server_that_cannot_list_yet() {
+    run(async {
+        let world = Rc::new(World::new());
+        world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let client = world.client(json!({})).await;
+        let before = client.tools().await;
+        assert_eq!(before.len(), 3);
+        let server = world.start("a", false, mute_list);
+        pass(seconds(1)).await;
+        assert_eq!(server.of("tools/list").len(), 1);
+        assert_eq!(client.tools().await, before);
+        // Its list is not answered in time.
+        pass(seconds(31)).await;
+        assert_eq!(client.tools().await, before);
+        client.call("a__echo").await.result();
+    });
+}

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use mcpvisor::transport::{Connector, EventSink, Link, OpenError, SendError};
+use mcpvisor::transport::{Connector, EventSink, Link, OpenError, Outgoing, SendError};
 
 /// Its links panic when they are given a frame with the word "poison".
 pub(crate) struct PanickingConnector(pub(crate) Arc<dyn Connector>);
@@ -31,13 +30,13 @@ impl Connector for PanickingConnector {
 }
 
 impl Link for PanickingLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
-        let text = String::from_utf8_lossy(&frame);
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        let text = String::from_utf8_lossy(&outgoing.frame);
         if text.contains("poison") {
             // A panic on which nobody comments.
             std::panic::resume_unwind(Box::new("panic on demand"));
         }
-        self.0.send(call, frame)
+        self.0.send(outgoing)
     }
 
     fn forget(&self, call: u64) {

@@ -12,7 +12,7 @@ use futures_util::future::LocalBoxFuture;
 use mcpvisor::protocol::Revision;
 use mcpvisor::supervision::{Arbiters, Spread};
 use mcpvisor::transport::{
-    Connector, EventSink, HttpSession, Link, LinkError, OpenError, SendError,
+    Connector, EventSink, HttpSession, Link, LinkError, OpenError, Outgoing, SendError,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -55,12 +55,12 @@ fn session_link(inner: Box<dyn Link>) -> Box<dyn Link> {
 }
 
 impl Link for SessionLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
-        if String::from_utf8_lossy(&frame).contains("poison") {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        if String::from_utf8_lossy(&outgoing.frame).contains("poison") {
             // A panic on which nobody comments.
             std::panic::resume_unwind(Box::new("panic on demand"));
         }
-        self.inner.send(call, frame)
+        self.inner.send(outgoing)
     }
 
     fn forget(&self, call: u64) {
@@ -77,7 +77,7 @@ impl Link for SessionLink {
         async move {
             sleep(self.close_takes).await;
             let goodbye = Bytes::from(r#"{"jsonrpc":"2.0","method":"goodbye"}"#);
-            let _ = self.inner.send(None, goodbye);
+            let _ = self.inner.send(Outgoing::new(None, goodbye));
             sleep(Duration::from_millis(50)).await;
         }
         .boxed_local()

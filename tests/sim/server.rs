@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 
-use mcpvisor::transport::{LinkError, MemoryConnector, MemoryServer};
+use mcpvisor::transport::{Headers, LinkError, MemoryConnector, MemoryServer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -23,9 +23,14 @@ pub(crate) struct Script {
     pub(crate) mute: BTreeSet<&'static str>,
     /// Methods that are answered with an error.
     pub(crate) refused: BTreeSet<&'static str>,
+    /// Milliseconds that the lists of a sessionless server live; zero says nothing.
+    pub(crate) ttl_ms: u64,
     /// Frames that fit in the queue of a link.
     pub(crate) queue: usize,
 }
+
+/// The revision of a server that is played without sessions.
+pub(crate) const SESSIONLESS: &str = "2026-07-28";
 
 impl Default for Script {
     fn default() -> Self {
@@ -38,6 +43,7 @@ impl Default for Script {
             page: 0,
             mute: BTreeSet::new(),
             refused: BTreeSet::new(),
+            ttl_ms: 0,
             queue: 10_000,
         }
     }
@@ -56,9 +62,16 @@ pub(crate) struct Frame {
     pub(crate) call: Option<u64>,
     pub(crate) json: Value,
     pub(crate) raw: String,
+    pub(crate) headers: Headers,
 }
 
 impl Frame {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let found = headers.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
     pub(crate) fn method(&self) -> &str {
         self.json["method"].as_str().unwrap_or_default()
     }
@@ -109,12 +122,17 @@ impl Server {
                     None => std::task::Poll::Ready(None),
                 }
             });
-            let Some(sent) = received.await else { return };
+            let Some(sent) = received.await else {
+                // The gateway closed it.
+                link.borrow_mut().take();
+                return;
+            };
             let frame = Frame {
                 link: number,
                 call: sent.call,
                 json: serde_json::from_slice(&sent.frame).unwrap(),
                 raw: String::from_utf8(sent.frame.to_vec()).unwrap(),
+                headers: sent.headers,
             };
             self.0.frames.borrow_mut().push(frame.clone());
             self.react(&frame);
@@ -130,6 +148,10 @@ impl Server {
         if script.refused.contains(method) {
             drop(script);
             return self.refuse(frame, -32601, "refused by the script");
+        }
+        if script.revision == SESSIONLESS {
+            drop(script);
+            return self.react_sessionless(frame);
         }
         let params = &frame.json["params"];
         let result = match method {
@@ -151,6 +173,74 @@ impl Server {
         };
         drop(script);
         self.answer(frame, result);
+    }
+
+    fn react_sessionless(&self, frame: &Frame) {
+        let script = self.0.script.borrow();
+        let params = &frame.json["params"];
+        let version = &params["_meta"]["io.modelcontextprotocol/protocolVersion"];
+        assert_eq!(*version, SESSIONLESS, "{}", frame.raw);
+        let mut result = match frame.method() {
+            "server/discover" => json!({
+                "supportedVersions": [SESSIONLESS],
+                "capabilities": script.capabilities,
+                "instructions": script.instructions,
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "played", "version": "1"}},
+            }),
+            "tools/list" => page(&script, "tools", params),
+            "prompts/list" => page(&script, "prompts", params),
+            "resources/list" => page(&script, "resources", params),
+            "resources/templates/list" => page(&script, "resourceTemplates", params),
+            "tools/call" if params["name"] == "echo" => text(params["arguments"]["text"].clone()),
+            "subscriptions/listen" => {
+                drop(script);
+                return self.acknowledge(frame, &params["notifications"]);
+            }
+            "tools/call" => return,
+            _ => {
+                drop(script);
+                return self.refuse(frame, -32601, "unknown");
+            }
+        };
+        result["resultType"] = json!("complete");
+        if frame.method() != "tools/call" {
+            result["ttlMs"] = json!(script.ttl_ms);
+            result["cacheScope"] = json!("public");
+        }
+        drop(script);
+        self.answer(frame, result);
+    }
+
+    pub(crate) fn acknowledge(&self, listen: &Frame, granted: &Value) {
+        let params = json!({"notifications": granted});
+        let acknowledged = note("notifications/subscriptions/acknowledged", params);
+        self.report(listen, acknowledged);
+    }
+
+    /// Sends on a stream of changes.
+    pub(crate) fn report(&self, listen: &Frame, mut message: Value) {
+        let id = listen.json["id"].clone();
+        message["params"]["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
+        self.say_for(listen, message);
+    }
+
+    /// Asks for input in the place of an answer.
+    pub(crate) fn need(&self, call: &Frame, requests: Value, state: &str) {
+        let mut result = json!({"resultType": "input_required", "requestState": state});
+        if requests != json!({}) {
+            result["inputRequests"] = requests;
+        }
+        self.answer(call, result);
+    }
+
+    /// The calls that the gateway does not want answered any more.
+    pub(crate) fn forgotten(&self, link: usize) -> Vec<u64> {
+        let links = self.0.links.borrow();
+        let mut server = links[link].borrow_mut();
+        let Some(server) = server.as_mut() else {
+            return Vec::new();
+        };
+        std::iter::from_fn(|| server.forgotten()).collect()
     }
 
     pub(crate) fn script(&self, change: impl FnOnce(&mut Script)) {
@@ -205,6 +295,17 @@ impl Server {
         let mut calls = self.of("tools/call");
         calls.retain(|call| call.json["params"]["name"] != "echo");
         calls
+    }
+
+    /// At most so many of the last calls of the tool `hold`, oldest first.
+    pub(crate) fn recent_held(&self, count: usize) -> Vec<Frame> {
+        let frames = self.0.frames.borrow();
+        let calls = frames.iter().rev().filter(|frame| {
+            frame.method() == "tools/call" && frame.json["params"]["name"] != "echo"
+        });
+        let mut recent: Vec<Frame> = calls.take(count).cloned().collect();
+        recent.reverse();
+        recent
     }
 
     /// What the gateway answered to the server's request of this id.

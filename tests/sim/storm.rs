@@ -1,8 +1,8 @@
-//! A random run: servers die, hang, forget and change, clients call, cancel, leave and come back.
-//! The same seed gives the same run; it is told when a run fails.
+//! A random run: servers die, hang, forget, babble and change (`storm_servers.rs`), clients call,
+//! cancel, leave and come back. The same seed gives the same run; it is told when a run fails.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use mcpvisor::supervision::{Seeded, Settings};
@@ -11,13 +11,23 @@ use tokio::time::Instant;
 
 use crate::client::{Client, Exchange};
 use crate::privacy::check_message;
-use crate::server::{Frame, Server, ask, note, text, tool};
+use crate::server::{Server, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle, tuning};
 
 const SERVERS: [(&str, bool); 4] = [("a", false), ("b", true), ("c", false), ("d", true)];
 const CLIENTS: usize = 6;
-const STEPS: usize = 600;
+const SEEDS: usize = 8;
+const STEPS: usize = 900;
 const CALL_MAX: u64 = 60;
+
+/// Limits: calls in flight of a session and of a server, connections that clients have of their
+/// own to a server.
+const CALLS_OF_SESSION: usize = 8;
+const CALLS_OF_SERVER: usize = 12;
+const ENTRIES: usize = 3;
+
+/// Faults in one run of all seeds.
+const FAULTS_MIN: usize = 20_000;
 
 struct Told(u64);
 
@@ -33,20 +43,27 @@ impl Drop for Told {
 fn random_faults_cost_no_caller_its_answer() {
     let seeds = match std::env::var("SIM_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (1..=6).collect(),
+        Err(_) => (1..).take(SEEDS).collect(),
     };
-    let mut questions_answered = 0;
+    let (mut questions_answered, mut faults) = (0, 0);
     for seed in &seeds {
         let _told = Told(*seed);
-        questions_answered += run(storm(*seed));
+        let (answered, of_seed) = run(storm(*seed));
+        questions_answered += answered;
+        faults += of_seed;
     }
     assert!(questions_answered >= seeds.len(), "too few questions");
+    let wanted = FAULTS_MIN * seeds.len() / SEEDS;
+    assert!(faults >= wanted, "only {faults} faults");
 }
 
-struct Storm {
-    world: Rc<World>,
+pub(crate) struct Storm {
+    pub(crate) world: Rc<World>,
     random: Seeded,
-    servers: Vec<Played>,
+    pub(crate) servers: Vec<Played>,
+    pub(crate) faults: usize,
+    /// How often a server refused a call unseen, by the call's tag: only then it may come again.
+    pub(crate) unseen: HashMap<String, usize>,
     users: Vec<User>,
     calls: Vec<Asked>,
     next: u64,
@@ -54,11 +71,12 @@ struct Storm {
     answered: BTreeMap<String, Value>,
 }
 
-struct Played {
-    server: Server,
-    attributes: bool,
+pub(crate) struct Played {
+    pub(crate) name: &'static str,
+    pub(crate) server: Server,
+    pub(crate) attributes: bool,
     /// Held calls that the server finished or refused.
-    finished: RefCell<Vec<(usize, u64)>>,
+    pub(crate) finished: RefCell<Vec<(usize, u64)>>,
 }
 
 struct User {
@@ -78,18 +96,23 @@ struct Asked {
     settled: bool,
 }
 
-/// Returns how many questions of servers were answered.
-async fn storm(seed: u64) -> usize {
+/// Returns how many questions of servers were answered, and how many faults there were.
+async fn storm(seed: u64) -> (usize, usize) {
     let mut storm = Storm::new(seed).await;
     for _ in 0..STEPS {
         let time = storm.below(400);
         pass(millis(time)).await;
-        storm.act().await;
+        for _ in 0..=storm.below(3) {
+            storm.act().await;
+        }
+        for _ in 0..storm.below(12) {
+            storm.fault();
+        }
         settle().await;
         storm.check();
     }
     storm.calm_down().await;
-    storm.questions_answered()
+    (storm.questions_answered(), storm.faults)
 }
 
 fn plan(plan: &mut Plan) {
@@ -99,8 +122,8 @@ fn plan(plan: &mut Plan) {
     limits.ping_every = seconds(10);
     limits.refresh_every = seconds(15);
     limits.entry_idle = seconds(40);
-    limits.calls_max = 12;
-    limits.entries_max = 3;
+    limits.calls_max = CALLS_OF_SERVER;
+    limits.entries_max = ENTRIES;
     let mut tuning = tuning();
     tuning.backoff_max = seconds(8);
     tuning.reconnect_every = seconds(8);
@@ -111,11 +134,12 @@ fn plan(plan: &mut Plan) {
 impl Storm {
     async fn new(seed: u64) -> Self {
         let world = Rc::new(World::with(|settings| {
-            settings.calls_max = 8;
+            settings.calls_max = CALLS_OF_SESSION;
             settings.answer_timeout = seconds(30);
             settings.events_per_stream = 16;
         }));
         let servers = SERVERS.map(|(name, attributes)| Played {
+            name,
             server: world.start(name, attributes, plan),
             attributes,
             finished: RefCell::default(),
@@ -125,6 +149,8 @@ impl Storm {
             world,
             random: Seeded::new(seed),
             servers: servers.into(),
+            faults: 0,
+            unseen: HashMap::new(),
             users: Vec::new(),
             calls: Vec::new(),
             next: 0,
@@ -137,15 +163,15 @@ impl Storm {
         storm
     }
 
-    fn below(&self, bound: u64) -> u64 {
+    pub(crate) fn below(&self, bound: u64) -> u64 {
         self.random.next() % bound
     }
 
-    fn any(&self, count: usize) -> usize {
+    pub(crate) fn any(&self, count: usize) -> usize {
         usize::try_from(self.below(count as u64)).unwrap()
     }
 
-    fn name(&mut self, letter: &str) -> String {
+    pub(crate) fn name(&mut self, letter: &str) -> String {
         self.next += 1;
         format!("{letter}{}", self.next)
     }
@@ -167,26 +193,37 @@ impl Storm {
 
     async fn act(&mut self) {
         match self.below(100) {
-            0..35 => self.call().await,
-            35..47 => self.answer(),
-            47..53 => self.progress(),
-            53..66 => self.ask(),
-            66..76 => self.answer_questions().await,
-            76..80 => self.cancel().await,
-            80..84 => self.listen().await,
-            84..86 => self.leave().await,
-            86..87 => self.panic().await,
-            87..90 => self.crash(),
-            90..92 => self.hang(),
-            92..94 => self.recover(),
-            94..97 => self.change_list(),
-            _ => self.forget_session(),
+            0..40 => self.call().await,
+            40..43 => self.call_often().await,
+            43..55 => self.answer(),
+            55..60 => self.progress(),
+            60..75 => self.ask(),
+            75..88 => self.answer_questions().await,
+            88..91 => self.cancel().await,
+            91..95 => self.listen().await,
+            95..97 => self.leave().await,
+            97..99 => self.retune().await,
+            _ => self.panic().await,
         }
     }
 
     async fn call(&mut self) {
         let user = self.any(self.users.len());
         let (server, _) = SERVERS[self.any(SERVERS.len())];
+        self.call_of(user, server).await;
+    }
+
+    /// More at once than a session or, with others, a server may have.
+    async fn call_often(&mut self) {
+        let (server, _) = SERVERS[self.any(SERVERS.len())];
+        for user in 0..=self.any(self.users.len()) {
+            for _ in 0..=self.below(CALLS_OF_SESSION as u64) {
+                self.call_of(user, server).await;
+            }
+        }
+    }
+
+    async fn call_of(&mut self, user: usize, server: &str) {
         let name = if self.below(3) == 0 { "echo" } else { "hold" };
         let number = self.name("call");
         let tag = format!("{} {number}", self.users[user].name);
@@ -212,56 +249,6 @@ impl Storm {
             released: false,
             settled: false,
         });
-    }
-
-    /// A call that a server holds, on a link that is open.
-    fn held(&self) -> Option<(usize, Frame)> {
-        let server = self.any(self.servers.len());
-        let played = &self.servers[server];
-        let open = played.server.open_links();
-        let finished = played.finished.borrow();
-        let mut held = played.server.held();
-        held.retain(|call| {
-            open.contains(&call.link) && !finished.contains(&(call.link, call.call.unwrap()))
-        });
-        // Old ones are of no interest: most have timed out.
-        let recent = held.len().saturating_sub(6);
-        let held = held.split_off(recent);
-        let call = held.get(self.any(held.len().max(1)))?;
-        Some((server, call.clone()))
-    }
-
-    fn answer(&self) {
-        let Some((server, call)) = self.held() else {
-            return;
-        };
-        let played = &self.servers[server];
-        let tag = call.json["params"]["arguments"]["tag"].clone();
-        if self.below(5) == 0 {
-            played.server.refuse(&call, -32000, tag.as_str().unwrap());
-        } else {
-            played.server.answer(&call, text(tag));
-        }
-        let done = (call.link, call.call.unwrap());
-        played.finished.borrow_mut().push(done);
-    }
-
-    fn progress(&self) {
-        let Some((server, call)) = self.held() else {
-            return;
-        };
-        let progress = self.below(1000);
-        self.servers[server].server.progress(&call, progress as f64);
-    }
-
-    fn ask(&mut self) {
-        let Some((server, call)) = self.held() else {
-            return;
-        };
-        let tag = &call.json["params"]["arguments"]["tag"];
-        let id = self.name("q");
-        let question = ask(&id, "elicitation/create", json!({"message": tag}));
-        self.servers[server].server.say_for(&call, question);
     }
 
     async fn answer_questions(&mut self) {
@@ -331,59 +318,6 @@ impl Storm {
         self.release(&name);
     }
 
-    fn crash(&self) {
-        let played = &self.servers[self.any(self.servers.len())];
-        match self.below(3) {
-            0 => played.server.refuse_links(Some("refused at random")),
-            1 => played.server.crash("crashed at random"),
-            _ => {
-                let open = played.server.open_links();
-                if let Some(link) = open.get(self.any(open.len().max(1))) {
-                    played.server.crash_link(*link, "crashed at random");
-                }
-            }
-        }
-    }
-
-    fn hang(&self) {
-        let played = &self.servers[self.any(self.servers.len())];
-        let methods = ["ping", "initialize", "tools/list", "tools/call"];
-        played.server.mute(methods[self.any(methods.len())]);
-    }
-
-    fn recover(&self) {
-        let played = &self.servers[self.any(self.servers.len())];
-        played.server.refuse_links(None);
-        played.server.behave();
-    }
-
-    fn change_list(&self) {
-        let played = &self.servers[self.any(self.servers.len())];
-        let tools = match self.below(3) {
-            0 => vec!["echo", "hold"],
-            1 => vec!["echo", "hold", "panic"],
-            _ => vec!["hold", "echo", "panic", "more"],
-        };
-        let tools = tools.into_iter().map(tool).collect();
-        played
-            .server
-            .script(|script| drop(script.lists.insert("tools", tools)));
-        for link in played.server.open_links() {
-            let changed = note("notifications/tools/list_changed", json!({}));
-            played.server.say_on(link, changed);
-        }
-    }
-
-    fn forget_session(&self) {
-        let Some((server, call)) = self.held() else {
-            return;
-        };
-        let played = &self.servers[server];
-        if played.attributes {
-            played.server.session_gone(&call);
-        }
-    }
-
     /// What must hold at any time.
     fn check(&mut self) {
         for call in self.calls.iter_mut().filter(|call| !call.settled) {
@@ -402,11 +336,50 @@ impl Storm {
             );
             call.settled = over;
         }
+        self.check_limits();
         for user in &self.users {
             for message in user.general.iter().flat_map(Exchange::messages) {
                 assert!(user.can_answer || message["id"].is_null(), "{message}");
                 check_message(&message, &user.name, None);
             }
+        }
+    }
+
+    fn check_limits(&self) {
+        for (name, _) in SERVERS {
+            let view = self.world.view(name);
+            assert!(view.in_flight <= CALLS_OF_SERVER, "{view:?}");
+            assert!(view.own.len() <= ENTRIES, "{view:?}");
+        }
+        for user in &self.users {
+            let calls = self.calls.iter().filter(|call| call.user == user.name);
+            let open = calls.filter(|call| !call.settled && !call.released).count();
+            assert!(open <= CALLS_OF_SESSION, "{}: {open} calls", user.name);
+        }
+    }
+
+    /// No call came to a server twice, unless the server had refused it unseen; and what its
+    /// client was told did not run came to none.
+    fn check_runs(&self) {
+        let mut runs: HashMap<String, usize> = HashMap::new();
+        for played in &self.servers {
+            for frame in played.server.of("tools/call") {
+                if let Some(tag) = frame.json["params"]["arguments"]["tag"].as_str() {
+                    *runs.entry(tag.to_owned()).or_default() += 1;
+                }
+            }
+        }
+        for call in &self.calls {
+            let answer = call.exchange.answer().unwrap_or_default();
+            let code = &answer["result"]["_meta"]["io.mcpvisor/error"]["code"];
+            let ran = runs.get(&call.tag).copied().unwrap_or(0);
+            let unseen = self.unseen.get(&call.tag).copied().unwrap_or(0);
+            let may_run = !matches!(code.as_str(), Some("server_unavailable" | "overloaded"));
+            assert!(
+                ran <= unseen + usize::from(may_run),
+                "{} ran {ran} times, {unseen} unseen: {answer}",
+                call.tag
+            );
         }
     }
 
@@ -432,6 +405,7 @@ impl Storm {
         pass(seconds(CALL_MAX)).await;
         self.check();
         assert!(self.calls.iter().all(|call| call.settled));
+        self.check_runs();
         for (name, _) in SERVERS {
             assert_eq!(self.world.view(name).in_flight, 0, "{name}");
         }

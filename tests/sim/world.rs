@@ -11,8 +11,8 @@ use actix::{Actor, Addr, System};
 use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
-    CrashReport, Desired, Downstreams, PoolParts, ServerChange, ServerLimits, ServerSettings,
-    ServerView, Sharing, StartMode, TransportSettings,
+    CrashReport, Desired, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits,
+    ServerSettings, ServerView, Sharing, StartMode, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
@@ -124,6 +124,7 @@ impl World {
         let desired = Arc::new(Desired::default());
         let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
+        let store = Arc::new(MemoryStore::default());
         let (fanout, catalog) = Fanout::new(counters.clone());
         let fanout = fanout.start();
         let made = connectors.clone();
@@ -132,6 +133,8 @@ impl World {
             numbers: numbers.clone(),
             desired: desired.clone(),
             listener: fanout.clone().recipient(),
+            store: store.clone(),
+            random: Arc::new(Seeded::new(2)),
             make_connector: Arc::new(move |server, _| {
                 let made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 made[server.name.as_str()].clone()
@@ -142,7 +145,6 @@ impl World {
                 Arc::new(move |report| crashes.lock().unwrap().push(report))
             },
         });
-        let store = Arc::new(MemoryStore::default());
         let sessions = Sessions::start(SessionsSpec {
             settings,
             arbiters,
@@ -310,6 +312,7 @@ fn server_settings(name: &str) -> ServerSettings {
             limits: Default::default(),
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
+        era: EraChoice::Legacy,
         start: StartMode::Eager,
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
@@ -327,6 +330,8 @@ fn server_settings(name: &str) -> ServerSettings {
             refresh_debounce: millis(100),
             ping_every: Duration::ZERO,
             ping_timeout: seconds(5),
+            era_probe_timeout: seconds(5),
+            era_remembered: seconds(24 * 3600),
             entries_max: 8,
             entry_idle: seconds(300),
             idle_stop: Duration::ZERO,

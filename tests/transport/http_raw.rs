@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use mcpvisor::transport::Outgoing;
+
 use crate::http_peer::{call, open, result, settings};
 use crate::support::{run, until};
 
@@ -61,7 +63,8 @@ fn headers_are_written_as_the_specification_writes_them() {
     run(async {
         let (url, seen) = serve(vec![vec![answer(&result(7))]]);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Some(7), call(7, "tools/call")).unwrap();
+        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            .unwrap();
         assert_eq!(events.next().await, "result of 7 7 {}");
         let request = seen.lock().unwrap()[0].clone();
         let mut lines: Vec<_> = request.lines().collect();
@@ -106,9 +109,10 @@ fn a_connection_that_closes_when_used_costs_only_calls_that_may_have_run() {
             let hangs_up = vec![answer(&result(1)), None];
             let (url, seen) = serve(vec![hangs_up, vec![answer(&result(2))]]);
             let (link, mut events) = open(settings(&url)).await;
-            link.send(Some(1), call(1, "tools/call")).unwrap();
+            link.send(Outgoing::new(Some(1), call(1, "tools/call")))
+                .unwrap();
             assert_eq!(events.next().await, "result of 1 1 {}");
-            link.send(Some(2), call(2, method)).unwrap();
+            link.send(Outgoing::new(Some(2), call(2, method))).unwrap();
             assert_eq!(events.next().await, expected, "{method}");
             assert_eq!(seen.lock().unwrap().len(), requests, "{method}");
         }
@@ -120,7 +124,8 @@ fn an_idle_connection_that_was_closed_costs_no_call() {
     run(async {
         let (url, seen) = serve(vec![vec![answer(&result(1))], vec![answer(&result(2))]]);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Some(1), call(1, "tools/call")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "tools/call")))
+            .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         // The second connection can be made once the first was closed.
         let address = url
@@ -129,7 +134,8 @@ fn an_idle_connection_that_was_closed_costs_no_call() {
             .strip_suffix("/mcp")
             .unwrap();
         until("it is closed", || is_closed(address, 1)).await;
-        link.send(Some(2), call(2, "tools/call")).unwrap();
+        link.send(Outgoing::new(Some(2), call(2, "tools/call")))
+            .unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
         assert_eq!(seen.lock().unwrap().len(), 2);
     });
@@ -177,7 +183,8 @@ fn whatever_a_hostile_peer_answers_its_call_fails_once() {
         for case in cases {
             let (url, _) = serve(vec![vec![Some(case.clone())]]);
             let (link, mut events) = open(settings(&url)).await;
-            link.send(Some(7), call(7, "tools/call")).unwrap();
+            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+                .unwrap();
             let event = events.next().await;
             let case: String = case.chars().take(200).collect();
             assert!(event.starts_with("failed 7: "), "{case:?} {event}");
@@ -194,7 +201,8 @@ fn a_body_shorter_than_announced_is_lost() {
         let short = format!("{head}Content-Length: 100\r\n\r\n{}", result(7));
         let (url, _) = serve(vec![vec![Some(short)]]);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Some(7), call(7, "tools/call")).unwrap();
+        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            .unwrap();
         let expected = "failed 7: connection lost before the answer: the answer broke off";
         assert_eq!(events.next().await, expected);
     });
@@ -229,8 +237,10 @@ fn calls_do_not_overtake_the_end_of_the_handshake() {
         });
         let (link, mut events) = open(settings(&url)).await;
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        link.send(None, Bytes::from(initialized)).unwrap();
-        link.send(Some(2), call(2, "tools/list")).unwrap();
+        link.send(Outgoing::new(None, Bytes::from(initialized)))
+            .unwrap();
+        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+            .unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
         server.join().unwrap();
     });

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use mcpvisor::transport::{
-    AutoConnector, Connector as _, HttpSettings, Link, LinkError, SseConnector, Tls,
+    AutoConnector, Connector as _, HttpSettings, Link, LinkError, Outgoing, SseConnector, Tls,
 };
 use tokio::sync::mpsc;
 
@@ -96,10 +96,13 @@ fn c_sse_01_messages_go_where_the_stream_says_and_answers_come_on_it() {
     run(async {
         let (peer, stream) = sse_peer();
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
-        link.send(None, Bytes::from(INITIALIZED)).unwrap();
-        link.send(Some(2), call(2, "tools/list")).unwrap();
+        link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+            .unwrap();
+        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+            .unwrap();
         assert_eq!(events.next().await, "result 2 {}");
         stream.say(event(PROGRESS));
         assert_eq!(events.next().await, "notification notifications/progress");
@@ -140,8 +143,11 @@ fn the_end_of_the_stream_is_the_end_of_the_link() {
             events.next().await,
             "closed: the server ended the event stream"
         );
-        assert!(link.send(Some(1), call(1, "ping")).is_err());
-        assert!(link.send(None, Bytes::from(INITIALIZED)).is_err());
+        assert!(link.send(Outgoing::new(Some(1), call(1, "ping"))).is_err());
+        assert!(
+            link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+                .is_err()
+        );
     });
 }
 
@@ -173,11 +179,13 @@ fn a_refused_message_fails_its_call_and_a_lost_session_the_link() {
             _ => HttpResponse::NotFound().body("no such session"),
         });
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Some(1), call(1, "tools/list")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "tools/list")))
+            .unwrap();
         let text = "too large".to_owned();
         let error = LinkError::Status { status: 413, text };
         assert_eq!(events.next().await, format!("failed 1: {error}"));
-        link.send(Some(2), call(2, "tools/call")).unwrap();
+        link.send(Outgoing::new(Some(2), call(2, "tools/call")))
+            .unwrap();
         let failed = events.next().await;
         assert!(failed.starts_with("failed 2: not sent: "), "{failed}");
         let closed = events.next().await;
@@ -237,14 +245,17 @@ fn a_server_that_refuses_streamable_http_is_served_over_http_sse() {
         assert!(connector.attributes());
         let (sink, mut events) = sink();
         let link = connector.open(sink).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
         assert_eq!(
             (connector.attributes(), connector.transport()),
             (false, "sse")
         );
-        link.send(None, Bytes::from(INITIALIZED)).unwrap();
-        link.send(Some(2), call(2, "tools/list")).unwrap();
+        link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+            .unwrap();
+        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+            .unwrap();
         assert_eq!(events.next().await, "result 2 {}");
         stream.end();
         assert!(events.next().await.starts_with("closed"));
@@ -260,7 +271,8 @@ fn a_server_that_refuses_streamable_http_is_served_over_http_sse() {
         assert_eq!(posts(), 1);
         let (sink, mut events) = crate::support::sink();
         let link = connector.open(sink).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
         assert_eq!(posts(), 1);
         link.close(GRACE).await;
@@ -288,7 +300,8 @@ fn a_verdict_that_fails_is_forgotten() {
         let connector = auto(&peer.url);
         let (sink_1, mut events) = sink();
         let link = connector.open(sink_1).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
         drop(link);
         is_modern.store(true, std::sync::atomic::Ordering::SeqCst);
@@ -296,7 +309,8 @@ fn a_verdict_that_fails_is_forgotten() {
         assert_eq!(connector.transport(), "http");
         let (sink_2, mut events) = sink();
         let link = connector.open(sink_2).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         link.close(GRACE).await;
     });
@@ -308,7 +322,8 @@ fn a_refusal_stands_if_there_is_no_http_sse_either() {
         let peer = Peer::start(|_| HttpResponse::NotFound().body("nothing here"));
         let (sink, mut events) = sink();
         let link = auto(&peer.url).open(sink).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         let failed = events.next().await;
         let expected = "failed 1: server answered with HTTP status 404: nothing here; HTTP+SSE was \
                         tried too: GET was answered with HTTP status 404";
@@ -323,7 +338,8 @@ fn a_refusal_stands_if_there_is_no_http_sse_either() {
         });
         let (sink, mut events) = crate::support::sink();
         let link = auto(&peer.url).open(sink).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         let refused = events.next().await;
         assert_eq!(refused, r#"error of 1 1 {"code":-1,"message":"no"}"#);
         drop(link);
@@ -337,7 +353,8 @@ fn outages_and_refused_tokens_are_no_verdict() {
             let peer = Peer::start(move |_| HttpResponse::build(status).finish());
             let (sink, mut events) = sink();
             let link = auto(&peer.url).open(sink).await.unwrap();
-            link.send(Some(1), call(1, "initialize")).unwrap();
+            link.send(Outgoing::new(Some(1), call(1, "initialize")))
+                .unwrap();
             let failed = events.next().await;
             assert!(failed.starts_with("failed 1"), "{failed}");
             assert_eq!(peer.count("GET"), 0);
@@ -358,7 +375,8 @@ fn a_link_that_is_dropped_meanwhile_leaves_no_stream_behind() {
         });
         let (sink, mut events) = sink();
         let link = auto(&peer.url).open(sink).await.unwrap();
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         until("the stream is open", || stream.is_open()).await;
         drop(link);
         until("the stream is closed", || !stream.is_open()).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use mcpvisor::protocol::Revision;
+use mcpvisor::transport::Outgoing;
 
 use crate::http_peer::{
     PROGRESS, Peer, Seen, Then, call, event, json, open, parts, result, settings, sse,
@@ -32,7 +33,8 @@ async fn events_of(
     let mut settings = settings(&peer.url);
     settings.event_max = 1000;
     let (link, mut received) = open(settings).await;
-    link.send(Some(7), call(7, "tools/call")).unwrap();
+    link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        .unwrap();
     let mut events = Vec::new();
     for _ in 0..expected {
         events.push(received.next().await);
@@ -140,7 +142,8 @@ fn a_silent_stream_counts_as_broken() {
         let mut settings = settings(&peer.url);
         settings.stream_idle_timeout = Duration::from_millis(50);
         let (link, mut events) = open(settings).await;
-        link.send(Some(7), call(7, "tools/call")).unwrap();
+        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            .unwrap();
         assert_eq!(
             events.next().await,
             "notification of 7 notifications/progress"
@@ -204,7 +207,8 @@ fn a_server_without_a_stream_of_its_own_is_fine() {
             let (link, mut events) = open(settings(&peer.url)).await;
             link.listen();
             until("the GET", || peer.count("GET") == 1).await;
-            link.send(Some(7), call(7, "tools/call")).unwrap();
+            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+                .unwrap();
             assert_eq!(events.next().await, "result of 7 7 {}", "{status}");
             assert!(events.is_silent());
             assert_eq!(peer.count("GET"), 1, "{status}");
@@ -224,7 +228,8 @@ fn c_http_15_the_stream_tells_that_the_session_is_gone() {
             _ => HttpResponse::NotFound().finish(),
         });
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Some(1), call(1, "initialize")).unwrap();
+        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         link.set_revision(Revision::NEWEST_LEGACY);
         link.listen();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mcpvisor::transport::Spawner;
+use mcpvisor::transport::{Outgoing, Spawner};
 
 use crate::stdio::{GRACE, open, settings, shell};
 use crate::support::{is_alive, run, until};
@@ -73,7 +73,7 @@ fn calls_that_never_came_into_the_pipe_are_told_apart() {
         );
         for call in [1, 2, 3] {
             let frame = Bytes::from(frame.clone());
-            child.link.send(Some(call), frame).unwrap();
+            child.link.send(Outgoing::new(Some(call), frame)).unwrap();
         }
         let events = child.events.until_the_end().await;
         let not_sent = "not sent: the server ended or stopped reading before";
@@ -94,7 +94,7 @@ fn a_child_that_closed_its_input_is_of_no_use() {
         let mut child = shell(&spawner, &script).await;
         let pid = child.events.params_name().await;
         let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-        child.link.send(Some(1), frame).unwrap();
+        child.link.send(Outgoing::new(Some(1), frame)).unwrap();
         let expected = [
             "failed 1: not sent: the server ended or stopped reading before",
             "closed: server closed its standard input",
@@ -173,7 +173,10 @@ fn close_lets_a_polite_child_finish_its_work() {
         settings.cwd = Some(folder.path().to_owned());
         let child = open(&spawner, settings).await;
         let frame = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-        child.link.send(None, Bytes::from(frame)).unwrap();
+        child
+            .link
+            .send(Outgoing::new(None, Bytes::from(frame)))
+            .unwrap();
         child.link.close(GRACE).await;
         let received = std::fs::read_to_string(folder.path().join("received")).unwrap();
         assert_eq!(received, format!("{frame}\n"));
@@ -245,7 +248,10 @@ fn children_do_not_end_with_the_thread_that_opened_them() {
         // Its own link went with the arbiter, so it ends; the neighbour does not notice.
         until("its link is gone", || !is_alive(&pid)).await;
         let ping = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
-        other.link.send(None, Bytes::from(ping)).unwrap();
+        other
+            .link
+            .send(Outgoing::new(None, Bytes::from(ping)))
+            .unwrap();
         assert_eq!(other.events.next().await, "request 2 ping");
     });
 }

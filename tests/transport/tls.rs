@@ -4,7 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use mcpvisor::transport::{Connector as _, HttpConnector, Link, Tls, install_crypto_provider};
+use mcpvisor::transport::{
+    Connector as _, HttpConnector, Link, Outgoing, Tls, install_crypto_provider,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
@@ -86,7 +88,8 @@ fn a_server_is_reached_over_tls_if_its_certificate_is_trusted() {
         let url = serve(Arc::clone(&ours.server));
         let (link, mut events) = open(&url, Tls::with_roots(ours.roots)).await;
         for _ in 0..2 {
-            link.send(Some(7), call(7, "tools/list")).unwrap();
+            link.send(Outgoing::new(Some(7), call(7, "tools/list")))
+                .unwrap();
             assert_eq!(events.next().await, "result of 7 7 {}");
         }
 
@@ -97,7 +100,8 @@ fn a_server_is_reached_over_tls_if_its_certificate_is_trusted() {
         ];
         for (url, tls) in untrusted {
             let (link, mut events) = open(&url, tls).await;
-            link.send(Some(7), call(7, "tools/call")).unwrap();
+            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+                .unwrap();
             let event = events.next().await;
             assert!(event.starts_with("failed 7: not sent: "), "{event}");
             assert!(event.contains("certificate"), "{event}");

@@ -24,7 +24,7 @@ const CRASH_AFTER_MS: f64 = 100.0;
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
 /// Tools of the example server.
-const EXAMPLE_TOOLS: usize = 11;
+pub(crate) const EXAMPLE_TOOLS: usize = 11;
 
 /// Calls that are never answered, at the same time.
 const NEVER: usize = 32;
@@ -111,7 +111,8 @@ fn failed(answer: &[u8]) -> Fallible<()> {
     Err(format!("no error but: {}", String::from_utf8_lossy(answer)).into())
 }
 
-async fn echo(lane: &mut Lane) -> Fallible<()> {
+/// A call of the example server that must be answered.
+pub(crate) async fn echo(lane: &mut Lane) -> Fallible<()> {
     let answer = lane
         .call_tool("example__echo", r#"{"message":"still here"}"#)
         .await?;

@@ -1,9 +1,11 @@
 //! What is measured, with the targets that the gateway has to reach.
 
 pub(crate) mod failures;
+pub(crate) mod fleet;
 pub(crate) mod forward;
 pub(crate) mod lists;
 pub(crate) mod memory;
+pub(crate) mod recovery;
 pub(crate) mod stdio;
 
 use crate::Fallible;

@@ -1,17 +1,23 @@
 //! Keeping the lists of a server up to date.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{AsyncContext, Context};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::super::entry::News;
 use super::super::handshake::{Negotiated, error_text};
 use super::super::lists::{ListFetch, Page};
 use super::super::own::Own;
 use super::Connection;
-use crate::catalog::{IngestLimits, ItemKind};
-use crate::protocol::{Outcome, Response};
+use crate::bridge::headers::{self, ParamHeaders};
+use crate::catalog::{Caching, IngestLimits, ItemKind};
+use crate::protocol::{Outcome, RawJson, Response};
+
+/// A list is read again after this time at the earliest, however short its time to live.
+const TTL_MIN: Duration = Duration::from_secs(30);
 
 impl Connection {
     /// The server says that lists changed: several such notes in a short time are one refresh.
@@ -83,7 +89,11 @@ impl Connection {
         };
         match page {
             Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, ctx),
-            Ok(Page::Done { items, cut }) => {
+            Ok(Page::Done {
+                items,
+                cut,
+                caching,
+            }) => {
                 if cut {
                     log::warn!(
                         server = self.spec.server().as_str(), list = kind.member(), kept = items.len();
@@ -94,10 +104,60 @@ impl Connection {
                     items: limits.list_items_max,
                     ..Default::default()
                 };
+                let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
+                self.part.set_caching(kind, caching);
+                self.expires(kind, caching, ctx);
                 self.fetched(ctx);
             }
             Err(reason) => self.list_failed(kind, &reason, ctx),
+        }
+    }
+
+    /// Tools whose annotations concern headers (C-HTTP-08, bridging.md §7): one that HTTP clients
+    /// would have to drop is dropped here, and where no header is sent there is none to announce.
+    fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
+        if kind != ItemKind::Tools {
+            return items;
+        }
+        let has_headers = self.is_modern() && self.spec.connector.attributes();
+        let usable = |tool: RawJson| {
+            if !has_headers {
+                return Some(headers::strip_annotations(&tool).unwrap_or(tool));
+            }
+            match ParamHeaders::of_tool(&tool) {
+                Ok(_) => Some(tool),
+                Err(error) => {
+                    log::warn!(
+                        server = self.spec.server().as_str(), error:%;
+                        "a tool is left out: clients over HTTP cannot call it"
+                    );
+                    None
+                }
+            }
+        };
+        items.into_iter().filter_map(usable).collect()
+    }
+
+    /// Reads a list again when its time to live is over, if that is before the next full refresh
+    /// (C-CACHE-03); not so often that it would be polling (C-CACHE-05).
+    fn expires(&mut self, kind: ItemKind, caching: Option<Caching>, ctx: &mut Context<Self>) {
+        let [tools, prompts, resources, templates] = &mut self.expiries;
+        let expiry = match kind {
+            ItemKind::Tools => tools,
+            ItemKind::Prompts => prompts,
+            ItemKind::Resources => resources,
+            ItemKind::ResourceTemplates => templates,
+        };
+        if let Some(before) = expiry.take() {
+            ctx.cancel_future(before);
+        }
+        let ttl = Duration::from_millis(caching.map_or(0, |caching| caching.ttl_ms));
+        let wait = ttl.max(TTL_MIN);
+        if !ttl.is_zero() && wait < self.spec.settings().limits.refresh_every {
+            *expiry = Some(ctx.run_later(wait, move |connection, ctx| {
+                connection.refresh(&[kind], ctx);
+            }));
         }
     }
 
@@ -134,9 +194,28 @@ impl Connection {
         }
     }
 
-    fn publish(&self) {
+    /// What calls have to repeat in headers; those that waited for it are sent again.
+    fn publish_headers(&mut self) {
+        let tools = self.part.items(ItemKind::Tools).iter();
+        let annotated = tools.filter_map(|tool| {
+            let headers = ParamHeaders::of_tool(tool.raw()).ok()?;
+            (!headers.is_empty()).then(|| (tool.native().to_owned(), headers))
+        });
+        self.spec.param_headers.store(Arc::new(annotated.collect()));
+        if let Some(calls) = &mut self.calls {
+            calls.headers_known(Instant::now());
+        }
+        for lane in &self.lanes {
+            lane.headers_known();
+        }
+    }
+
+    fn publish(&mut self) {
         let part = Arc::new(self.part.clone());
         self.spec.last_part.store(Some(part.clone()));
+        if self.is_modern() && self.spec.connector.attributes() {
+            self.publish_headers();
+        }
         self.spec.listed.send_replace(true);
         self.tell(News::Listed(part));
     }

@@ -4,11 +4,12 @@
 //! clients, of other servers, or of whether it will be restarted.
 
 mod ending;
+mod listening;
 mod lists;
+mod opening;
 mod questions;
 mod renewal;
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::fut::wrap_future;
@@ -20,16 +21,19 @@ use tokio::time::Instant;
 
 use super::calls::{Calls, Unhandled};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
+use super::era::{self, Living};
 use super::exchange::{Answered, CallMessage};
-use super::handshake::{self, Negotiated};
+use super::handshake::Negotiated;
 use super::lane::LaneHandle;
+use super::listen::without_subscription;
+use super::modern;
 use super::own::{Own, OwnRequests};
 use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
-use crate::protocol::{LogLevel, Method, Notification, RequestId, Response, notification, request};
+use crate::protocol::{Era, Method, Notification, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
-use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, LinkEvent, OpenError, Tape};
+use crate::transport::{LinkError, LinkEvent, Outgoing};
+use listening::{Listening, ended};
 
 pub(crate) struct Connection {
     spec: Arc<EntrySpec>,
@@ -40,11 +44,17 @@ pub(crate) struct Connection {
     negotiated: Option<Negotiated>,
     lanes: Vec<LaneHandle>,
     part: ServerPart,
+    /// How the server is spoken to; unknown until it answered, if that has to be found out.
+    era: Option<Era>,
+    living: Option<Living>,
+    listening: Listening,
     /// A new handshake is under way because the server forgot our session.
     renewing: bool,
     /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
     stale: Vec<ItemKind>,
     debounce: Option<SpawnHandle>,
+    /// When each list runs out that the server gave a time to live.
+    expiries: [Option<SpawnHandle>; 4],
     timer: Timer,
     /// What is done from time to time.
     intervals: Vec<SpawnHandle>,
@@ -75,9 +85,13 @@ impl Connection {
             negotiated: None,
             lanes: Vec::new(),
             part,
+            era: None,
+            living: None,
+            listening: Listening::default(),
             renewing: false,
             stale: Vec::new(),
             debounce: None,
+            expiries: Default::default(),
             timer: Timer::default(),
             intervals: Vec::new(),
             last_heard: Instant::now(),
@@ -86,159 +100,53 @@ impl Connection {
         }
     }
 
-    fn opened(
+    /// Sends a request of our own, and returns its number; a link that does not take it is as
+    /// good as dead.
+    fn ask_server(
         &mut self,
-        link: Result<Box<dyn Link>, OpenError>,
-        tape: &Tape,
+        method: &Method,
+        params: &Value,
+        own: Own,
         ctx: &mut Context<Self>,
-    ) {
-        match link {
-            Ok(link) => {
-                let link = tape.link(link);
-                let server = self.spec.server().clone();
-                let asker = ctx.address().recipient();
-                self.calls = Some(Calls::new(server, link, self.spec.admission(), asker));
-                self.send_initialize(ctx);
-            }
-            Err(error) => self.fail(error.to_string(), ctx),
-        }
-    }
-
-    fn send_initialize(&mut self, ctx: &mut Context<Self>) {
-        let params = handshake::initialize_params(&self.spec.key.profile());
-        self.ask_server(&Method::Initialize, &params, Own::Initialize, ctx);
-    }
-
-    fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        let negotiated = match handshake::negotiated(response) {
-            Ok(negotiated) => negotiated,
-            Err(error) => return self.fail(error.to_string(), ctx),
-        };
-        let Some(calls) = &self.calls else { return };
-        calls.link().set_revision(negotiated.revision);
-        self.notify_server(&Method::Initialized, None);
-        log::info!(
-            server = self.spec.server().as_str(),
-            revision = negotiated.revision.as_str(),
-            generation = self.birth.generation();
-            "server is connected"
-        );
-        self.spec.counters.add(Counter::ServersConnected);
-        self.part.capabilities = negotiated.capabilities.clone();
-        self.part.info = negotiated.server_info.clone();
-        self.part.revision = negotiated.revision;
-        self.part.instructions = negotiated.instructions.clone();
-        self.drop_undeclared_lists(&negotiated);
-        let renewed = self.negotiated.replace(negotiated).is_some();
-        if renewed {
-            self.renewed();
-        } else {
-            self.open_lanes(ctx);
-            if let Some(calls) = &self.calls {
-                calls.link().listen();
-            }
-        }
-        self.birth.ready(self.callers(ctx));
-        self.restore_wishes(ctx);
-        self.refresh(&ItemKind::ALL, ctx);
-    }
-
-    /// Opens a way in on each other arbiter, where the transport allows it.
-    fn open_lanes(&mut self, ctx: &mut Context<Self>) {
-        let Some(session) = self
-            .calls
-            .as_ref()
-            .and_then(|calls| calls.link().http_session())
-        else {
-            return;
-        };
-        let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
-        let owner = || ctx.address().recipient();
-        let start = |arbiter| LaneHandle::start(&self.spec, arbiter, session.clone(), owner());
-        self.lanes = others.map(start).collect();
-    }
-
-    fn callers(&self, ctx: &mut Context<Self>) -> Callers {
-        let own = ctx.address().recipient::<CallMessage>();
-        let count = self.spec.arbiters.count().get();
-        let nearest = |index: usize| {
-            let lane = self.lanes.iter().find(|lane| lane.arbiter == index);
-            lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
-        };
-        let ways = (0..count).map(nearest).collect();
-        Callers::new(ways, ctx.address().recipient())
-    }
-
-    /// Asks a fresh connection for what the sessions wanted of the one before.
-    fn restore_wishes(&mut self, ctx: &mut Context<Self>) {
-        let Some(negotiated) = &self.negotiated else {
-            return;
-        };
-        let subscribes = negotiated.has_subscriptions();
-        let (desired, key) = (self.spec.desired.clone(), &self.spec.key);
-        let level = match key.session() {
-            Some(session) => desired.level_of(session),
-            None => desired.level(),
-        };
-        let uris = desired.subscriptions(self.spec.server(), key);
-        if let Some(level) = level {
-            self.wish_level(level, ctx);
-        }
-        if subscribes {
-            for uri in uris {
-                self.subscribe(&uri, ctx);
-            }
-        }
-    }
-
-    fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
-        let own = Own::Wish("resources/subscribe");
-        let params = json!({ "uri": uri });
-        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
-    }
-
-    fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
-        if self
-            .negotiated
-            .as_ref()
-            .is_some_and(|negotiated| negotiated.has("logging"))
-        {
-            let own = Own::Wish("logging/setLevel");
-            self.ask_server(
-                &Method::LoggingSetLevel,
-                &json!({ "level": level }),
-                own,
-                ctx,
-            );
-        }
-    }
-
-    /// Sends a request of our own; a link that does not take it is as good as dead.
-    fn ask_server(&mut self, method: &Method, params: &Value, own: Own, ctx: &mut Context<Self>) {
-        let Some(calls) = &self.calls else { return };
+    ) -> Option<u64> {
+        let calls = self.calls.as_ref()?;
         let number = self.spec.numbers.next();
+        let settings = self.spec.settings();
         let within = match own {
-            Own::Ping => self.spec.settings().limits.ping_timeout,
-            Own::Initialize | Own::Page(_) | Own::Wish(_) => {
-                self.spec.settings().supervision.connect_timeout
+            Own::Ping => settings.limits.ping_timeout,
+            Own::Initialize | Own::Discover | Own::Listen | Own::Page(_) | Own::Wish(_) => {
+                settings.supervision.connect_timeout
             }
         };
-        let sent = calls
-            .link()
-            .send(Some(number), request(number, method, params));
-        match sent {
+        let outgoing = if matches!(own, Own::Discover) || self.is_modern() {
+            modern::own(number, method, params)
+        } else {
+            Outgoing::new(Some(number), request(number, method, params))
+        };
+        match calls.link().send(outgoing) {
             Ok(()) => {
                 self.own.add(number, own, Instant::now(), within);
                 self.arm(ctx);
+                Some(number)
             }
-            Err(error) => self.fail(format!("`{method}` was not sent: {error}"), ctx),
+            Err(error) => {
+                self.fail(format!("`{method}` was not sent: {error}"), ctx);
+                None
+            }
         }
+    }
+
+    fn is_modern(&self) -> bool {
+        let negotiated = self.negotiated.as_ref();
+        negotiated.is_some_and(Negotiated::is_modern)
     }
 
     fn notify_server(&self, method: &Method, params: Option<&Value>) {
         if let Some(calls) = &self.calls {
             // A dead link reports its own end.
-            let _ = calls.link().send(None, notification(method, params));
+            let _ = calls
+                .link()
+                .send(Outgoing::new(None, notification(method, params)));
         }
     }
 
@@ -261,6 +169,13 @@ impl Connection {
             Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
             Unhandled::SessionGone => self.renew(ctx),
             Unhandled::Closed(ending) => self.closed(ending, ctx),
+            Unhandled::Subscription(exchange) => self.on_subscription(*exchange, ctx),
+            Unhandled::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
+            Unhandled::RevisionRefused => {
+                self.spec.era.doubt();
+                let revision = modern::REVISION;
+                self.fail(format!("it does not speak {revision} any more"), ctx);
+            }
         }
     }
 
@@ -272,6 +187,8 @@ impl Connection {
         };
         match own {
             Own::Initialize => self.on_initialized(response, ctx),
+            Own::Discover => self.on_discovered(response, ctx),
+            Own::Listen => self.listen_ended(number.unwrap_or_default(), &ended(response), ctx),
             Own::Page(fetch) => self.on_page(fetch, response, ctx),
             // Even an error says that the server is alive.
             Own::Ping | Own::Wish(_) => {}
@@ -279,6 +196,17 @@ impl Connection {
     }
 
     fn on_notification(&mut self, notification: Notification, ctx: &mut Context<Self>) {
+        if notification.method == Method::SubscriptionsAcknowledged {
+            return self.on_acknowledged(&notification, ctx);
+        }
+        if !self.listening.is_current(&notification) {
+            return;
+        }
+        let notification = if self.is_modern() {
+            without_subscription(notification)
+        } else {
+            notification
+        };
         let news = match notification.method {
             Method::ToolsListChanged => return self.list_changed(&[ItemKind::Tools], ctx),
             Method::PromptsListChanged => return self.list_changed(&[ItemKind::Prompts], ctx),
@@ -287,6 +215,8 @@ impl Connection {
                 return self.list_changed(&kinds, ctx);
             }
             Method::ResourcesUpdated => News::ResourceUpdated(notification),
+            // Of some request, but nobody can tell whose.
+            Method::LogMessage if self.is_modern() => return,
             Method::LogMessage => News::Log(notification),
             Method::Cancelled | Method::Progress => return,
             _ => News::Other(notification),
@@ -303,6 +233,8 @@ impl Connection {
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
         match self.own.take(number) {
             Some(Own::Initialize) => self.fail(format!("`initialize`: {error}"), ctx),
+            Some(Own::Discover) => self.discover_failed(error, ctx),
+            Some(Own::Listen) => self.listen_ended(number, &error.to_string(), ctx),
             Some(Own::Ping) => match error {
                 // It answered, so it is alive; some servers do not know `ping`.
                 LinkError::Status { .. } | LinkError::Protocol(_) | LinkError::TooLarge { .. } => {}
@@ -310,7 +242,12 @@ impl Connection {
                     self.fail(format!("`ping`: {error}"), ctx);
                 }
             },
-            Some(Own::Page(fetch)) => self.page_failed(&fetch, &error.to_string(), ctx),
+            Some(Own::Page(fetch)) => {
+                self.page_failed(&fetch, &error.to_string(), ctx);
+                if matches!(error, LinkError::NotSent(_) | LinkError::Lost(_)) {
+                    self.ping(ctx);
+                }
+            }
             Some(Own::Wish(name)) => {
                 log::warn!(server = self.spec.server().as_str(), wish = name, error:%; "server did not hear a wish");
             }
@@ -322,7 +259,12 @@ impl Connection {
     fn ping(&mut self, ctx: &mut Context<Self>) {
         // In a session that is being renewed nobody would answer.
         if self.negotiated.is_some() && !self.renewing && !self.own.has_ping() {
-            self.ask_server(&Method::Ping, &json!({}), Own::Ping, ctx);
+            let method = if self.is_modern() {
+                Method::Discover
+            } else {
+                Method::Ping
+            };
+            self.ask_server(&method, &json!({}), Own::Ping, ctx);
         }
     }
 
@@ -368,6 +310,14 @@ impl Connection {
             }
             match own {
                 Own::Initialize => self.fail("`initialize` was not answered in time", ctx),
+                Own::Discover => {
+                    self.doubt();
+                    self.fail("`server/discover` was not answered in time", ctx);
+                }
+                Own::Listen => {
+                    self.take_back(number);
+                    self.listen_ended(number, "it was not acknowledged in time", ctx);
+                }
                 Own::Ping => self.fail("`ping` was not answered in time", ctx),
                 Own::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
                 Own::Wish(name) => {
@@ -382,11 +332,9 @@ impl Actor for Connection {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let address = ctx.address();
-        let tape = self.spec.recorder.load().tape();
-        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
-        let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
-        ctx.spawn(opening.map(move |link, connection, ctx| connection.opened(link, &tape, ctx)));
+        let spec = self.spec.clone();
+        let beginning = wrap_future::<_, Self>(async move { era::begin(&spec).await });
+        ctx.spawn(beginning.map(|beginning, connection, ctx| connection.begin(beginning, ctx)));
         self.keep_watch(ctx);
     }
 }
@@ -404,7 +352,9 @@ impl Handler<CallMessage> for Connection {
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        calls.on_message(message, Instant::now());
+        if let Some(unhandled) = calls.on_message(message, Instant::now()) {
+            self.on_unhandled(unhandled, ctx);
+        }
         self.arm(ctx);
     }
 }
@@ -424,6 +374,8 @@ impl Handler<Wish> for Connection {
 
     fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
         match wish {
+            Wish::Level(_) | Wish::RootsChanged if self.is_modern() => {}
+            Wish::Subscribe(_) | Wish::Unsubscribe(_) if self.is_modern() => self.relisten(ctx),
             Wish::Level(level) => self.wish_level(level, ctx),
             Wish::Subscribe(uri) => self.subscribe(&uri, ctx),
             Wish::Unsubscribe(uri) => {

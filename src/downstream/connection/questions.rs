@@ -8,6 +8,7 @@ use crate::downstream::exchange::Question;
 use crate::downstream::lane::ToLane;
 use crate::downstream::reverse;
 use crate::protocol::Request;
+use crate::transport::Outgoing;
 
 impl Connection {
     /// On a connection of one client it is for that client (design: "Sharing of connections");
@@ -50,6 +51,6 @@ impl Connection {
         let Some(calls) = &self.calls else { return };
         let frame = reverse::own_answer(request, &self.spec.settings().roots);
         // A dead link reports its own end.
-        let _ = calls.link().send(None, frame);
+        let _ = calls.link().send(Outgoing::new(None, frame));
     }
 }

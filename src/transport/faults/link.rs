@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -14,7 +13,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Fate, Run, Shared};
 use crate::protocol::{Envelope, RequestId, Revision};
-use crate::transport::{EventSink, HttpSession, Link, LinkError, LinkEvent, SendError, messages};
+use crate::transport::{
+    EventSink, HttpSession, Link, LinkError, LinkEvent, Outgoing, SendError, messages,
+};
 
 /// Messages that may wait out their delay; more are lost.
 const QUEUE_MAX: usize = 10_000;
@@ -160,9 +161,9 @@ impl Incoming {
 }
 
 impl Link for Faulty {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
-        match self.around.shared.fate(&self.around.run, &frame) {
-            Fate::Pass => self.inner.send(call, frame),
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        match self.around.shared.fate(&self.around.run, &outgoing.frame) {
+            Fate::Pass => self.inner.send(outgoing),
             Fate::Lost => Ok(()),
             Fate::Crash => {
                 let reason = "broken by fault injection (`faults.crash_after`)".to_owned();

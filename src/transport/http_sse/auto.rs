@@ -15,7 +15,7 @@ use super::SseConnector;
 use crate::protocol::{Envelope, Outcome, Revision};
 use crate::transport::{
     Connector, EventSink, HttpConnector, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
-    OpenError, SendError, Tls,
+    OpenError, Outgoing, SendError, Tls,
 };
 
 /// Opens links to a server behind a URL, over the transport that it turns out to speak.
@@ -143,7 +143,7 @@ impl Shared {
         };
         log::info!("the server refuses Streamable HTTP and is served over HTTP+SSE");
         if let Some(First { call, frame }) = first
-            && let Err(error) = link.send(Some(call), frame)
+            && let Err(error) = link.send(Outgoing::new(Some(call), frame))
         {
             let error = LinkError::NotSent(error.to_string());
             (self.sink)(LinkEvent::Failed { call, error });
@@ -203,18 +203,20 @@ fn with_reason(refusal: LinkEvent, error: &OpenError) -> LinkEvent {
 }
 
 impl Link for AutoLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
         let shared = &self.0;
-        if let Some(call) = call
+        // What has headers of its own asks for a revision that HTTP+SSE does not carry.
+        if let Some(call) = outgoing.call
+            && outgoing.headers.is_empty()
             && !shared.is_decided.get()
         {
-            let frame = frame.clone();
+            let frame = outgoing.frame.clone();
             shared
                 .first
                 .borrow_mut()
                 .get_or_insert(First { call, frame });
         }
-        let sent = shared.with(|link| link.send(call, frame));
+        let sent = shared.with(|link| link.send(outgoing));
         sent.unwrap_or(Err(SendError::Closed))
     }
 

@@ -13,13 +13,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::streamable_http::requests;
-use super::{Connector, EventSink, HttpSettings, Link, OpenError, SendError, Tls};
+use super::{Connector, EventSink, HttpSettings, Link, OpenError, Outgoing, SendError, Tls};
 
 pub use auto::AutoConnector;
 
@@ -79,7 +78,8 @@ struct SseLink {
 }
 
 impl Link for SseLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        let Outgoing { call, frame, .. } = outgoing;
         match call {
             Some(call) => self.posts.call(call, frame),
             None => self.posts.note(frame),

@@ -3,14 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::Instant;
 
 use super::Tape;
 use super::entry::Entry;
 use crate::protocol::{Envelope, RequestId, Revision};
-use crate::transport::{EventSink, HttpSession, Link, LinkEvent, SendError};
+use crate::transport::{EventSink, HttpSession, Link, LinkEvent, Outgoing, SendError};
 
 pub(super) struct Recorded {
     inner: Box<dyn Link>,
@@ -45,9 +44,10 @@ pub(super) fn recorded(inner: EventSink, tape: Tape) -> EventSink {
 }
 
 impl Link for Recorded {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
         let now = Instant::now();
-        self.inner.send(call, frame.clone())?;
+        let (call, frame) = (outgoing.call, outgoing.frame.clone());
+        self.inner.send(outgoing)?;
         let body_max = self.tape.settings.body_max;
         self.tape.push(Entry::sent(now, call, &frame, body_max));
         if let Some(call) = call {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 
 use super::*;
-use crate::transport::{LinkEvent, SendError};
+use crate::transport::{LinkEvent, Outgoing, SendError};
 
 struct Nowhere;
 
 impl Link for Nowhere {
-    fn send(&self, call: Option<u64>, _: Bytes) -> Result<(), SendError> {
-        if call == Some(99) {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        if outgoing.call == Some(99) {
             return Err(SendError::Full);
         }
         Ok(())
@@ -43,7 +43,9 @@ fn wired(settings: RecorderSettings) -> Wired {
 
 impl Wired {
     fn send(&self, call: u64, frame: &str) {
-        let _ = self.link.send(Some(call), Bytes::from(frame.to_owned()));
+        let _ = self
+            .link
+            .send(Outgoing::new(Some(call), Bytes::from(frame.to_owned())));
     }
 
     fn receive(&self, frame: &'static str) {

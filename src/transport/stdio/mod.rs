@@ -6,7 +6,7 @@
 
 mod command;
 mod ending;
-mod lines;
+pub(super) mod lines;
 mod reader;
 mod stderr;
 mod writer;
@@ -16,7 +16,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -24,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::spawner::{GroupHandle, Order, Spawner};
-use super::{Connector, EventSink, Link, LinkEvent, OpenError, SendError, StdioSettings};
+use super::{Connector, EventSink, Link, LinkEvent, OpenError, Outgoing, SendError, StdioSettings};
 use crate::telemetry::LogRing;
 
 use reader::Reader;
 use stderr::LastWords;
-use writer::{Outgoing, Writer};
+use writer::Writer;
 
 /// How long the system may take to end a killed process before the link gives up on it.
 const VANISH_MAX: Duration = Duration::from_secs(6);
@@ -147,9 +146,9 @@ struct StdioLink {
 }
 
 impl Link for StdioLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
         let frames = self.frames.as_ref().ok_or(SendError::Closed)?;
-        let sent = frames.try_send(Outgoing { call, frame });
+        let sent = frames.try_send(outgoing);
         sent.map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
             mpsc::error::TrySendError::Closed(_) => SendError::Closed,

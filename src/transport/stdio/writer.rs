@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
 use memchr::memchr2;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::ChildStdin;
@@ -10,19 +9,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Sink;
-use crate::transport::{LinkError, LinkEvent};
+use crate::transport::{LinkError, LinkEvent, Outgoing};
 
 /// Bytes that one write gathers, if they come in several frames.
 const BATCH_SIZE: usize = 64 * 1024;
 
 /// A larger buffer is given back after the write.
 const BUFFER_KEPT: usize = 4 * BATCH_SIZE;
-
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) call: Option<u64>,
-    pub(super) frame: Bytes,
-}
 
 pub(super) struct Writer {
     pipe: ChildStdin,

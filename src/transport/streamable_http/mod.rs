@@ -2,9 +2,11 @@
 //! events (C-HTTP-01 to C-HTTP-18, without HTTP+SSE).
 //!
 //! A call is a task. HTTP has no connection that could die between calls, so a link never says
-//! `Closed`: each call that fails says so for itself.
+//! `Closed`: each call that fails says so for itself. A message of the sessionless revision brings
+//! headers of its own; it knows nothing of the session beside which it is sent.
 
 pub(super) mod body;
+mod message;
 pub(super) mod post;
 pub(super) mod requests;
 mod shared;
@@ -14,13 +16,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 
-use super::{Connector, EventSink, HttpSession, HttpSettings, Link, OpenError, SendError, Tls};
+use super::{
+    Connector, EventSink, HttpSession, HttpSettings, Link, OpenError, Outgoing, SendError, Tls,
+};
 use crate::protocol::Revision;
 
+use message::Message;
 use requests::Session;
 use shared::Shared;
 
@@ -80,13 +84,14 @@ struct HttpLink {
 }
 
 impl Link for HttpLink {
-    fn send(&self, call: Option<u64>, frame: Bytes) -> Result<(), SendError> {
-        match call {
+    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+        let message = Message::new(outgoing.frame, &outgoing.headers);
+        match outgoing.call {
             Some(call) => {
-                post::call(&self.shared, call, frame);
+                post::call(&self.shared, call, message);
                 Ok(())
             }
-            None => post::note(&self.shared, frame),
+            None => post::note(&self.shared, message),
         }
     }
 

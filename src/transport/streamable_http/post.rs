@@ -12,6 +12,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use super::message::Message;
 use super::requests::{Requests, SESSION_ID};
 use super::shared::Shared;
 use super::{body, stream};
@@ -59,47 +60,72 @@ fn kind_of_type(value: &[u8]) -> Kind {
 }
 
 /// Sends a request; its events say what became of it.
-pub(super) fn call(shared: &Rc<Shared>, call: u64, frame: Bytes) {
+pub(super) fn call(shared: &Rc<Shared>, call: u64, message: Message) {
     // In the session of this moment: the task may start after the session was dropped.
-    let task = run_call(Rc::clone(shared), shared.requests(), call, frame);
+    let task = run_call(Rc::clone(shared), shared.requests(), call, message);
     shared.start_call(call, task);
 }
 
-async fn run_call(shared: Rc<Shared>, requests: Rc<Requests>, call: u64, frame: Bytes) {
+async fn run_call(shared: Rc<Shared>, requests: Rc<Requests>, call: u64, message: Message) {
     if let Some(held) = shared.held() {
         let _ = timeout(INITIALIZED_MAX, held.cancelled()).await;
     }
-    let sent = match requests.call.send_body(frame.clone()).await {
-        Err(error) if is_lost(&error) && may_repeat(&frame) => {
+    let request = if message.stays_open() {
+        &requests.note
+    } else {
+        &requests.call
+    };
+    let sent = match message.post(request).await {
+        Err(error) if is_lost(&error) && may_repeat(&message.frame) => {
             log::debug!(error:%; "idle connection was closed, request is sent again");
-            requests.call.send_body(frame).await
+            message.post(request).await
         }
         sent => sent,
     };
+    let belonging = Belonging {
+        requests,
+        is_sessionless: message.is_sessionless,
+    };
     match sent {
-        Ok(response) => answer(&shared, &requests, call, response).await,
+        Ok(response) => answer(&shared, &belonging, call, response).await,
         Err(error) => shared.fail(Some(call), link_error(&error)),
+    }
+}
+
+/// What a message was sent as: part of a session, perhaps.
+struct Belonging {
+    requests: Rc<Requests>,
+    is_sessionless: bool,
+}
+
+impl Belonging {
+    fn has_session(&self) -> bool {
+        self.requests.has_session && !self.is_sessionless
     }
 }
 
 async fn answer(
     shared: &Rc<Shared>,
-    requests: &Rc<Requests>,
+    belonging: &Belonging,
     call: u64,
     mut response: ClientResponse,
 ) {
     let status = response.status();
     if !status.is_success() {
-        return Box::pin(refused(shared, requests, Some(call), response)).await;
+        return Box::pin(refused(shared, belonging, Some(call), response)).await;
     }
-    if !requests.has_session
+    if !belonging.is_sessionless
+        && !belonging.requests.has_session
         && let Some(id) = response.headers().get(SESSION_ID)
     {
         shared.adopt_session(id);
     }
     match kind_of(&response) {
         Kind::Json | Kind::Missing => {}
-        Kind::Events => return Box::pin(stream::answer(shared, call, response)).await,
+        Kind::Events => {
+            let may_resume = !belonging.is_sessionless;
+            return Box::pin(stream::answer(shared, call, response, may_resume)).await;
+        }
         Kind::Other => {
             let text = "content type is neither application/json nor text/event-stream";
             return shared.fail(Some(call), LinkError::Protocol(text.to_owned()));
@@ -136,18 +162,18 @@ async fn answer(
 /// An answer whose status is no success. Some servers put the JSON-RPC answer there.
 async fn refused(
     shared: &Rc<Shared>,
-    requests: &Rc<Requests>,
+    belonging: &Belonging,
     call: Option<u64>,
     mut response: ClientResponse,
 ) {
     let status = response.status();
-    if status == StatusCode::NOT_FOUND && requests.has_session {
+    if status == StatusCode::NOT_FOUND && belonging.has_session() {
         return shared.session_gone(call);
     }
     let idle_max = shared.settings.stream_idle_timeout;
     let body = body::read(&mut response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
-    if status == StatusCode::BAD_REQUEST && requests.has_session && names_session(&body) {
+    if status == StatusCode::BAD_REQUEST && belonging.has_session() && names_session(&body) {
         return shared.session_gone(call);
     }
     if call.is_some() && shared.receive(call, body.clone(), true) == Ok(true) {
@@ -191,9 +217,9 @@ fn names_session(body: &Bytes) -> bool {
 /// # Errors
 ///
 /// Returns [`SendError`] when too many are under way, or the link is closing.
-pub(super) fn note(shared: &Rc<Shared>, frame: Bytes) -> Result<(), SendError> {
-    let holds_calls = is_initialized(&frame).then(|| shared.hold_calls());
-    let task = run_note(Rc::clone(shared), frame);
+pub(super) fn note(shared: &Rc<Shared>, message: Message) -> Result<(), SendError> {
+    let holds_calls = is_initialized(&message.frame).then(|| shared.hold_calls());
+    let task = run_note(Rc::clone(shared), message);
     shared.start_note(async move {
         let _release = holds_calls.map(|token| token.drop_guard());
         if timeout(NOTE_MAX, task).await.is_err() {
@@ -202,11 +228,15 @@ pub(super) fn note(shared: &Rc<Shared>, frame: Bytes) -> Result<(), SendError> {
     })
 }
 
-async fn run_note(shared: Rc<Shared>, frame: Bytes) {
-    let requests = shared.requests();
-    let sent = match requests.note.send_body(frame.clone()).await {
+async fn run_note(shared: Rc<Shared>, message: Message) {
+    let belonging = Belonging {
+        requests: shared.requests(),
+        is_sessionless: message.is_sessionless,
+    };
+    let request = &belonging.requests.note;
+    let sent = match message.post(request).await {
         // Twice the same notification or answer says the same.
-        Err(error) if is_lost(&error) => requests.note.send_body(frame).await,
+        Err(error) if is_lost(&error) => message.post(request).await,
         sent => sent,
     };
     match sent {
@@ -216,7 +246,7 @@ async fn run_note(shared: Rc<Shared>, frame: Bytes) {
                 let _ = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
             }
         }
-        Ok(response) => refused(&shared, &requests, None, response).await,
+        Ok(response) => refused(&shared, &belonging, None, response).await,
         Err(error) => shared.fail(None, link_error(&error)),
     }
 }
@@ -253,6 +283,7 @@ pub(in crate::transport) fn may_repeat(frame: &Bytes) -> bool {
     matches!(
         request.method,
         Method::Initialize
+            | Method::Discover
             | Method::Ping
             | Method::ToolsList
             | Method::PromptsList

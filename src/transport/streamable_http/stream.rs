@@ -31,7 +31,13 @@ const FAULT_MAX: usize = 200;
 const TAIL_MAX: Duration = Duration::from_millis(500);
 
 /// Follows the stream that answers `call`, over as many connections as it takes.
-pub(super) async fn answer(shared: &Rc<Shared>, call: u64, response: ClientResponse) {
+/// A stream of the sessionless revision is not resumed.
+pub(super) async fn answer(
+    shared: &Rc<Shared>,
+    call: u64,
+    response: ClientResponse,
+    may_resume: bool,
+) {
     let mut stream = Stream::new(shared, Some(call));
     let mut next = Some(response);
     let mut attempts = 0;
@@ -50,7 +56,10 @@ pub(super) async fn answer(shared: &Rc<Shared>, call: u64, response: ClientRespo
         if let Some(fault) = stream.fault.take() {
             return shared.fail(Some(call), LinkError::Protocol(fault));
         }
-        let Some(last_id) = stream.last_id().filter(|_| attempts < RESUME_MAX) else {
+        let Some(last_id) = stream
+            .last_id()
+            .filter(|_| may_resume && attempts < RESUME_MAX)
+        else {
             return shared.fail(Some(call), LinkError::Lost(stream.reason));
         };
         sleep(stream.delay(attempts)).await;

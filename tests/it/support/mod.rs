@@ -4,9 +4,11 @@
 mod client;
 mod gateway;
 mod http;
+mod keeper;
 mod processes;
 mod servers;
 mod sse;
+mod stdio;
 
 use std::time::Duration;
 
@@ -16,9 +18,11 @@ use tokio::time::{Instant, timeout};
 pub(crate) use client::{Client, INITIALIZE, initialize, request};
 pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};
+pub(crate) use keeper::Keeper;
 pub(crate) use processes::{alive, processes_of, signal};
 pub(crate) use servers::{Behaviour, HttpServer, example, python};
 pub(crate) use sse::Events;
+pub(crate) use stdio::StdioClient;
 
 /// Nothing in a test takes longer, on however slow a machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

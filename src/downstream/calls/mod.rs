@@ -3,80 +3,31 @@
 //! Used by the connection itself and by its lanes on other arbiters; whatever belongs to no call
 //! goes back to the owner as [`Unhandled`].
 
+mod admission;
+mod compose;
+mod failures;
+mod rounds;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::Recipient;
-use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
+use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, lost};
 use super::reverse;
-use crate::id::ServerName;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
-    splice,
 };
-use crate::transport::{Ending, Link, LinkError, LinkEvent, SendError};
+use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
 
-/// Calls in flight over one entry of a server's pool, and at the server in all.
-#[derive(Debug)]
-pub(crate) struct Load {
-    server: Arc<AtomicUsize>,
-    /// The limit of the server; a reload may change it.
-    calls_max: Arc<AtomicUsize>,
-    entry: AtomicUsize,
-}
-
-impl Load {
-    pub(crate) fn new(server: Arc<AtomicUsize>, calls_max: Arc<AtomicUsize>) -> Self {
-        Self {
-            server,
-            calls_max,
-            entry: AtomicUsize::new(0),
-        }
-    }
-
-    pub(crate) fn of_entry(&self) -> usize {
-        self.entry.load(Ordering::Relaxed)
-    }
-}
-
-/// Lets calls in up to the server's limit.
-#[derive(Clone, Debug)]
-pub(crate) struct Admission {
-    load: Arc<Load>,
-}
-
-/// One place taken in an [`Admission`]; given back when dropped.
-struct Place(Arc<Load>);
-
-impl Admission {
-    pub(crate) fn new(load: Arc<Load>) -> Self {
-        Self { load }
-    }
-
-    fn max(&self) -> usize {
-        self.load.calls_max.load(Ordering::Relaxed)
-    }
-
-    fn enter(&self) -> Option<Place> {
-        let before = self.load.server.fetch_add(1, Ordering::Relaxed);
-        self.load.entry.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.load.clone());
-        (before < self.max()).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.server.fetch_sub(1, Ordering::Relaxed);
-        self.0.entry.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub(crate) use admission::Load;
+use admission::{Admission, Place};
+use failures::{link_failure, not_sent};
+use rounds::Again;
 
 /// What came over the link and belongs to no call of a client.
 pub(crate) enum Unhandled {
@@ -90,12 +41,20 @@ pub(crate) enum Unhandled {
     },
     SessionGone,
     Closed(Ending),
+    /// What a sessionless server reports is the business of the connection's own stream.
+    Subscription(Box<Exchange>),
+    /// A call's headers were refused: it waits until the tools were listed anew.
+    HeadersRefused,
+    /// The server does not speak the revision that it spoke before.
+    RevisionRefused,
 }
 
 pub(crate) struct Calls {
-    server: ServerName,
+    spec: Arc<EntrySpec>,
     link: Box<dyn Link>,
     admission: Admission,
+    /// Every call says of itself what it is.
+    is_modern: bool,
     asker: Recipient<Answered>,
     pending: HashMap<u64, Pending>,
     deadlines: Deadlines,
@@ -103,13 +62,25 @@ pub(crate) struct Calls {
     asked: HashMap<RequestId, Vec<u64>>,
     /// Refused by the server because our session was gone; sent again after a new handshake.
     refused: Vec<u64>,
+    /// Where a call is that was repeated under another number.
+    moved: HashMap<u64, u64>,
+    /// Questions of ours that a call waits for, by the number that it is pending under.
+    inputs: HashMap<RequestId, u64>,
+    /// Calls that are repeated after a while.
+    pauses: Deadlines,
+    /// Calls that wait for the tools to be listed anew.
+    for_headers: Vec<u64>,
     /// There is no session until a new handshake is done: calls wait with the refused ones.
     is_held: bool,
 }
 
 struct Pending {
+    /// What its caller knows it by.
+    call: u64,
     /// Kept so that it can be sent again if the server refuses it unseen.
-    frame: Bytes,
+    outgoing: Outgoing,
+    /// What it takes to ask a sessionless server once more.
+    again: Option<Box<Again>>,
     deadline: Deadline,
     reply: Reply,
     resent: bool,
@@ -118,22 +89,31 @@ struct Pending {
 
 impl Calls {
     pub(crate) fn new(
-        server: ServerName,
+        spec: &Arc<EntrySpec>,
         link: Box<dyn Link>,
-        admission: Admission,
         asker: Recipient<Answered>,
     ) -> Self {
         Self {
-            server,
+            spec: spec.clone(),
             link,
-            admission,
+            admission: Admission::new(spec.load.clone()),
+            is_modern: false,
             asker,
             pending: HashMap::new(),
             deadlines: Deadlines::default(),
             asked: HashMap::new(),
             refused: Vec::new(),
+            moved: HashMap::new(),
+            inputs: HashMap::new(),
+            pauses: Deadlines::default(),
+            for_headers: Vec::new(),
             is_held: false,
         }
+    }
+
+    /// The server is sessionless.
+    pub(crate) fn speak_modern(&mut self) {
+        self.is_modern = true;
     }
 
     pub(crate) fn link(&self) -> &dyn Link {
@@ -146,49 +126,65 @@ impl Calls {
 
     /// The earliest deadline of a call.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        let next = [self.deadlines.next(), self.pauses.next()];
+        next.into_iter().flatten().min()
     }
 
     /// Takes what a session sends: a call, or that it is taken back.
-    pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) {
+    pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) -> Option<Unhandled> {
         match message {
-            CallMessage::Start(exchange) => self.start(*exchange, now),
+            CallMessage::Start(exchange) => {
+                let subscribes = matches!(
+                    exchange.request.method,
+                    Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+                );
+                if self.is_modern && subscribes {
+                    return Some(Unhandled::Subscription(exchange));
+                }
+                self.start(*exchange, now);
+            }
             CallMessage::Cancel(cancel) => self.cancel(&cancel),
         }
+        None
     }
 
     /// Sends a client's call, or answers at once why it cannot be sent.
     fn start(&mut self, exchange: Exchange, now: Instant) {
         let Exchange {
             number,
-            caller: _,
+            caller,
             request,
-            mut edits,
+            edits,
             deadline,
             mut reply,
         } = exchange;
         let Some(place) = self.admission.enter() else {
             let message = format!(
                 "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",
-                self.server,
+                self.spec.server,
                 self.admission.max()
             );
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100);
-            return reply.answer(Err(failure.server(self.server.as_str())));
+            return reply.answer(Err(failure.server(self.spec.server.as_str())));
         };
-        edits.push(request.edit_id(&RequestId::from(number)));
-        edits.extend(request.edit_progress_token(number));
-        let frame = splice(request.frame.as_bytes(), &mut edits);
+        let (outgoing, again) = if self.is_modern {
+            let again = Again::new(caller, request, edits);
+            (self.compose(&again, number, None), Some(Box::new(again)))
+        } else {
+            (compose::legacy(&request, edits, &caller, number), None)
+        };
         if self.is_held {
             self.refused.push(number);
-        } else if let Err(error) = self.link.send(Some(number), frame.clone()) {
-            return reply.answer(Err(self.not_sent(error)));
+        } else if let Err(error) = self.link.send(outgoing.clone()) {
+            return reply.answer(Err(not_sent(&self.spec.server, error)));
         } else {
             reply.sent();
         }
         self.deadlines.set(number, deadline.from(now));
         let pending = Pending {
-            frame,
+            call: number,
+            outgoing,
+            again,
             deadline,
             reply,
             resent: false,
@@ -203,7 +199,7 @@ impl Calls {
             LinkEvent::Received {
                 envelope: Envelope::Response(response),
                 ..
-            } => self.on_response(response),
+            } => self.on_response(response, now),
             LinkEvent::Received {
                 call,
                 envelope: Envelope::Notification(notification),
@@ -219,7 +215,7 @@ impl Calls {
                         error,
                     });
                 };
-                let failure = self.link_failure(&error);
+                let failure = link_failure(&self.spec.server, &error);
                 pending.reply.answer(Err(failure));
                 // A refused connection concerns more than this call: the owner looks after it.
                 matches!(error, LinkError::NotSent(_)).then_some(Unhandled::Failed {
@@ -235,15 +231,19 @@ impl Calls {
         }
     }
 
-    fn on_response(&mut self, response: Response) -> Option<Unhandled> {
+    fn on_response(&mut self, response: Response, now: Instant) -> Option<Unhandled> {
         let number = response.id.as_ref().and_then(RequestId::as_number);
-        match number.and_then(|number| self.take(number)) {
-            Some(pending) => {
-                pending.reply.answer(Ok(response));
-                None
-            }
-            None => Some(Unhandled::Response(response)),
+        let number = number.filter(|number| self.pending.contains_key(number));
+        let Some(number) = number else {
+            return Some(Unhandled::Response(response));
+        };
+        if self.is_modern {
+            return self.on_sessionless(number, response, now);
         }
+        if let Some(pending) = self.take(number) {
+            pending.reply.answer(Ok(response));
+        }
+        None
     }
 
     fn on_notification(
@@ -254,6 +254,7 @@ impl Calls {
     ) -> Option<Unhandled> {
         let call = match notification.method {
             Method::Progress => progress_of(&notification),
+            Method::LogMessage if self.is_modern => call.or_else(|| self.only_one_that_logs()),
             Method::LogMessage => call,
             _ => return Some(Unhandled::Notification(notification)),
         };
@@ -306,9 +307,12 @@ impl Calls {
     /// Writes a client's answer to the server; the deadlines that waited for it run again.
     pub(crate) fn on_answered(&mut self, answered: Answered, roots: &[String], now: Instant) {
         let Answered { request, answer } = answered;
+        if let Some(number) = self.inputs.remove(&request.id) {
+            return self.on_input(number, &request.id, answer, roots, now);
+        }
         let frame = reverse::answer_frame(&request, answer, roots);
         // The server is gone if this fails, which its calls notice by themselves.
-        let _ = self.link.send(None, frame);
+        let _ = self.link.send(Outgoing::new(None, frame));
         let waited = self.asked.remove(&request.id).unwrap_or_default();
         for number in waited {
             if let Some(pending) = self.pending.get(&number)
@@ -337,7 +341,7 @@ impl Calls {
         } else if let Some(pending) = self.take(number) {
             pending
                 .reply
-                .answer(Err(lost(&self.server, "it forgot our session twice")));
+                .answer(Err(lost(&self.spec.server, "it forgot our session twice")));
         }
     }
 
@@ -349,23 +353,24 @@ impl Calls {
                 continue;
             };
             pending.reply.sent();
-            if let Err(error) = self.link.send(Some(number), pending.frame.clone())
+            if let Err(error) = self.link.send(pending.outgoing.clone())
                 && let Some(pending) = self.take(number)
             {
-                pending.reply.answer(Err(self.not_sent(error)));
+                let failure = not_sent(&self.spec.server, error);
+                pending.reply.answer(Err(failure));
             }
         }
     }
 
     /// The client does not want the answer any more: the server is told, nobody waits.
     fn cancel(&mut self, cancel: &Cancel) {
-        let Some(pending) = self.take(cancel.number) else {
+        let moved = self.moved.get(&cancel.number);
+        let number = moved.copied().unwrap_or(cancel.number);
+        let Some(pending) = self.take(number) else {
             return;
         };
-        self.tell_cancelled(
-            cancel.number,
-            cancel.reason.as_deref().unwrap_or("client cancelled"),
-        );
+        let reason = cancel.reason.as_deref().unwrap_or("client cancelled");
+        self.tell_cancelled(number, &pending, reason);
         let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
         pending.reply.answer(Err(failure));
     }
@@ -373,18 +378,22 @@ impl Calls {
     /// Answers the calls whose deadline has passed and takes them back from the server
     /// (S-LIFE-23).
     pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(number) = self.pauses.pop_due(now) {
+            self.repeat(number, now);
+        }
         while let Some(number) = self.deadlines.pop_due(now) {
             let Some(pending) = self.take(number) else {
                 continue;
             };
-            self.tell_cancelled(number, "timed out");
+            self.tell_cancelled(number, &pending, "timed out");
             let message = format!(
                 "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
-                self.server,
+                self.spec.server,
                 humantime::format_duration(pending.deadline.idle),
                 "`request_timeout_max`"
             );
-            let failure = Failure::new(ErrorKind::Timeout, message).server(self.server.as_str());
+            let failure =
+                Failure::new(ErrorKind::Timeout, message).server(self.spec.server.as_str());
             pending.reply.answer(Err(failure));
         }
     }
@@ -392,49 +401,41 @@ impl Calls {
     /// The link is dead: every caller learns it now, with the reason.
     pub(crate) fn fail_all(&mut self, why: &str) {
         self.deadlines = Deadlines::default();
+        self.pauses = Deadlines::default();
+        self.moved.clear();
+        self.inputs.clear();
         for (_, pending) in self.pending.drain() {
-            pending.reply.answer(Err(lost(&self.server, why)));
+            pending.reply.answer(Err(lost(&self.spec.server, why)));
         }
     }
 
     fn take(&mut self, number: u64) -> Option<Pending> {
         let pending = self.pending.remove(&number)?;
         self.deadlines.remove(number);
+        if pending.again.is_some() {
+            self.moved.remove(&pending.call);
+            self.pauses.remove(number);
+            self.inputs.retain(|_, waiting| *waiting != number);
+        }
         Some(pending)
     }
 
-    fn tell_cancelled(&self, number: u64, reason: &str) {
+    fn tell_cancelled(&self, number: u64, pending: &Pending, reason: &str) {
+        // Nothing of it waits at a sessionless server between two rounds.
+        if pending.again.as_ref().is_some_and(|again| again.is_away()) {
+            return;
+        }
+        // The end of its stream says it (C-CANC-02).
+        if self.is_modern && self.spec.connector.attributes() {
+            return self.link.forget(number);
+        }
         let params = serde_json::json!({ "requestId": number, "reason": reason });
         // If it cannot be told, the server has other worries than this call.
-        let _ = self
-            .link
-            .send(None, notification(&Method::Cancelled, Some(&params)));
+        let _ = self.link.send(Outgoing::new(
+            None,
+            notification(&Method::Cancelled, Some(&params)),
+        ));
         self.link.forget(number);
-    }
-
-    fn not_sent(&self, error: SendError) -> Failure {
-        let kind = match error {
-            SendError::Full => ErrorKind::Overloaded,
-            SendError::Closed => ErrorKind::ServerUnavailable,
-        };
-        let message = format!("server `{}` did not take the call: {error}", self.server);
-        Failure::new(kind, message)
-            .server(self.server.as_str())
-            .retry_after_ms(100)
-    }
-
-    fn link_failure(&self, error: &LinkError) -> Failure {
-        match error {
-            LinkError::NotSent(_) => {
-                let message = format!("server `{}` cannot be reached: {error}", self.server);
-                Failure::new(ErrorKind::ServerUnavailable, message).server(self.server.as_str())
-            }
-            LinkError::Lost(why) => lost(&self.server, why),
-            LinkError::Status { .. } | LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
-                let message = format!("server `{}`: {error}", self.server);
-                Failure::new(ErrorKind::ServerProtocol, message).server(self.server.as_str())
-            }
-        }
     }
 }
 

@@ -1,0 +1,253 @@
+//! What a call looks like to the server, in the words of its era.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::super::caller::Caller;
+use super::super::exchange::edited_text;
+use super::super::input_loop::Given;
+use super::super::modern;
+use crate::bridge::headers::{self, ParamHeaders};
+use crate::bridge::meta::{Declaration, strip_for_legacy};
+use crate::bridge::projection::client_capabilities;
+use crate::protocol::{Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice};
+use crate::transport::{Headers, Outgoing};
+
+/// A call of a client, as it came and what must read differently.
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a Request,
+    pub(super) edits: &'a [Edit],
+    pub(super) caller: &'a Caller,
+}
+
+/// A call for a server with a handshake.
+pub(super) fn legacy(
+    request: &Request,
+    mut edits: Vec<Edit>,
+    caller: &Caller,
+    number: u64,
+) -> Outgoing {
+    edits.push(request.edit_id(&RequestId::from(number)));
+    let stripped = match caller.revision.era() {
+        Era::Modern => strip_for_legacy(request, Some(number)),
+        Era::Legacy => None,
+    };
+    edits.extend(stripped.or_else(|| request.edit_progress_token(number)));
+    let frame = splice(request.frame.as_bytes(), &mut edits);
+    Outgoing::new(Some(number), frame)
+}
+
+impl Asked<'_> {
+    /// For a sessionless server: it is told what exactly this client declares.
+    pub(super) fn modern(&self, number: u64, given: Option<&Given>) -> Outgoing {
+        let (request, caller) = (self.request, self.caller);
+        let declared = caller.profile.as_map();
+        let client = RawJson::from_value(&modern::client_info());
+        let declaration = match caller.revision.era() {
+            Era::Modern => Declaration::new(modern::REVISION, &client, declared),
+            Era::Legacy => {
+                let declared = client_capabilities(declared, modern::REVISION);
+                Declaration::new(modern::REVISION, &client, &declared)
+            }
+        };
+        let mut edits = self.edits.to_vec();
+        edits.push(request.edit_id(&RequestId::from(number)));
+        edits.push(declaration.edit(request, caller.level, Some(number)));
+        if let Some(given) = given {
+            edits.extend(given_edits(request, given));
+        }
+        let frame = splice(request.frame.as_bytes(), &mut edits);
+        Outgoing::new(Some(number), frame)
+    }
+
+    /// The headers of the same, where there are any.
+    pub(super) fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
+        let request = self.request;
+        let span = match request.method {
+            Method::ToolsCall | Method::PromptsGet => request.params.name.as_ref(),
+            Method::ResourcesRead => request.params.uri.as_ref(),
+            _ => None,
+        };
+        let name = edited_text(self.edits, span);
+        let name = name.or_else(|| headers::name_of(request).map(Into::into));
+        let mut all = modern::standard_headers(&request.method, name.as_deref());
+        let of_tool = name.and_then(|name| params.get(&name));
+        if let Some(of_tool) = of_tool.filter(|_| request.method == Method::ToolsCall) {
+            let arguments = request.member(request.params.arguments.as_ref());
+            let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());
+            let pairs = of_tool.of_call(arguments.as_ref()).into_iter();
+            all.extend(pairs.map(|(name, value)| (name.to_owned(), value)));
+        }
+        all
+    }
+}
+
+/// The edits that put in what the client gave, in place of what it may have sent of the kind.
+fn given_edits(request: &Request, given: &Given) -> Vec<Edit> {
+    let params = &request.params;
+    let state = given.state.as_ref();
+    let state = state.map(|state| json::quoted(state).as_str().to_owned());
+    let members = [
+        (
+            "inputResponses",
+            &params.input_responses,
+            given.responses.clone(),
+        ),
+        ("requestState", &params.request_state, state),
+    ];
+    let mut edits = Vec::new();
+    let mut inserted = String::new();
+    for (name, span, value) in members {
+        match (span.clone(), value) {
+            (Some(span), value) => {
+                let empty = if name == "inputResponses" {
+                    "{}"
+                } else {
+                    "\"\""
+                };
+                let value = value.unwrap_or_else(|| empty.to_owned());
+                edits.push((span, Bytes::from(value)));
+            }
+            (None, Some(value)) => inserted.push_str(&format!(r#","{name}":{value}"#)),
+            (None, None) => {}
+        }
+    }
+    let after = params.name.as_ref().or(params.uri.as_ref());
+    if let Some(Span { end, .. }) = after.filter(|_| !inserted.is_empty()) {
+        edits.push((*end..*end, Bytes::from(inserted)));
+    }
+    edits
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::id::{Principal, ViewId};
+    use crate::protocol::{CapabilityProfile, Envelope, LogLevel, Revision};
+
+    fn caller(revision: Revision, capabilities: &Value) -> Caller {
+        Caller {
+            principal: Principal::Anonymous,
+            view: ViewId,
+            session: None,
+            revision,
+            profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
+            level: Some(LogLevel::Warning),
+        }
+    }
+
+    fn request(params: &str) -> Request {
+        let frame =
+            format!(r#"{{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{params}}}"#);
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn native(request: &Request) -> Vec<Edit> {
+        vec![(request.params.name.clone().unwrap(), Bytes::from("\"n\""))]
+    }
+
+    #[test]
+    fn a_sessionless_server_reads_who_calls_and_what_was_given() {
+        let request = request(
+            r#"{"name":"a__n","arguments":{"a":1.50},"_meta":{"progressToken":"t","traceparent":"00"}}"#,
+        );
+        let edits = native(&request);
+        let caller = caller(
+            Revision::V2025_06_18,
+            &json!({"sampling": {}, "elicitation": {}}),
+        );
+        let asked = Asked {
+            request: &request,
+            edits: &edits,
+            caller: &caller,
+        };
+        let given = Given {
+            responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
+            state: Some("s\"".to_owned()),
+        };
+        let sent = asked.modern(9, Some(&given));
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        assert_eq!((&frame["id"], sent.call), (&json!(9), Some(9)));
+        let params = &frame["params"];
+        assert_eq!(
+            (&params["name"], &params["requestState"]),
+            (&json!("n"), &json!("s\""))
+        );
+        assert_eq!(params["inputResponses"]["k"]["action"], "cancel");
+        let meta = &params["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/logLevel"], "warning");
+        assert_eq!(
+            (&meta["progressToken"], &meta["traceparent"]),
+            (&json!(9), &json!("00"))
+        );
+        let declared = &meta["io.modelcontextprotocol/clientCapabilities"];
+        assert_eq!(declared["sampling"], json!({}));
+        assert!(std::str::from_utf8(&sent.frame).unwrap().contains("1.50"));
+    }
+
+    #[test]
+    fn what_a_client_sent_of_the_kind_gives_way() {
+        let request = request(r#"{"name":"n","inputResponses":{"evil":1},"requestState":"evil"}"#);
+        let caller = caller(Revision::V2025_11_25, &json!({}));
+        let asked = Asked {
+            request: &request,
+            edits: &[],
+            caller: &caller,
+        };
+        let given = Given {
+            responses: None,
+            state: Some("s".to_owned()),
+        };
+        let sent = asked.modern(9, Some(&given));
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        assert_eq!(frame["params"]["inputResponses"], json!({}));
+        assert_eq!(frame["params"]["requestState"], "s");
+    }
+
+    #[test]
+    fn c_http_07_headers_say_what_the_body_says() {
+        let request = request(r#"{"name":"a__n","arguments":{"region":"w","n":2}}"#);
+        let edits = native(&request);
+        let caller = caller(Revision::V2026_07_28, &json!({}));
+        let asked = Asked {
+            request: &request,
+            edits: &edits,
+            caller: &caller,
+        };
+        let tool = json!({"name": "n", "inputSchema": {"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "other": {"type": "string", "x-mcp-header": "Other"}}}});
+        let tool = ParamHeaders::of_tool(&RawJson::from_value(&tool)).unwrap();
+        let params = HashMap::from([("n".to_owned(), tool)]);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            asked.headers(&params),
+            [
+                pair("mcp-protocol-version", "2026-07-28"),
+                pair("mcp-method", "tools/call"),
+                pair("mcp-name", "n"),
+                pair("Mcp-Param-Region", "w"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_server_with_a_handshake_reads_nothing_of_the_newer_era() {
+        let request = request(
+            r#"{"name":"n","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","v":1}}"#,
+        );
+        let caller = caller(Revision::V2026_07_28, &json!({}));
+        let sent = legacy(&request, Vec::new(), &caller, 9);
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        assert_eq!(
+            frame["params"]["_meta"],
+            json!({"progressToken": 9, "v": 1})
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! Answers of sessionless servers: complete, or to be asked for again with something more.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::super::caller::Caller;
+use super::super::exchange::Question;
+use super::super::handshake::error_text;
+use super::super::input_loop::{self, Given, ROUNDS_MAX, Round, Stop};
+use super::super::modern;
+use super::compose::Asked;
+use super::failures::not_sent;
+use super::{Calls, Pending, Unhandled};
+use crate::bridge::answer::{InputRequired, ResultKind, strip_for_legacy};
+use crate::protocol::{
+    Edit, Envelope, Era, ErrorKind, Failure, Method, Outcome, RawJson, Request, RequestId,
+    Response, Revision, code, notification,
+};
+use crate::telemetry::Counter;
+use crate::transport::Outgoing;
+
+/// What it takes to ask once more.
+pub(super) struct Again {
+    caller: Arc<Caller>,
+    request: Request,
+    edits: Vec<Edit>,
+    /// Rounds so far.
+    rounds: u32,
+    /// The one whose answers are waited for.
+    round: Option<Round>,
+    /// Elicitations by URL, of all rounds.
+    urls: Vec<String>,
+    /// Its headers were refused once.
+    headers_refused: bool,
+    /// The server has nothing of the call now: the client is asked, or there is a pause.
+    is_away: bool,
+}
+
+impl Again {
+    pub(super) fn new(caller: Arc<Caller>, request: Request, edits: Vec<Edit>) -> Self {
+        Self {
+            caller,
+            request,
+            edits,
+            rounds: 0,
+            round: None,
+            urls: Vec::new(),
+            headers_refused: false,
+            is_away: false,
+        }
+    }
+
+    pub(super) const fn is_away(&self) -> bool {
+        self.is_away
+    }
+
+    /// A client with a handshake is asked by messages; another reads what the server answered.
+    fn is_for_us(&self) -> bool {
+        self.caller.revision.era() == Era::Legacy
+    }
+}
+
+impl Calls {
+    pub(super) fn compose(&self, again: &Again, number: u64, given: Option<&Given>) -> Outgoing {
+        let asked = Asked {
+            request: &again.request,
+            edits: &again.edits,
+            caller: &again.caller,
+        };
+        let mut outgoing = asked.modern(number, given);
+        if self.spec.connector.attributes() {
+            outgoing.headers = asked.headers(&self.spec.param_headers.load());
+        }
+        outgoing
+    }
+
+    pub(super) fn on_sessionless(
+        &mut self,
+        number: u64,
+        response: Response,
+        now: Instant,
+    ) -> Option<Unhandled> {
+        match &response.outcome {
+            Outcome::Error(error) => match modern::error_code(error) {
+                Some(code::HEADER_MISMATCH) => return self.on_headers_refused(number, response),
+                Some(code::UNSUPPORTED_VERSION) => {
+                    self.finish(number, Err(self.protocol_failure(&error_text(error))));
+                    return Some(Unhandled::RevisionRefused);
+                }
+                Some(code::MISSING_CAPABILITY) if self.is_for_us(number) => {
+                    let message = format!("it needs more of the client: {}", error_text(error));
+                    let mut failure = self.protocol_failure(&message);
+                    // A tool that fails is a result that a model can read.
+                    if !self.is_tool(number) {
+                        failure.original = Some(as_internal(error));
+                    }
+                    self.finish(number, Err(failure));
+                }
+                _ => self.finish(number, Ok(response)),
+            },
+            Outcome::Result(result) => match ResultKind::of(result) {
+                ResultKind::InputRequired if self.is_for_us(number) => {
+                    match InputRequired::parse(result) {
+                        Ok(required) => self.begin_round(number, required, now),
+                        Err(error) => {
+                            self.finish(number, Err(self.protocol_failure(&error.to_string())));
+                        }
+                    }
+                }
+                ResultKind::Unknown => {
+                    let failure = self.protocol_failure("result of an unknown type");
+                    self.finish(number, Err(failure));
+                }
+                ResultKind::Task if self.is_for_us(number) => {
+                    let failure = self.protocol_failure("a task, which was not asked for");
+                    self.finish(number, Err(failure));
+                }
+                _ => self.finish(number, Ok(response)),
+            },
+        }
+        None
+    }
+
+    fn is_for_us(&self, number: u64) -> bool {
+        let again = self.pending.get(&number).and_then(|it| it.again.as_ref());
+        again.is_some_and(|again| again.is_for_us())
+    }
+
+    fn is_tool(&self, number: u64) -> bool {
+        let again = self.pending.get(&number).and_then(|it| it.again.as_ref());
+        again.is_some_and(|again| again.request.method == Method::ToolsCall)
+    }
+
+    /// The call that a log line belongs to, where the transport does not say: the only one that
+    /// asked for any.
+    pub(super) fn only_one_that_logs(&self) -> Option<u64> {
+        let mut logging = self.pending.iter().filter(|(_, pending)| {
+            let again = pending.again.as_ref();
+            again.is_some_and(|again| again.caller.level.is_some())
+        });
+        let (number, _) = logging.next()?;
+        logging.next().is_none().then_some(*number)
+    }
+
+    /// The end of a call, as its caller reads it.
+    fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
+        let Some(pending) = self.take(number) else {
+            return;
+        };
+        let Some(again) = &pending.again else {
+            return pending.reply.answer(answer);
+        };
+        if again.caller.revision == Revision::V2025_11_25 {
+            for id in &again.urls {
+                let params = json!({ "elicitationId": id });
+                let frame = notification(&Method::ElicitationComplete, Some(&params));
+                if let Ok(Envelope::Notification(complete)) = Envelope::parse(frame) {
+                    pending.reply.notify(complete);
+                }
+            }
+        }
+        let answer = match answer {
+            Ok(response) if again.is_for_us() => Ok(stripped(response)),
+            answer => answer,
+        };
+        pending.reply.answer(answer);
+    }
+
+    /// C-HTTP-09: once.
+    fn on_headers_refused(&mut self, number: u64, response: Response) -> Option<Unhandled> {
+        let has_headers = self.spec.connector.attributes();
+        let again = self.pending.get_mut(&number)?.again.as_mut()?;
+        if again.headers_refused || !has_headers {
+            let failure = match &response.outcome {
+                Outcome::Error(error) | Outcome::Result(error) => {
+                    self.protocol_failure(&error_text(error))
+                }
+            };
+            self.finish(number, Err(failure));
+            return None;
+        }
+        again.headers_refused = true;
+        again.is_away = true;
+        self.for_headers.push(number);
+        Some(Unhandled::HeadersRefused)
+    }
+
+    /// The tools were listed anew.
+    pub(crate) fn headers_known(&mut self, now: Instant) {
+        for number in std::mem::take(&mut self.for_headers) {
+            self.repeat(number, now);
+        }
+    }
+
+    fn begin_round(&mut self, number: u64, required: InputRequired, now: Instant) {
+        let numbers = &self.spec.numbers;
+        let Some(Pending {
+            again: Some(again),
+            reply,
+            deadline,
+            ..
+        }) = self.pending.get_mut(&number)
+        else {
+            return;
+        };
+        again.rounds += 1;
+        if again.rounds > ROUNDS_MAX {
+            let stop = Stop(format!("it asked for more input {ROUNDS_MAX} times"));
+            return self.stop(number, &stop);
+        }
+        let (round, questions) = match Round::plan(required, &again.caller, || numbers.next()) {
+            Ok(planned) => planned,
+            Err(stop) => return self.stop(number, &stop),
+        };
+        again.is_away = true;
+        again.urls.extend(round.urls.iter().cloned());
+        self.spec.counters.add(Counter::InputRounds);
+        self.deadlines.set(number, deadline.latest);
+        if questions.is_empty() {
+            // Nothing was asked, or nothing that this client could be asked.
+            self.pauses
+                .set(number, now + input_loop::pause(again.rounds));
+        }
+        again.round = Some(round);
+        for question in questions {
+            self.inputs.insert(question.id.clone(), number);
+            reply.ask(Question::new(question, self.asker.clone()));
+        }
+    }
+
+    pub(super) fn on_input(
+        &mut self,
+        number: u64,
+        id: &RequestId,
+        answer: Result<Response, Failure>,
+        roots: &[String],
+        now: Instant,
+    ) {
+        let pending = self.pending.get_mut(&number);
+        let again = pending.and_then(|pending| pending.again.as_mut());
+        let Some(round) = again.and_then(|again| again.round.as_mut()) else {
+            return;
+        };
+        match round.answered(id, answer, roots) {
+            Err(stop) => self.stop(number, &stop),
+            Ok(()) if round.is_complete() => self.repeat(number, now),
+            Ok(()) => {}
+        }
+    }
+
+    /// Sends a call again, under a new id (C-MRTR-03), with what was given.
+    pub(super) fn repeat(&mut self, number: u64, now: Instant) {
+        let Some(mut pending) = self.take(number) else {
+            return;
+        };
+        let Some(mut again) = pending.again.take() else {
+            return;
+        };
+        let given = again.round.take().map(Round::given);
+        again.is_away = false;
+        let repeated = self.spec.numbers.next();
+        pending.outgoing = self.compose(&again, repeated, given.as_ref());
+        if let Err(error) = self.link.send(pending.outgoing.clone()) {
+            let failure = not_sent(&self.spec.server, error);
+            return pending.reply.answer(Err(failure));
+        }
+        self.moved.insert(pending.call, repeated);
+        self.deadlines.set(repeated, pending.deadline.from(now));
+        pending.again = Some(again);
+        self.pending.insert(repeated, pending);
+    }
+
+    fn stop(&mut self, number: u64, stop: &Stop) {
+        let server = &self.spec.server;
+        let message = format!("server `{server}` needs more to answer this call: {stop}");
+        let failure = Failure::new(ErrorKind::InputRefused, message).server(server.as_str());
+        self.finish(number, Err(failure));
+    }
+
+    fn protocol_failure(&self, text: &str) -> Failure {
+        let server = &self.spec.server;
+        let message = format!("server `{server}`: {text}");
+        Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
+    }
+}
+
+/// A result as a client with a handshake reads it.
+fn stripped(response: Response) -> Response {
+    let (Outcome::Result(result), Some(id)) = (&response.outcome, &response.id) else {
+        return response;
+    };
+    let Some(result) = strip_for_legacy(result) else {
+        return response;
+    };
+    match Envelope::parse(response.with_id_and_value(id, &result)) {
+        Ok(Envelope::Response(stripped)) => stripped,
+        _ => response,
+    }
+}
+
+/// An error that only the newer era has, with its data, under a code that both have.
+fn as_internal(error: &RawJson) -> RawJson {
+    let mut object: serde_json::Value = error.parse().unwrap_or_default();
+    object["code"] = json!(code::INTERNAL_ERROR);
+    RawJson::from_value(&object)
+}

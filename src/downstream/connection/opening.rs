@@ -1,0 +1,233 @@
+//! From the start of a connection to its being ready: era, handshake, lanes, wishes.
+
+use std::rc::Rc;
+
+use actix::fut::wrap_future;
+use actix::{ActorFutureExt, AsyncContext, Context};
+use serde_json::json;
+
+use super::super::calls::Calls;
+use super::super::entry::Callers;
+use super::super::era::{self, Beginning, Probed, Verdict};
+use super::super::exchange::CallMessage;
+use super::super::handshake::{self, Negotiated};
+use super::super::lane::LaneHandle;
+use super::super::own::Own;
+use super::super::settings::EraChoice;
+use super::{Connection, Event};
+use crate::catalog::ItemKind;
+use crate::protocol::{Era, LogLevel, Method, Response, Revision};
+use crate::telemetry::Counter;
+use crate::transport::{Link, LinkError, OpenError, Tape};
+
+impl Connection {
+    /// It is known how to begin.
+    pub(super) fn begin(&mut self, beginning: Result<Beginning, String>, ctx: &mut Context<Self>) {
+        let Beginning { era, living } = match beginning {
+            Ok(beginning) => beginning,
+            Err(why) => return self.fail(why, ctx),
+        };
+        self.era = era;
+        self.living = Some(living);
+        let address = ctx.address();
+        let tape = self.spec.recorder.load().tape();
+        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
+        let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
+        ctx.spawn(opening.map(move |link, connection, ctx| connection.opened(link, &tape, ctx)));
+    }
+
+    pub(super) fn opened(
+        &mut self,
+        link: Result<Box<dyn Link>, OpenError>,
+        tape: &Tape,
+        ctx: &mut Context<Self>,
+    ) {
+        match link {
+            Ok(link) => {
+                let link = tape.link(link);
+                let asker = ctx.address().recipient();
+                self.calls = Some(Calls::new(&self.spec, link, asker));
+                match self.era {
+                    Some(Era::Legacy) => self.send_initialize(ctx),
+                    Some(Era::Modern) | None => {
+                        self.ask_server(&Method::Discover, &json!({}), Own::Discover, ctx);
+                    }
+                }
+            }
+            Err(error) => self.fail(error.to_string(), ctx),
+        }
+    }
+
+    pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
+        let params = handshake::initialize_params(&self.spec.key.profile());
+        self.ask_server(&Method::Initialize, &params, Own::Initialize, ctx);
+    }
+
+    pub(super) fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
+        let negotiated = match handshake::negotiated(response) {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                // It answered, but not as one of its era does.
+                self.doubt();
+                return self.fail(error.to_string(), ctx);
+            }
+        };
+        let Some(calls) = &self.calls else { return };
+        calls.link().set_revision(negotiated.revision);
+        self.notify_server(&Method::Initialized, None);
+        self.connected(negotiated, ctx);
+    }
+
+    /// The answer also tells the era, if that is still to be found out.
+    pub(super) fn on_discovered(&mut self, response: &Response, ctx: &mut Context<Self>) {
+        let verdict = era::verdict(Probed::Answer(&response.outcome), true);
+        if verdict == Verdict::Legacy && self.may_fall_back() {
+            return self.fall_back(ctx);
+        }
+        let negotiated = match handshake::discovered(response) {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                self.doubt();
+                return self.fail(error.to_string(), ctx);
+            }
+        };
+        if self.era.replace(Era::Modern).is_none() {
+            era::remember(&self.spec, Era::Modern);
+        }
+        let Some(calls) = &mut self.calls else { return };
+        calls.link().set_revision(negotiated.revision);
+        calls.speak_modern();
+        self.connected(negotiated, ctx);
+    }
+
+    pub(super) fn discover_failed(&mut self, error: &LinkError, ctx: &mut Context<Self>) {
+        let verdict = era::verdict(Probed::Failed(error), self.spec.connector.attributes());
+        if verdict == Verdict::Legacy {
+            if self.may_fall_back() {
+                return self.fall_back(ctx);
+            }
+            self.doubt();
+        }
+        self.fail(format!("`server/discover`: {error}"), ctx);
+    }
+
+    /// Whether a handshake can follow on the same link, where one message does not end a server.
+    fn may_fall_back(&self) -> bool {
+        self.spec.settings().era == EraChoice::Auto && self.spec.connector.attributes()
+    }
+
+    fn fall_back(&mut self, ctx: &mut Context<Self>) {
+        self.era = Some(Era::Legacy);
+        era::remember(&self.spec, Era::Legacy);
+        self.send_initialize(ctx);
+    }
+
+    /// What was remembered of the server's era proved wrong: the next incarnation asks.
+    pub(super) fn doubt(&self) {
+        if self.spec.settings().era == EraChoice::Auto {
+            self.spec.era.doubt();
+        }
+    }
+
+    fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
+        log::info!(
+            server = self.spec.server().as_str(),
+            revision = negotiated.revision.as_str(),
+            generation = self.birth.generation();
+            "server is connected"
+        );
+        self.spec.counters.add(Counter::ServersConnected);
+        self.part.capabilities = negotiated.capabilities.clone();
+        self.part.info = negotiated.server_info.clone();
+        self.part.revision = negotiated.revision;
+        self.part.instructions = negotiated.instructions.clone();
+        self.drop_undeclared_lists(&negotiated);
+        let renewed = self.negotiated.replace(negotiated).is_some();
+        if renewed {
+            self.renewed();
+        } else {
+            self.open_lanes(ctx);
+            if let Some(calls) = self.calls.as_ref().filter(|_| !self.is_modern()) {
+                calls.link().listen();
+            }
+        }
+        self.birth.ready(self.callers(ctx));
+        self.restore_wishes(ctx);
+        self.refresh(&ItemKind::ALL, ctx);
+    }
+
+    /// Opens a way in on each other arbiter, where the transport allows it.
+    pub(super) fn open_lanes(&mut self, ctx: &mut Context<Self>) {
+        let Some(session) = self
+            .calls
+            .as_ref()
+            .and_then(|calls| calls.link().http_session())
+        else {
+            return;
+        };
+        let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
+        let owner = || ctx.address().recipient();
+        let start = |arbiter| LaneHandle::start(&self.spec, arbiter, session.clone(), owner());
+        self.lanes = others.map(start).collect();
+    }
+
+    pub(super) fn callers(&self, ctx: &mut Context<Self>) -> Callers {
+        let own = ctx.address().recipient::<CallMessage>();
+        let count = self.spec.arbiters.count().get();
+        let nearest = |index: usize| {
+            let lane = self.lanes.iter().find(|lane| lane.arbiter == index);
+            lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
+        };
+        let ways = (0..count).map(nearest).collect();
+        let negotiated = self.negotiated.as_ref();
+        let revision = negotiated.map_or(Revision::NEWEST_LEGACY, |it| it.revision);
+        Callers::new(ways, ctx.address().recipient(), revision)
+    }
+
+    /// Asks a fresh connection for what the sessions wanted of the one before.
+    pub(super) fn restore_wishes(&mut self, ctx: &mut Context<Self>) {
+        let Some(negotiated) = &self.negotiated else {
+            return;
+        };
+        if negotiated.is_modern() {
+            return self.relisten(ctx);
+        }
+        let subscribes = negotiated.has_subscriptions();
+        let (desired, key) = (self.spec.desired.clone(), &self.spec.key);
+        let level = match key.session() {
+            Some(session) => desired.level_of(session),
+            None => desired.level(),
+        };
+        let uris = desired.subscriptions(self.spec.server(), key);
+        if let Some(level) = level {
+            self.wish_level(level, ctx);
+        }
+        if subscribes {
+            for uri in uris {
+                self.subscribe(&uri, ctx);
+            }
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+        let own = Own::Wish("resources/subscribe");
+        let params = json!({ "uri": uri });
+        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
+    }
+
+    pub(super) fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
+        if self
+            .negotiated
+            .as_ref()
+            .is_some_and(|negotiated| negotiated.has("logging"))
+        {
+            let own = Own::Wish("logging/setLevel");
+            self.ask_server(
+                &Method::LoggingSetLevel,
+                &json!({ "level": level }),
+                own,
+                ctx,
+            );
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The sessionless revision towards servers: what a request says of itself (C-LIFE-06,
+//! C-HTTP-04).
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::bridge::headers;
+use crate::protocol::{Method, RawJson, Revision, request};
+use crate::transport::{Headers, Outgoing};
+
+/// The revision that is spoken in this era.
+pub(crate) const REVISION: Revision = Revision::V2026_07_28;
+
+/// `Implementation` of the gateway.
+pub(crate) fn client_info() -> Value {
+    json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// A request of the gateway's own. It declares no capabilities: nobody could be asked.
+pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
+    let mut params = params.clone();
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": REVISION,
+        "io.modelcontextprotocol/clientInfo": client_info(),
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    Outgoing {
+        headers: standard_headers(method, None),
+        ..Outgoing::new(Some(number), request(number, method, &params))
+    }
+}
+
+/// The first thing that a server is asked.
+pub(crate) fn discover(number: u64) -> Outgoing {
+    own(number, &Method::Discover, &json!({}))
+}
+
+/// The headers that every message has; transports without headers ignore them.
+pub(crate) fn standard_headers(method: &Method, name: Option<&str>) -> Headers {
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut all = vec![
+        header(headers::PROTOCOL_VERSION, REVISION.as_str()),
+        header(headers::METHOD, method.as_str()),
+    ];
+    all.extend(name.map(|name| header(headers::NAME, &headers::encode(name))));
+    all
+}
+
+/// The code of a JSON-RPC error.
+pub(crate) fn error_code(error: &RawJson) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct CodeOnly {
+        code: i64,
+    }
+    error.parse::<CodeOnly>().ok().map(|error| error.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_life_06_an_own_request_says_what_it_is() {
+        let sent = own(7, &Method::ToolsList, &json!({"cursor": "x"}));
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        let meta = &frame["params"]["_meta"];
+        assert_eq!(
+            meta["io.modelcontextprotocol/protocolVersion"],
+            "2026-07-28"
+        );
+        assert_eq!(
+            meta["io.modelcontextprotocol/clientCapabilities"],
+            json!({})
+        );
+        assert_eq!(frame["params"]["cursor"], "x");
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expected = [
+            pair("mcp-protocol-version", "2026-07-28"),
+            pair("mcp-method", "tools/list"),
+        ];
+        assert_eq!(sent.headers, expected);
+        let named = standard_headers(&Method::ToolsCall, Some("ä"));
+        assert_eq!(named[2], pair("mcp-name", "=?base64?w6Q=?="));
+    }
+}

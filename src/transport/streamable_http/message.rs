@@ -1,0 +1,58 @@
+//! A message with the headers that go with it alone.
+
+use awc::error::SendRequestError;
+use awc::http::header::{HeaderName, HeaderValue};
+use awc::{ClientResponse, FrozenClientRequest};
+use bytes::Bytes;
+
+use crate::protocol::Method;
+
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+
+#[derive(Clone)]
+pub(super) struct Message {
+    pub(super) frame: Bytes,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// It says of itself what it is, and belongs to no session.
+    pub(super) is_sessionless: bool,
+}
+
+impl Message {
+    /// A header that HTTP cannot carry is left out: the server says what it misses.
+    pub(super) fn new(frame: Bytes, headers: &[(String, String)]) -> Self {
+        let parse = |(name, value): &(String, String)| {
+            let parsed = name.parse().ok().zip(HeaderValue::from_str(value).ok());
+            if parsed.is_none() {
+                log::warn!(header = name.as_str(); "header cannot be sent");
+            }
+            parsed
+        };
+        Self {
+            frame,
+            headers: headers.iter().filter_map(parse).collect(),
+            is_sessionless: !headers.is_empty(),
+        }
+    }
+
+    /// Whether its answer is a stream that stays open.
+    pub(super) fn stays_open(&self) -> bool {
+        let method = self.headers.iter().find(|(name, _)| *name == METHOD);
+        method.is_some_and(|(_, value)| value == Method::Listen.as_str())
+    }
+
+    pub(super) async fn post(
+        &self,
+        request: &FrozenClientRequest,
+    ) -> Result<ClientResponse, SendRequestError> {
+        let frame = self.frame.clone();
+        let mut headers = self.headers.iter().cloned();
+        let Some(first) = headers.next() else {
+            return request.send_body(frame).await;
+        };
+        let mut request = request.extra_header(first);
+        for header in headers {
+            request = request.extra_header(header);
+        }
+        request.send_body(frame).await
+    }
+}

@@ -1,0 +1,264 @@
+//! Clients that call without pause and believe nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mcpvisor::supervision::Seeded;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::faults::HEAL;
+use crate::support::{Gateway, Http, INITIALIZE, failure_of, names, request, text_of};
+
+/// No answer takes longer: the longest that the gateway may give a call that makes no progress is
+/// 4 s here; the rest is for a machine on which everything happens at once.
+const HANG: Duration = Duration::from_secs(10);
+
+/// Sessions of one client.
+const SESSIONS_MAX: usize = 4;
+
+/// What the gateway may say of a server that fails.
+const CODES: [&str; 5] = [
+    "server_unavailable",
+    "server_lost",
+    "server_protocol",
+    "timeout",
+    "overloaded",
+];
+
+/// Where the gateway is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    /// How often it was killed.
+    pub(crate) kills: usize,
+    pub(crate) is_up: bool,
+}
+
+impl Place {
+    pub(crate) fn of(gateway: &Gateway) -> Self {
+        Self {
+            address: gateway.address,
+            kills: 0,
+            is_up: true,
+        }
+    }
+}
+
+/// What all clients were told.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    right: Cell<usize>,
+    lists: Cell<usize>,
+    sessions: Cell<usize>,
+    /// The gateway was killed meanwhile.
+    cut: Cell<usize>,
+    failed: RefCell<BTreeMap<String, usize>>,
+}
+
+fn count(counter: &Cell<usize>) {
+    counter.set(counter.get() + 1);
+}
+
+impl Tally {
+    /// That enough happened in so many seconds.
+    pub(crate) fn check(&self, seconds: u64) {
+        let seconds = usize::try_from(seconds).unwrap();
+        let few = self.right.get() < 20 * seconds || self.lists.get() < seconds;
+        assert!(!few && self.cut.get() > 0, "too little happened: {self:?}");
+        let failed = self.failed.borrow();
+        for code in ["server_unavailable", "server_lost"] {
+            assert!(failed.contains_key(code), "nothing was {code}: {self:?}");
+        }
+    }
+}
+
+pub(crate) struct Caller {
+    number: u64,
+    next: u64,
+    sessions: Vec<String>,
+    random: Seeded,
+    place: watch::Receiver<Place>,
+    servers: Rc<[String]>,
+    tally: Rc<Tally>,
+}
+
+impl Caller {
+    pub(crate) async fn open(
+        number: u64,
+        seed: u64,
+        place: watch::Receiver<Place>,
+        servers: Rc<[String]>,
+        tally: Rc<Tally>,
+    ) -> Self {
+        let mut caller = Self {
+            number,
+            next: 0,
+            sessions: Vec::new(),
+            random: Seeded::new(seed ^ (number << 32)),
+            place,
+            servers,
+            tally,
+        };
+        caller.open_session().await;
+        assert_eq!(caller.sessions.len(), 1);
+        caller
+    }
+
+    pub(crate) async fn run(mut self, over: CancellationToken) -> Self {
+        while !over.is_cancelled() {
+            match self.below(1000) {
+                0..20 => self.list().await,
+                20..40 => self.ping().await,
+                40..42 if self.sessions.len() < SESSIONS_MAX => self.open_session().await,
+                42..100 => self.call("slow").await,
+                _ => self.call("echo").await,
+            }
+        }
+        self
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        self.random.next() % bound
+    }
+
+    fn any(&self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap()
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The answer to a POST; `None` when the gateway was killed before it was whole.
+    async fn post(&mut self, http: impl Fn(SocketAddr) -> Http) -> Option<(Option<String>, Value)> {
+        let up = self.place.wait_for(|place| place.is_up).await.unwrap();
+        let Place { address, kills, .. } = up.clone();
+        drop(up);
+        let answered = timeout(HANG, answer_to(http(address))).await;
+        let answered = answered.unwrap_or_else(|_| panic!("client {} hangs", self.number));
+        if answered.is_none() {
+            let place = self.place.borrow();
+            assert_ne!(
+                place.kills, kills,
+                "a living gateway cut client {}",
+                self.number
+            );
+            count(&self.tally.cut);
+        }
+        answered
+    }
+
+    async fn open_session(&mut self) {
+        let answer = self.post(|address| Http::post(address, INITIALIZE)).await;
+        if let Some((session, answer)) = answer {
+            assert!(answer["result"].is_object(), "{answer}");
+            self.sessions.push(session.expect("a session id"));
+            count(&self.tally.sessions);
+        }
+    }
+
+    /// The result of a request in any session of this client.
+    async fn ask(&mut self, method: &str, params: Value) -> Option<Value> {
+        let session = self.sessions[self.any(self.sessions.len())].clone();
+        self.ask_in(&session, method, params).await
+    }
+
+    async fn ask_in(&mut self, session: &str, method: &str, params: Value) -> Option<Value> {
+        let id = self.id();
+        let body = request(id, method, params).to_string();
+        let http = |address| Http::post(address, body.clone()).header("Mcp-Session-Id", session);
+        let (_, answer) = self.post(http).await?;
+        assert_eq!(answer["id"], id, "{answer}");
+        assert!(answer["result"].is_object(), "{method}: {answer}");
+        Some(answer["result"].clone())
+    }
+
+    async fn ping(&mut self) {
+        self.ask("ping", json!({})).await;
+    }
+
+    /// Lists are whole, whatever is up.
+    async fn list(&mut self) {
+        let Some(list) = self.ask("tools/list", json!({})).await else {
+            return;
+        };
+        let listed = names(&list["tools"]);
+        for server in &*self.servers {
+            let tool = format!("{server}__echo");
+            assert!(listed.contains(&&*tool), "{tool} is missing in {listed:?}");
+        }
+        count(&self.tally.lists);
+    }
+
+    async fn call(&mut self, tool: &str) {
+        let server = self.servers[self.any(self.servers.len())].clone();
+        self.call_at(&server, tool).await;
+    }
+
+    /// Whether the server answered.
+    async fn call_at(&mut self, server: &str, tool: &str) -> bool {
+        let id = self.id();
+        let call = format!("{}-{id}", self.number);
+        let arguments = json!({ "call": call });
+        let params = json!({ "name": format!("{server}__{tool}"), "arguments": arguments });
+        let Some(result) = self.ask("tools/call", params).await else {
+            return false;
+        };
+        if result["isError"] == true {
+            let code = failure_of(&result)["code"].as_str().unwrap();
+            assert!(CODES.contains(&code), "{result}");
+            assert_eq!(failure_of(&result)["server"], server, "{result}");
+            let mut failed = self.tally.failed.borrow_mut();
+            *failed.entry(code.to_owned()).or_default() += 1;
+            return false;
+        }
+        let told: Value = serde_json::from_str(text_of(&result)).unwrap();
+        assert_eq!(told, json!({ "server": server, "call": call }));
+        count(&self.tally.right);
+        true
+    }
+
+    /// To be asked when all is calm.
+    pub(crate) async fn every_session_lives(&mut self) {
+        for session in self.sessions.clone() {
+            let pong = self.ask_in(&session, "ping", json!({})).await;
+            assert_eq!(pong, Some(json!({})));
+        }
+    }
+
+    /// To be asked when all is calm; the first answers may still be spoiled.
+    pub(crate) async fn every_server_answers(&mut self) {
+        for server in self.servers.clone().iter() {
+            let begun = Instant::now();
+            while !self.call_at(server, "echo").await {
+                assert!(begun.elapsed() < HEAL, "{server} does not answer");
+            }
+        }
+    }
+}
+
+/// The message of an answer, and the session that it opens; `None` when the connection ended
+/// before it was whole.
+async fn answer_to(http: Http) -> Option<(Option<String>, Value)> {
+    let answer = http.try_send().await?;
+    assert_eq!(answer.status, 200, "a session is lost: {answer:?}");
+    let session = answer.header("mcp-session-id").map(str::to_owned);
+    if !answer.is_stream() {
+        let message = serde_json::from_slice(&answer.bytes().await).ok()?;
+        return Some((session, message));
+    }
+    let mut events = answer.events();
+    loop {
+        let message = events.message().await?;
+        if message["method"].is_null() {
+            return Some((session, message));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+"""An MCP server that is told to misbehave by signals, over either transport.
+
+    peer.py NAME DIRECTORY         over stdio
+    peer.py NAME DIRECTORY PORT    over Streamable HTTP
+
+SIGUSR1 floods stdout, SIGUSR2 writes garbage there; over HTTP the next answers are like that. While DIRECTORY/NAME.exits exists it ends at
+once. DIRECTORY/NAME.ran gets a line for each call that runs. A call of `slow` takes half a second,
+one of `echo` no time; both answer with their arguments and the server's name.
+"""
+import json, os, resource, signal, sys, threading, time
+
+NAME, DIRECTORY = sys.argv[1:3]
+if os.path.exists(os.path.join(DIRECTORY, NAME + ".exits")):
+    sys.exit(7)
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+SESSION = NAME + "-" + str(os.getpid())
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "slow")]
+RAN = os.open(os.path.join(DIRECTORY, NAME + ".ran"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def result(message):
+    method, params = message["method"], message.get("params", {})
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": NAME, "version": "1"}}
+    if method == "tools/list":
+        return {"tools": TOOLS}
+    if method == "tools/call":
+        arguments = params["arguments"]
+        os.write(RAN, (arguments["call"] + "\n").encode())
+        if params["name"] == "slow":
+            time.sleep(0.5)
+        text = json.dumps({"server": NAME, "call": arguments["call"]})
+        return {"content": [{"type": "text", "text": text}]}
+    return {}
+
+
+def answer(message):
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result(message)}).encode()
+
+
+def is_slow(message):
+    return message["method"] == "tools/call" and message["params"]["name"] == "slow"
+
+
+lock = threading.Lock()
+
+
+def write(data):
+    with lock:
+        while data:
+            data = data[os.write(1, data):]
+
+
+def flood():
+    line = b"this is no message " * 50 + b"\n"
+    write(line * 20000 + b"x" * (3 << 20) + b"\n")
+
+
+def garbage():
+    write(b"\xff\xfe\x00{\n[]\n{}\n\n\"text\"\n{\"jsonrpc\":\"2.0\"\n"
+          b"{\"jsonrpc\":\"2.0\",\"id\":\"nobody\",\"result\":{}}\n"
+          b"{\"jsonrpc\":\"2.0\",\"id\":99999999999,\"result\":{}}\n"
+          b"{\"jsonrpc\":\"2.0\",\"id\":-1,\"error\":7}\n"
+          b"{\"jsonrpc\":\"2.0\",\"method\":\"no/such\"}\n"
+          b"{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"no/such\"}\n" + os.urandom(999) + b"\n")
+
+
+def in_thread(work):
+    return lambda *_: threading.Thread(target=work, daemon=True).start()
+
+
+def stdio():
+    signal.signal(signal.SIGUSR1, in_thread(flood))
+    signal.signal(signal.SIGUSR2, in_thread(garbage))
+    for line in sys.stdin.buffer:
+        message = json.loads(line)
+        if "method" not in message or "id" not in message:
+            continue
+        if is_slow(message):
+            in_thread(lambda message=message: write(answer(message) + b"\n"))()
+        else:
+            write(answer(message) + b"\n")
+
+
+def http(port):
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def reply(self, status, body=b""):
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Mcp-Session-Id", SESSION)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            self.reply(405)
+
+        def do_DELETE(self):
+            self.reply(200)
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            message = json.loads(body)
+            known = self.headers.get("Mcp-Session-Id") == SESSION
+            if not known and message.get("method") != "initialize":
+                self.reply(404)
+            elif "id" not in message:
+                self.reply(202)
+            else:
+                self.reply(200, odd.pop() if odd else answer(message))
+
+        # One segment for each answer, without waiting for more.
+        wbufsize = -1
+        disable_nagle_algorithm = True
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128
+
+        def handle_error(self, *_):
+            """The gateway was killed."""
+
+    odd = []
+    signal.signal(signal.SIGUSR1, lambda *_: odd.extend([b"x" * (3 << 20)] * 3))
+    signal.signal(signal.SIGUSR2, lambda *_: odd.extend([b"{\"jsonrpc\":", b"\xff\n"] * 3))
+    Server(("127.0.0.1", port), Handler).serve_forever()
+
+
+if len(sys.argv) > 3:
+    http(int(sys.argv[3]))
+else:
+    stdio()
