@@ -90,11 +90,7 @@ const NATURE: &[Row] = &[
 ];
 
 /// What the gateway does not do yet.
-const MISSING: &[Row] = &[Row {
-    step: "*",
-    holds: |pair| pair.server >= MODERN,
-    why: "2026-07-28 is not spoken to servers yet",
-}];
+const MISSING: &[Row] = &[];
 
 /// What is expected of a step.
 #[derive(Clone, Copy, Debug)]
