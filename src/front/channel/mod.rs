@@ -55,6 +55,8 @@ pub(super) struct Channel {
     opening: tokio::sync::Mutex<()>,
     /// Whether the session's own stream is carried over.
     general: OnceLock<()>,
+    /// Requests without a session.
+    sessionless: UnderWay,
     exchanges: TaskTracker,
     places: Arc<Semaphore>,
     ended: CancellationToken,
@@ -71,6 +73,7 @@ impl Channel {
             session: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             general: OnceLock::new(),
+            sessionless: UnderWay::default(),
             exchanges: TaskTracker::new(),
             places: Arc::new(Semaphore::new(EXCHANGES_MAX)),
             ended: CancellationToken::new(),
@@ -115,12 +118,17 @@ impl Channel {
             if self.parts.draining.is_cancelled() {
                 return Err(refuse(shutting_down()));
             }
-            if let Some(revision) = claimed_revision(request) {
-                return Err(refuse(without_session(&revision)));
+            if Self::is_sessionless(request) {
+                return self.serve(request.clone());
             }
             if request.method == Method::Initialize {
                 return self.initialize(request).await.map_err(refuse);
             }
+        }
+        if let Envelope::Notification(notification) = &envelope
+            && self.take_back(notification)
+        {
+            return Ok(());
         }
         let Some(session) = self.find().await.map_err(refuse)? else {
             return self.before_initialize(&envelope).await;
@@ -130,13 +138,7 @@ impl Channel {
             drop(self.tell(&session, envelope, true));
             return Ok(());
         };
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let Ok(place) = place else {
-            let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-            let id = Some(request.id.clone());
-            return Err(Refusal { failure, id });
-        };
+        let place = self.place(&request.id)?;
         let request = request.id.clone();
         let answer = self.tell(&session, envelope, true);
         let channel = Arc::clone(self);
@@ -145,6 +147,17 @@ impl Channel {
             drop(place);
         });
         Ok(())
+    }
+
+    /// A place among the requests under way.
+    fn place(&self, id: &RequestId) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| {
+            let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            let id = Some(id.clone());
+            Refusal { failure, id }
+        })
     }
 
     /// Ends after the calls under way.
