@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use url::Url;
 
 /// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
 ///
@@ -40,6 +41,13 @@ pub enum Command {
     /// and SIGTERM after the calls under way.
     Serve,
 
+    /// Serve one client over stdin and stdout
+    ///
+    /// Runs a whole gateway for it, with the servers of the configuration and without a listener;
+    /// any number of these run beside each other and beside a gateway that serves HTTP. With
+    /// --connect it starts nothing and relays to a running one.
+    Stdio(StdioArguments),
+
     /// Check the configuration and say what would run
     ///
     /// Ends with 0 if the gateway would start, otherwise with the errors and their place in the
@@ -61,6 +69,41 @@ pub enum Command {
     ///
     /// An MCP server with a few tools, resources and prompts to try a client or a gateway with.
     ExampleServer,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct StdioArguments {
+    /// Relay to this MCP endpoint, as http://127.0.0.1:12006/mcp
+    #[arg(long, value_name = "URL")]
+    pub connect: Option<Url>,
+
+    /// A header for every request to it, as "Authorization: Bearer x"; `${VAR}` is filled in from
+    /// the environment
+    #[arg(long = "header", value_name = "NAME: VALUE", requires = "connect")]
+    #[arg(value_parser = header)]
+    pub headers: Vec<Header>,
+}
+
+/// An HTTP header as it was written, variables not filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub name: String,
+    pub value: String,
+}
+
+fn header(text: &str) -> Result<Header, String> {
+    let (name, value) = text
+        .split_once(':')
+        .ok_or("a header is written as `NAME: VALUE`")?;
+    let (name, value) = (name.trim(), value.trim());
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || !name.bytes().all(legal) {
+        return Err("the name of a header is letters, digits and `-`".to_owned());
+    }
+    Ok(Header {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -209,8 +252,28 @@ mod tests {
     }
 
     #[test]
+    fn one_client_is_served_alone_or_relayed() {
+        let alone = StdioArguments::default();
+        assert_eq!(parse("stdio").unwrap().verb(), Command::Stdio(alone));
+        let relayed = StdioArguments {
+            connect: Some("http://127.0.0.1:1/mcp".parse().unwrap()),
+            headers: vec![Header {
+                name: "Authorization".to_owned(),
+                value: "${TOKEN}:x".to_owned(),
+            }],
+        };
+        let text = "stdio --connect http://127.0.0.1:1/mcp --header Authorization:${TOKEN}:x";
+        assert_eq!(parse(text).unwrap().verb(), Command::Stdio(relayed));
+    }
+
+    #[test]
     fn what_is_unknown_is_refused() {
         let refused = [
+            "stdio http://127.0.0.1:1/mcp",
+            "stdio --connect nowhere",
+            "stdio --header A:b",
+            "stdio --connect http://a --header A",
+            "stdio --connect http://a --header :b",
             "start",
             "--json",
             "serve --json",
@@ -233,6 +296,7 @@ mod tests {
             "serve",
             "check",
             "status",
+            "stdio",
             "example-server",
             "--config",
             "MCPVISOR_LISTEN",

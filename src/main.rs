@@ -10,19 +10,30 @@ use mcpvisor::admin::{
     ControlError, Request, ask, ask_status, crash_text, log_lines, notes, redrawn, server_table,
     tree,
 };
-use mcpvisor::cli::{Arguments, Command, ServersArguments, ServersVerb, StatusArguments};
+use mcpvisor::cli::{
+    Arguments, Command, Header, ServersArguments, ServersVerb, StatusArguments, StdioArguments,
+};
 use mcpvisor::config::watch::{Watch, WatchSettings};
-use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe};
+use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe, fill_in};
+use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::Gateway;
+use mcpvisor::gateway::service::{self, Tell};
 use mcpvisor::{example_server, telemetry, transport};
+use secrecy::SecretString;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
+use url::Url;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let path = arguments.config.as_deref();
     match arguments.verb() {
-        Command::Serve => finish(serve(path)),
+        Command::Serve => finish(serve(path, Way::Http)),
+        Command::Stdio(StdioArguments {
+            connect: Some(url),
+            headers,
+        }) => finish(relay(url, headers)),
+        Command::Stdio(_) => finish(serve(path, Way::Stdio)),
         Command::Check => finish(check(path)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(operate(path, servers)),
@@ -43,9 +54,25 @@ fn finish(outcome: Result<(), Failed>) -> ExitCode {
     }
 }
 
-fn serve(path: Option<&Path>) -> Result<(), Failed> {
+/// How clients reach the gateway.
+#[derive(Clone, Copy)]
+enum Way {
+    Http,
+    /// One client, over stdin and stdout.
+    Stdio,
+}
+
+fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
+    // First of all: there are no threads yet.
+    let inherited = match way {
+        Way::Http => service::inherited_listener()?,
+        Way::Stdio => None,
+    };
     transport::install_crypto_provider();
-    let environment = ProcessEnvironment::new();
+    let mut environment = ProcessEnvironment::new();
+    if let Some(listener) = &inherited {
+        environment.listens_on(listener.local_addr()?);
+    }
     let loaded = Config::load(path, &environment)?;
     telemetry::init_logging(match loaded.config.log {
         LogFormat::Json => true,
@@ -63,7 +90,22 @@ fn serve(path: Option<&Path>) -> Result<(), Failed> {
             .as_deref()
             .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
         let (_watch, mut changes) = watch.unzip();
-        let mut gateway = Gateway::start(loaded).await?;
+        let mut gateway = match way {
+            Way::Http => Gateway::start(loaded, inherited).await?,
+            Way::Stdio => Gateway::start_for_stdio(loaded).await?,
+        };
+        let client = match way {
+            Way::Http => None,
+            Way::Stdio => Some(gateway.serve_stdio()?),
+        };
+        let left = async {
+            match client {
+                Some(client) => client.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(left);
+        service::tell(Tell::Ready(&gateway.summary()));
         loop {
             let changed = async {
                 match &mut changes {
@@ -76,14 +118,44 @@ fn serve(path: Option<&Path>) -> Result<(), Failed> {
                 Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
                 _ = terminate.recv() => break,
                 _ = tokio::signal::ctrl_c() => break,
+                () = &mut left => break,
             }
+            service::tell(Tell::Reloading);
             gateway.reload(Config::load(watched.as_deref().or(path), &environment));
+            service::tell(Tell::Ready(&gateway.summary()));
         }
+        service::tell(Tell::Stopping);
         tokio::select! {
             () = gateway.stop() => Ok(()),
             _ = terminate.recv() => Err("stopped at once, as it was told twice".into()),
             _ = tokio::signal::ctrl_c() => Err("stopped at once, as it was told twice".into()),
         }
+    })
+}
+
+/// Relays one client over stdin and stdout to a server elsewhere.
+fn relay(url: Url, headers: Vec<Header>) -> Result<(), Failed> {
+    transport::install_crypto_provider();
+    telemetry::init_logging(!std::io::stderr().is_terminal());
+    let environment = ProcessEnvironment::new();
+    let headers: Result<Vec<_>, String> = headers
+        .into_iter()
+        .map(|Header { name, value }| {
+            let filled_in = fill_in(&value, &environment);
+            let value = filled_in.map_err(|why| format!("header `{name}`: {why}"))?;
+            Ok((name, SecretString::from(value)))
+        })
+        .collect();
+    let settings = RelaySettings::new(url, headers?);
+    actix::System::new().block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let stopped = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+        };
+        Ok(Relay::run(settings, stopped).await?)
     })
 }
 

@@ -89,6 +89,29 @@ fn a_client_of_http_sse_is_served_as_any_other() {
 }
 
 #[test]
+fn a_client_of_stdio_is_relayed() {
+    let Some(scripts) = scripts() else { return };
+    let server = HttpServer::start(scripts);
+    let sse = HttpServer::start_sse(scripts);
+    let config =
+        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
+    let gateway = gateway(&config);
+    run(&gateway, "questions.mjs", &[("TRANSPORT", "relay")], 8);
+    drop(gateway);
+    let gateway = gateway_within("30s", &stdio_server(scripts));
+    let variables = [("SERVER", "stdio"), ("TRANSPORT", "relay")];
+    run(&gateway, "everything.mjs", &variables, 8);
+}
+
+#[test]
+fn a_client_of_stdio_has_a_gateway_of_its_own() {
+    let Some(scripts) = scripts() else { return };
+    let gateway = gateway_within("30s", &stdio_server(scripts));
+    let variables = [("SERVER", "stdio"), ("TRANSPORT", "stdio")];
+    run(&gateway, "everything.mjs", &variables, 8);
+}
+
+#[test]
 fn killed_servers_come_back_unnoticed() {
     let Some(scripts) = scripts() else { return };
     let port = free_port().to_string();

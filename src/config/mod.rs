@@ -231,6 +231,23 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     }
 }
 
+/// Fills in `${…}` in a text of the command line, as in a text of the file.
+///
+/// # Errors
+///
+/// Says what is wrong with it or missing in the environment, without any value.
+pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, String> {
+    let sources = Sources {
+        environment,
+        directory: Path::new(""),
+    };
+    match interpolate::interpolate(text, sources) {
+        Ok(text) => Ok(text.into_owned()),
+        Err(interpolate::Failure::Written(what)) => Err(format!("it holds {what}")),
+        Err(interpolate::Failure::Missing { what, .. }) => Err(what),
+    }
+}
+
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?

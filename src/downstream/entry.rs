@@ -107,6 +107,8 @@ pub enum Wish {
     /// Look again whether the lists changed.
     Refresh,
     RootsChanged,
+    /// Is the server still there?
+    Check,
     /// The settings are different now.
     Retune,
 }

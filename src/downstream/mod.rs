@@ -29,6 +29,7 @@ mod settings;
 mod timer;
 mod usage;
 mod view;
+mod wake;
 
 pub use caller::Caller;
 pub use crash::{CrashReport, CrashSink};

@@ -120,6 +120,12 @@ impl Downstreams {
         self.keeper.do_send(change);
     }
 
+    /// The same; ends once the servers are known to whoever calls them, connected or not.
+    pub async fn applied(&self, change: ServerChange) {
+        // An error means that nothing runs any more.
+        let _ = self.keeper.send(change).await;
+    }
+
     /// A session has ended: its connections are closed, its wishes withdrawn.
     pub fn forget(&self, session: SessionId) {
         for watched in self.desired.forget(session) {

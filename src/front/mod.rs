@@ -11,12 +11,15 @@ mod health;
 mod legacy_sse;
 mod list_body;
 mod mcp;
+mod newcomers;
 mod respond;
 mod server;
 mod sessionless;
 mod settings;
 mod state;
+mod stdio;
 
 pub use server::FrontServer;
 pub use settings::FrontSettings;
 pub use state::{Front, Health, HealthSource, ServerHealth};
+pub use stdio::{Relay, RelaySettings};

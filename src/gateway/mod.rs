@@ -1,10 +1,11 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
+pub mod service;
 mod state;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
@@ -46,6 +48,19 @@ const STORE_FLUSH: Duration = Duration::from_secs(2);
 /// The store, in the data directory.
 const STATE_FILE: &str = "state.db";
 
+/// Where gateways for one client keep their state, in the data directory.
+const STDIO_DIR: &str = "stdio";
+
+/// Gateways for one client at a time, of one data directory.
+const STDIO_MAX: u32 = 1000;
+
+/// How clients reach a gateway.
+enum Way {
+    /// On a socket that was passed in, or one of our own.
+    Http(Option<TcpListener>),
+    Stdio,
+}
+
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -73,26 +88,56 @@ pub struct Gateway {
     spawner: Spawner,
     store: Arc<SqliteStore>,
     crashes: CrashWriter,
+    /// Another process may serve the socket after this one.
+    shares_socket: bool,
+    _clocks: AbortOnDropHandle<()>,
     config: Config,
     _control: ControlServer,
     _data_dir: DataDir,
 }
 
 impl Gateway {
-    /// Starts everything. Must be called within an actix system, on the thread that ends last.
+    /// Starts everything; with a socket that somebody opened before and keeps open, connections
+    /// are left to the next process when it stops. Must be called within an actix system, on the thread that ends last.
     ///
     /// # Errors
     ///
     /// Returns [`StartError`]; then nothing runs.
-    pub async fn start(loaded: Loaded) -> Result<Self, StartError> {
+    pub async fn start(loaded: Loaded, inherited: Option<TcpListener>) -> Result<Self, StartError> {
+        let data_dir = DataDir::lock(&loaded.config.data_dir)?;
+        Self::start_in(data_dir, loaded, Way::Http(inherited)).await
+    }
+
+    /// Starts everything for one client behind stdin and stdout ([`Gateway::serve_stdio`]).
+    /// Nothing listens, and the state is kept beside that of a gateway that serves HTTP, so that
+    /// any number of them can run with one configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gateway::start`].
+    pub async fn start_for_stdio(mut loaded: Loaded) -> Result<Self, StartError> {
+        let (path, data_dir) = free_data_dir(&loaded.config.data_dir.join(STDIO_DIR))?;
+        adapt_to_stdio(&mut loaded.config, path);
+        Self::start_in(data_dir, loaded, Way::Stdio).await
+    }
+
+    async fn start_in(data_dir: DataDir, loaded: Loaded, way: Way) -> Result<Self, StartError> {
         let config = loaded.config;
-        let data_dir = DataDir::lock(&config.data_dir)?;
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
-        let listener = listen(config.front.listen)?;
-        let address = listener.local_addr()?;
+        let shares_socket = matches!(way, Way::Http(Some(_)));
+        let listener = match way {
+            Way::Http(Some(inherited)) => Some(inherited),
+            Way::Http(None) => Some(listen(config.front.listen)?),
+            Way::Stdio => None,
+        };
         let spawner = Spawner::start()?;
-        let server = FrontServer::start(listener, &config.front).await?;
+        let server = match listener {
+            Some(listener) => FrontServer::start(listener, &config.front).await?,
+            None => FrontServer::without_listener()?,
+        };
+        let address = server.address.map(|address| address.to_string());
+        let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
         let arbiters = Arbiters::adopt(server.workers.clone(), Direct)?;
         let view = config_view(loaded.path, loaded.warnings);
         let unreadable = |source| StartError::State {
@@ -119,22 +164,18 @@ impl Gateway {
         };
         let (state, fanout) = build(&config, ground, view, known.clone());
         state.sessions.restore(&servers).await.map_err(unreadable)?;
-        server.open(Front::new(
-            config.front.clone(),
-            state.sessions.clone(),
-            Arc::new(Everybody),
-            health_source(state.clone()),
-            state.counters.clone(),
-        ));
-        data_dir.write_run(&address.to_string())?;
+        data_dir.write_run(&address)?;
         let operator = Rc::new(Operated {
             state: state.clone(),
-            address,
+            listen: address.clone(),
             data_dir: config.data_dir.clone(),
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
-        log::info!(address:% = address, endpoint = config.front.endpoint.as_str(); "gateway serves");
+        log::info!(address = address.as_str(), endpoint = config.front.endpoint.as_str(); "gateway serves");
+        let downstreams = state.downstreams.clone();
+        let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
         let gateway = Self {
+            _clocks: AbortOnDropHandle::new(actix_rt::spawn(clocks)),
             state,
             server,
             fanout,
@@ -142,26 +183,58 @@ impl Gateway {
             spawner,
             store,
             crashes,
+            shares_socket,
             config,
             _control: control,
             _data_dir: data_dir,
         };
         gateway.arrange();
-        gateway.start_servers(known);
+        // A request that comes right away finds its server, if not connected yet.
+        gateway.start_servers(known).await;
+        gateway.server.open(gateway.front());
         Ok(gateway)
     }
 
-    /// Where clients connect.
-    pub fn address(&self) -> SocketAddr {
+    /// Where clients connect; nowhere if nothing listens.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.server.address
+    }
+
+    /// Serves the client behind stdin and stdout. The future ends when it has left; what it still
+    /// waits for is written while the gateway stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the threads cannot be made.
+    pub fn serve_stdio(&self) -> io::Result<impl Future<Output = ()> + 'static> {
+        self.server.serve_stdio()
+    }
+
+    /// One line for whoever watches the process.
+    pub fn summary(&self) -> String {
+        let servers = ready_servers(&self.config).len();
+        match self.address() {
+            Some(address) => format!("serves http://{address}, {servers} servers"),
+            None => format!("serves one client, {servers} servers"),
+        }
     }
 
     pub fn config(&self) -> &Config {
         &self.config
     }
 
+    fn front(&self) -> Front {
+        Front::new(
+            self.config.front.clone(),
+            self.state.sessions.clone(),
+            Arc::new(Everybody),
+            health_source(self.state.clone()),
+            self.state.counters.clone(),
+        )
+    }
+
     /// `known` is what the process before this one listed.
-    fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
+    async fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
         for server in &self.config.servers {
             if let ServerState::Misconfigured(reason) = &server.state {
                 log::error!(server = server.name.as_str(), reason; "server is misconfigured");
@@ -173,7 +246,7 @@ impl Gateway {
             known,
             ..ServerChange::default()
         };
-        self.state.downstreams.apply(change);
+        self.state.downstreams.applied(change).await;
     }
 
     /// Tells the catalog which servers there are, in which order, under which names.
@@ -188,7 +261,12 @@ impl Gateway {
     /// be loaded changes nothing.
     pub fn reload(&mut self, loaded: Result<Loaded, ConfigError>) {
         match loaded {
-            Ok(loaded) => self.apply(loaded),
+            Ok(mut loaded) => {
+                if self.server.address.is_none() {
+                    adapt_to_stdio(&mut loaded.config, self.config.data_dir.clone());
+                }
+                self.apply(loaded);
+            }
             Err(error) => {
                 self.state.counters.add(Counter::ConfigRefused);
                 log::error!("configuration is not applied: {}", error.summary());
@@ -254,7 +332,11 @@ impl Gateway {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
         log::info!(grace:? = grace; "gateway stops");
-        self.server.drain();
+        if self.shares_socket {
+            self.server.hand_over().await;
+        } else {
+            self.server.drain();
+        }
         self.state.sessions.end_general_streams();
         // The rest is for servers and threads.
         if timeout(grace * 7 / 10, self.server.drained())
@@ -263,6 +345,7 @@ impl Gateway {
         {
             log::warn!("some calls did not end in time; they are given up");
         }
+        self.server.drain();
         self.state.sessions.drain();
         let left = deadline.saturating_duration_since(Instant::now());
         if timeout(left, self.state.downstreams.stop_all())
@@ -395,6 +478,33 @@ fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnect
         };
         Arc::new(FaultyConnector::new(connector, faults, parts))
     })
+}
+
+/// Locks the first directory of a numbered row that nobody uses: each remembers the lists of
+/// servers for the next one.
+fn free_data_dir(row: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
+    let mut number = 1;
+    loop {
+        let path = row.join(number.to_string());
+        match DataDir::lock(&path) {
+            Err(DataDirError::InUse { .. }) if number < STDIO_MAX => number += 1,
+            locked => return Ok((path, locked?)),
+        }
+    }
+}
+
+/// A gateway for one client starts together with it: a call waits for its server to be there,
+/// unless the configuration says how long it may wait.
+fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
+    config.data_dir = data_dir;
+    for server in &mut config.servers {
+        if let ServerState::Ready(settings) = &mut server.state
+            && settings.limits.queue_while_restarting.is_zero()
+        {
+            let patience = settings.supervision.connect_timeout;
+            Arc::make_mut(settings).limits.queue_while_restarting = patience;
+        }
+    }
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -1,6 +1,5 @@
 //! What the running gateway can say of itself, to operators and to monitoring.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,17 +29,11 @@ pub(super) struct State {
     pub(super) config: ArcSwap<ConfigView>,
 }
 
-/// Whether a server is where its configuration or an operator wants it.
-fn is_as_wanted(state: &str) -> bool {
-    matches!(state, "up" | "idle" | "stopped" | "disabled")
-}
-
 pub(super) fn health_source(state: Arc<State>) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
-            ok: servers.iter().all(|server| is_as_wanted(&server.state)),
-            ready: state.catalog.is_listed(),
+            listed: state.catalog.is_listed(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
                 .into_iter()
@@ -56,13 +49,14 @@ pub(super) fn health_source(state: Arc<State>) -> HealthSource {
 /// The gateway in the hands of an operator.
 pub(super) struct Operated {
     pub(super) state: Arc<State>,
-    pub(super) address: SocketAddr,
+    /// Where clients connect.
+    pub(super) listen: String,
     pub(super) data_dir: PathBuf,
 }
 
 impl Operator for Operated {
     fn status(&self) -> Status {
-        self.state.status(self.address)
+        self.state.status(&self.listen)
     }
 
     fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
@@ -106,7 +100,7 @@ impl State {
         Err(why.sentence(name))
     }
 
-    fn status(&self, listen: SocketAddr) -> Status {
+    fn status(&self, listen: &str) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),

@@ -58,6 +58,8 @@ counters! {
     InputRounds = "input_rounds",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
+    /// Times that the machine had slept, or the process was stopped.
+    ClockJumps = "clock_jumps",
     /// Messages that fault injection lost or garbled, and connections that it refused, silenced
     /// or broke.
     FaultsInjected = "faults_injected",

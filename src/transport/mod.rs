@@ -39,6 +39,8 @@ pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};
 
+pub(crate) use stdio::lines::{Line, LineSplitter};
+
 /// Where a link reports to; called on the arbiter that the link lives on, never from within a
 /// call to the link itself, and not at all once the link is closing or dropped.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;

@@ -9,6 +9,12 @@ const PREFIX = `${process.env.SERVER}__`;
 let client;
 let direct;
 before(async () => {
+  if (process.env.TRANSPORT === "stdio") {
+    // Its first gateway lists the servers for those after it.
+    const first = await connect();
+    await all(first, "tools");
+    await leave(first);
+  }
   // The gateway answers for roots itself, so its server offers what needs them to everybody.
   [client, direct] = await Promise.all([connect(), connectDirectly({ roots: {} })]);
 });

@@ -39,7 +39,18 @@ const transports = {
       },
     }),
   sse: (url) => new SSEClientTransport(new URL("/sse", url)),
+  relay: (url) => mcpvisor("stdio", "--connect", url.href),
+  // A gateway for this client alone.
+  stdio: () => mcpvisor("--config", process.env.GATEWAY_CONFIG, "stdio"),
 };
+
+const mcpvisor = (...args) =>
+  new StdioClientTransport({
+    command: process.env.MCPVISOR,
+    args,
+    env: { ...process.env },
+    stderr: process.env.STDERR ?? "ignore",
+  });
 
 /**
  * A connected client. `seen` holds what it was told outside of its calls. A stream is resumed

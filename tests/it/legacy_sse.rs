@@ -221,6 +221,44 @@ async fn the_end_of_the_stream_cancels_calls_and_ends_the_session() {
 }
 
 #[tokio::test]
+async fn a_client_that_reads_late_loses_no_answer() {
+    const BIG: u64 = 100;
+    let config = "[sessions]\nstream_queue = 2\n[limits]\ncalls_per_session = 1000\n";
+    let gateway = Gateway::start(&format!("{config}{}", example("example"))).await;
+    let mut client = SseClient::open(&gateway).await;
+    let call = |id: u64, tool: &str, arguments: Value| {
+        let meta = json!({"progressToken": id});
+        let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
+        request(id, "tools/call", params)
+    };
+    // More than fits into what lies between us and the client.
+    for id in 0..BIG {
+        let big = call(id, "example__big", json!({"bytes": 300_000}));
+        client.accepted(&big).await;
+    }
+    let steps = json!({"steps": 20, "delay_ms": 0});
+    client.accepted(&call(BIG, "example__slow", steps)).await;
+    until("everything is answered by the server", || async {
+        let counters = &gateway.status().await["counters"];
+        (counters["calls_answered"] == BIG + 1).then_some(())
+    })
+    .await;
+    let (mut answered, mut progress) = (std::collections::HashSet::new(), 0.0);
+    while answered.len() < usize::try_from(BIG).unwrap() + 1 {
+        let message = client.events.message().await.unwrap();
+        if let Some(id) = message["id"].as_u64() {
+            assert!(message.get("result").is_some(), "{message}");
+            assert!(answered.insert(id), "{id} is answered twice");
+        } else {
+            let next = message["params"]["progress"].as_f64().unwrap();
+            assert!(next > progress, "{message}");
+            progress = next;
+        }
+    }
+    assert_eq!(client.ask(500, "ping", json!({})).await["id"], 500);
+}
+
+#[tokio::test]
 async fn requests_before_initialize_are_refused_but_for_ping() {
     let gateway = Gateway::start("").await;
     let mut client = SseClient::connect(&gateway).await;

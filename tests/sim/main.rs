@@ -29,3 +29,4 @@ mod rest;
 mod sessions;
 mod storm;
 mod storm_servers;
+mod wake;

@@ -392,6 +392,7 @@ impl Handler<Wish> for Connection {
             }
             Wish::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             Wish::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
+            Wish::Check => self.ping(ctx),
             Wish::Retune => self.keep_watch(ctx),
         }
     }

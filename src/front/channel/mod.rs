@@ -361,7 +361,7 @@ fn shutting_down() -> Failure {
 
 /// The revision that a request without a session says of itself, if it is one of those that have
 /// none (S-LIFE-21): the place where such requests part from those of a session.
-fn claimed_revision(request: &Request) -> Option<String> {
+pub(super) fn claimed_revision(request: &Request) -> Option<String> {
     #[derive(Deserialize)]
     struct Claim {
         #[serde(rename = "_meta", default)]
@@ -382,7 +382,7 @@ fn claimed_revision(request: &Request) -> Option<String> {
 }
 
 /// Sessionless requests are not served on a channel yet.
-fn without_session(claimed: &str) -> Failure {
+pub(super) fn without_session(claimed: &str) -> Failure {
     let claimed: String = claimed.chars().take(40).collect();
     let message = format!(
         "requests of revision `{claimed}` are not served here: send `initialize` and speak {} or older",

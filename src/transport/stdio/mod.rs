@@ -6,7 +6,7 @@
 
 mod command;
 mod ending;
-mod lines;
+pub(super) mod lines;
 mod reader;
 mod stderr;
 mod writer;

@@ -8,6 +8,7 @@ mod keeper;
 mod processes;
 mod servers;
 mod sse;
+mod stdio;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub(crate) use keeper::Keeper;
 pub(crate) use processes::{alive, processes_of, signal};
 pub(crate) use servers::{Behaviour, HttpServer, example, python};
 pub(crate) use sse::Events;
+pub(crate) use stdio::StdioClient;
 
 /// Nothing in a test takes longer, on however slow a machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

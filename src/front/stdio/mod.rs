@@ -1,0 +1,105 @@
+//! One client over our own stdin and stdout (S-STDIO-01, S-STDIO-02): as a whole gateway, or as a
+//! relay to a server elsewhere.
+
+mod pipes;
+mod relay;
+
+use std::io;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::channel::{Channel, ChannelParts, as_line};
+use super::mcp::Refusal;
+use super::server::FrontServer;
+use super::state::Front;
+use crate::id::Principal;
+use crate::protocol::{ErrorKind, Failure};
+use crate::transport::Line;
+use pipes::WRITE_OUT_MAX;
+
+pub use relay::{Relay, RelaySettings};
+
+impl FrontServer {
+    /// Serves the client behind stdin and stdout. The future ends when it has left; what it still
+    /// waits for is written while the gateway stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the threads that read and write cannot be made.
+    pub fn serve_stdio(&self) -> io::Result<impl Future<Output = ()> + 'static> {
+        let gate = self.gate.clone();
+        let (ready, settings) = oneshot::channel();
+        let lines = pipes::read(io::stdin(), settings)?;
+        let (written, to_write) = oneshot::channel();
+        let done = pipes::write(io::stdout(), to_write)?;
+        let (left, has_left) = oneshot::channel();
+        actix_rt::spawn(async move {
+            let front = gate.front().await;
+            let _under_way = front.under_way.token();
+            // The threads end by themselves when nobody needs them.
+            let _ = ready.send(front.settings.load().body_max);
+            let (channel, messages) = Channel::open(ChannelParts {
+                sessions: front.sessions.clone(),
+                // Whoever started this process.
+                principal: Principal::default(),
+                arbiter: 0,
+                encode: as_line,
+                patience: None,
+                draining: front.leaving.clone(),
+            });
+            let _ = written.send(messages);
+            let is_there = talk(front, &channel, lines).await;
+            let _ = left.send(());
+            if is_there {
+                channel.drained().await;
+            }
+            channel.end().await;
+            let _ = timeout(WRITE_OUT_MAX, done).await;
+        });
+        Ok(async move {
+            // An error means that it ended otherwise.
+            let _ = has_left.await;
+        })
+    }
+}
+
+/// Takes what the client says until it says nothing more, or the gateway stops. Whether it still
+/// hears us.
+async fn talk(
+    front: &Front,
+    channel: &std::sync::Arc<Channel>,
+    mut lines: mpsc::Receiver<Line>,
+) -> bool {
+    let drained = async {
+        front.leaving.cancelled().await;
+        channel.drained().await;
+    };
+    tokio::pin!(drained);
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            () = channel.left() => return false,
+            () = channel.ended() => return false,
+            () = &mut drained => return true,
+        };
+        let taken = match line {
+            None => return true,
+            Some(Line::Whole(line)) if line.trim_ascii().is_empty() => Ok(()),
+            Some(Line::Whole(line)) => channel.take(line).await,
+            Some(Line::TooLong { .. }) => Err(too_long(front.settings.load().body_max).into()),
+        };
+        if let Err(refusal) = taken {
+            channel.write(answer(&refusal).as_bytes()).await;
+        }
+    }
+}
+
+fn answer(refusal: &Refusal) -> String {
+    refusal.failure.answer(refusal.id())
+}
+
+fn too_long(max: usize) -> Failure {
+    let message = format!("message is longer than {max} bytes (`limits.body`)");
+    Failure::new(ErrorKind::TooLarge, message)
+}

@@ -1,0 +1,363 @@
+//! A thin bridge: what one client says over stdin goes to a server behind a URL, a gateway for
+//! example, and what that says goes to stdout.
+//!
+//! The client sees one unbroken connection. Streams are resumed, a session that the server forgot
+//! is opened anew with the client's own `initialize`, and what was certainly not sent is sent
+//! again. What may have run is never repeated.
+
+mod pending;
+mod receive;
+mod renew;
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use secrecy::SecretString;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::pipes::{self, WRITE_OUT_MAX};
+use super::too_long;
+use crate::front::channel::{as_line, claimed_revision, without_session};
+use crate::front::mcp::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use crate::protocol::{
+    Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
+};
+use crate::transport::{
+    Connector, EventSink, HttpKind, HttpSettings, Line, Link, LinkEvent, OpenError, Outgoing, Tls,
+    http_connector,
+};
+use pending::Pending;
+use renew::Phase;
+
+/// What a server says that was not written yet; a client that reads more slowly is given up.
+const EVENTS_MAX: usize = 4096;
+
+/// Messages that wait to be written.
+const QUEUE_MAX: usize = 64;
+
+/// Requests of the client that are not answered.
+const PENDING_MAX: usize = 1024;
+
+/// Messages that are no requests and wait for a session.
+const NOTES_MAX: usize = 256;
+
+/// How long answers are waited for when the client has said its last.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// How long each step of the end may take.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+/// How long a server that cannot be reached is tried again for one message.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+
+/// Where a relay leads to, and what it takes.
+#[derive(Clone, Debug)]
+pub struct RelaySettings {
+    pub url: Url,
+    /// Sent with every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// Largest message, in bytes.
+    pub message_max: usize,
+    /// Time to connect, TLS included.
+    pub connect_timeout: Duration,
+    /// A stream that is silent for longer counts as broken.
+    pub stream_idle_timeout: Duration,
+}
+
+impl RelaySettings {
+    /// With the limits that the configuration has by default.
+    pub fn new(url: Url, headers: Vec<(String, SecretString)>) -> Self {
+        Self {
+            url,
+            headers,
+            message_max: 16 << 20,
+            connect_timeout: Duration::from_secs(30),
+            stream_idle_timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What the relay hears beside its client.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are events, and they are passed on at once"
+)]
+enum Heard {
+    Event(LinkEvent),
+    /// It is time to send this request again.
+    Again(u64),
+    /// It is time to open the link again.
+    Reopen,
+}
+
+/// The relay between one client and one server.
+pub struct Relay {
+    connector: Arc<dyn Connector>,
+    link: Option<Box<dyn Link>>,
+    message_max: usize,
+    phase: Phase,
+    pending: HashMap<u64, Pending>,
+    next_number: u64,
+    /// The client's `initialize`, for the next session.
+    hello: Option<Request>,
+    /// Notifications and answers that wait for a session.
+    notes: Vec<Bytes>,
+    hear: mpsc::Sender<Heard>,
+    /// Cancelled when there is no room for what the server says.
+    too_slow: CancellationToken,
+    out: mpsc::Sender<Bytes>,
+}
+
+impl Relay {
+    /// Relays between stdin, stdout and the server until the client leaves or `stopped` ends.
+    /// Must run on an arbiter.
+    ///
+    /// # Errors
+    ///
+    /// Returns what keeps the server from ever being reached (settings that HTTP cannot carry),
+    /// and that the client does not read what it is told.
+    pub async fn run(settings: RelaySettings, stopped: impl Future<Output = ()>) -> io::Result<()> {
+        let message_max = settings.message_max;
+        let (ready, may_read) = oneshot::channel();
+        let (start, to_write) = oneshot::channel();
+        let mut lines = pipes::read(io::stdin(), may_read)?;
+        let done = pipes::write(io::stdout(), to_write)?;
+        let (out, messages) = mpsc::channel(QUEUE_MAX);
+        let (hear, mut heard) = mpsc::channel(EVENTS_MAX);
+        let mut relay = Self {
+            connector: http_connector(http_settings(settings), Tls::system()),
+            link: None,
+            message_max,
+            phase: Phase::Fresh,
+            pending: HashMap::new(),
+            next_number: 1,
+            hello: None,
+            notes: Vec::new(),
+            hear,
+            too_slow: CancellationToken::new(),
+            out,
+        };
+        relay.open().await.map_err(io::Error::other)?;
+        // The threads wait for these.
+        let _ = (ready.send(message_max), start.send(messages));
+        let too_slow = relay.too_slow.clone();
+        let ended = tokio::select! {
+            () = relay.talk(&mut lines, &mut heard) => Ok(()),
+            () = stopped => Ok(()),
+            () = too_slow.cancelled() => {
+                let text = format!("the client reads too slowly: {EVENTS_MAX} messages wait for it");
+                Err(io::Error::other(text))
+            }
+        };
+        relay.close().await;
+        let _ = timeout(WRITE_OUT_MAX, done).await;
+        ended
+    }
+
+    /// Relays until the client reads no more, or has said its last and was answered.
+    async fn talk(&mut self, lines: &mut mpsc::Receiver<Line>, heard: &mut mpsc::Receiver<Heard>) {
+        let mut last_said: Option<Instant> = None;
+        while last_said.is_none() || !self.pending.is_empty() {
+            let drained_until = last_said.map(|at| at + DRAIN_MAX);
+            let gives_up = async {
+                match drained_until {
+                    Some(until) => sleep_until(until).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                line = lines.recv(), if last_said.is_none() => match line {
+                    Some(line) => self.on_line(line).await,
+                    None => last_said = Some(Instant::now()),
+                },
+                Some(heard) = heard.recv() => self.on_heard(heard).await,
+                () = self.out.closed() => return,
+                () = gives_up => return,
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<(), OpenError> {
+        let (hear, too_slow) = (self.hear.clone(), self.too_slow.clone());
+        let sink: EventSink = Rc::new(move |event| {
+            if hear.try_send(Heard::Event(event)).is_err() {
+                too_slow.cancel();
+            }
+        });
+        self.link = Some(self.connector.open(sink).await?);
+        Ok(())
+    }
+
+    /// Ends the session and lets go of everything.
+    async fn close(mut self) {
+        if let Some(link) = self.link.take() {
+            link.close(CLOSE_MAX).await;
+        }
+    }
+
+    async fn on_line(&mut self, line: Line) {
+        let line = match line {
+            Line::Whole(line) if line.trim_ascii().is_empty() => return,
+            Line::Whole(line) => line,
+            Line::TooLong { .. } => return self.refuse(&too_long(self.message_max).into()).await,
+        };
+        if !is_array(&line) {
+            return self.on_message(line).await;
+        }
+        // The revision that has batches is the other side's business: each member goes for itself.
+        let members: Result<Vec<&RawValue>, _> = serde_json::from_slice(&line);
+        match members {
+            Ok(members) if (1..=BATCH_MAX).contains(&members.len()) => {
+                for member in members {
+                    let member = line.slice_ref(member.get().as_bytes());
+                    self.on_message(member).await;
+                }
+            }
+            _ => {
+                let message = format!("a batch holds 1 to {BATCH_MAX} messages");
+                let failure = Failure::new(ErrorKind::InvalidRequest, message);
+                self.refuse(&failure.into()).await;
+            }
+        }
+    }
+
+    async fn on_message(&mut self, frame: Bytes) {
+        let envelope = match Envelope::parse(frame.clone()) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.refuse(&refuse_envelope(&error, &frame)).await,
+        };
+        let id = id_of(&envelope);
+        let taken = match envelope {
+            Envelope::Request(request) => self.on_request(request).await,
+            Envelope::Notification(notification) => self.on_notification(&notification),
+            Envelope::Response(response) => self.send_note(response.frame.as_bytes().clone()),
+        };
+        if let Err(failure) = taken {
+            match &id {
+                Some(_) => self.refuse(&Refusal { failure, id }).await,
+                // Nobody waits for an answer to what has none.
+                None => log::warn!(failure:%; "a message of the client was not sent"),
+            }
+        }
+    }
+
+    async fn on_request(&mut self, request: Request) -> Result<(), Failure> {
+        // Sessionless requests part from the others here, as in a channel.
+        if let Some(claimed) = claimed_revision(&request) {
+            return Err(without_session(&claimed));
+        }
+        if self.pending.len() >= PENDING_MAX {
+            let message = format!("{PENDING_MAX} requests are not answered yet");
+            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
+        }
+        if request.method == Method::Initialize {
+            if self.hello.is_some() {
+                let message = "this connection is initialized already";
+                return Err(Failure::new(ErrorKind::InvalidRequest, message));
+            }
+            self.hello = Some(request.clone());
+        }
+        let number = self.number();
+        self.pending.insert(number, Pending::of_client(request));
+        match self.phase {
+            Phase::Lost => self.renew().await,
+            _ => self.send(number).await,
+        }
+        Ok(())
+    }
+
+    fn on_notification(&mut self, notification: &Notification) -> Result<(), Failure> {
+        let frame = notification.frame.as_bytes().clone();
+        match notification.method {
+            Method::Cancelled => self.cancel(notification),
+            Method::Initialized => {
+                self.send_note(frame)?;
+                if let Some(link) = &self.link {
+                    link.listen();
+                }
+                Ok(())
+            }
+            _ => self.send_note(frame),
+        }
+    }
+
+    /// Takes back a request of the client; one that is unknown or answered is ignored.
+    fn cancel(&mut self, notification: &Notification) -> Result<(), Failure> {
+        let params = &notification.params;
+        let id = notification.member(params.request_id.as_ref());
+        let found = id.and_then(|id| {
+            let mut pending = self.pending.iter();
+            let (number, pending) = pending.find(|(_, pending)| pending.is_for(&id))?;
+            Some((*number, pending.sent))
+        });
+        let (Some((number, sent)), Some(span)) = (found, params.request_id.clone()) else {
+            return Ok(());
+        };
+        self.pending.remove(&number);
+        if !sent {
+            return Ok(());
+        }
+        let id = RequestId::from(number).as_bytes().clone();
+        let frame = splice(notification.frame.as_bytes(), &mut [(span, id)]);
+        self.send_note(frame)?;
+        if let Some(link) = &self.link {
+            link.forget(number);
+        }
+        Ok(())
+    }
+
+    /// Sends what has no answer, or keeps it for the next session.
+    fn send_note(&mut self, frame: Bytes) -> Result<(), Failure> {
+        let overloaded = |why: String| Failure::new(ErrorKind::Overloaded, why);
+        match (&self.phase, &self.link) {
+            (Phase::Fresh | Phase::Ready, Some(link)) => {
+                let sent = link.send(Outgoing::new(None, frame));
+                sent.map_err(|error| overloaded(error.to_string()))
+            }
+            _ if self.notes.len() < NOTES_MAX => {
+                self.notes.push(frame);
+                Ok(())
+            }
+            _ => Err(overloaded(format!(
+                "{NOTES_MAX} messages wait for the server"
+            ))),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    async fn refuse(&self, refusal: &Refusal) {
+        self.write(super::answer(refusal).as_bytes()).await;
+    }
+
+    async fn write(&self, message: &[u8]) {
+        // A client that has left is noticed by the loop.
+        let _ = self.out.send(as_line(message)).await;
+    }
+}
+
+fn http_settings(settings: RelaySettings) -> HttpSettings {
+    HttpSettings {
+        url: settings.url,
+        kind: HttpKind::Auto,
+        headers: settings.headers,
+        connect_timeout: settings.connect_timeout,
+        body_max: settings.message_max,
+        event_max: settings.message_max,
+        stream_idle_timeout: settings.stream_idle_timeout,
+        connections_max: PENDING_MAX,
+    }
+}

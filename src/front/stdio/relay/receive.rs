@@ -1,0 +1,87 @@
+//! What comes from the server, and failures on the way to it.
+
+use tokio::time::{Instant, sleep};
+
+use super::pending::failure_of;
+use super::{Heard, Relay};
+use crate::protocol::{Envelope, ErrorKind, Failure, Outcome, RequestId, Response};
+use crate::transport::{LinkError, LinkEvent};
+
+impl Relay {
+    pub(super) async fn on_heard(&mut self, heard: Heard) {
+        match heard {
+            Heard::Again(number) => self.send(number).await,
+            Heard::Reopen => self.reopen().await,
+            Heard::Event(LinkEvent::Received { envelope, .. }) => match envelope {
+                Envelope::Response(response) => self.on_response(&response).await,
+                Envelope::Request(request) => self.write(request.frame.as_bytes()).await,
+                Envelope::Notification(news) => self.write(news.frame.as_bytes()).await,
+            },
+            Heard::Event(LinkEvent::Failed { call, error }) => self.on_failed(call, &error).await,
+            Heard::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,
+            Heard::Event(LinkEvent::Closed(ending)) => self.on_closed(&ending.reason).await,
+        }
+    }
+
+    async fn on_response(&mut self, response: &Response) {
+        let number = response.id.as_ref().and_then(RequestId::as_number);
+        let found = number.and_then(|number| self.pending.remove(&number));
+        // Of a request that was taken back otherwise.
+        let Some(pending) = found else { return };
+        if pending.is_initialize() {
+            self.on_initialized(response);
+        }
+        match (pending.of_client, &response.outcome) {
+            (true, Outcome::Result(_)) => self.write(&response.with_id(pending.id())).await,
+            (true, Outcome::Error(_)) => {
+                if pending.is_initialize() {
+                    // The client may try another one.
+                    self.hello = None;
+                }
+                self.write(&response.with_id(pending.id())).await;
+            }
+            (false, Outcome::Result(_)) => self.renewed().await,
+            (false, Outcome::Error(error)) => {
+                let message = format!("the server refuses a new session: {}", error.as_str());
+                let failure = Failure::new(ErrorKind::ServerUnavailable, message);
+                self.give_up_renewal(&failure).await;
+            }
+        }
+    }
+
+    async fn on_failed(&mut self, number: u64, error: &LinkError) {
+        let Some(pending) = self.pending.get_mut(&number) else {
+            return;
+        };
+        let again = match error {
+            LinkError::NotSent(_) => pending.again_after(Instant::now()),
+            // It may be repeated: it has no effect but a session that nobody uses.
+            LinkError::Lost(_) if pending.is_initialize() => pending.again_after(Instant::now()),
+            _ => None,
+        };
+        if let Some(delay) = again {
+            log::info!(error:%, delay:?; "the server cannot be reached; it is tried again");
+            return self.hear_later(Heard::Again(number), delay);
+        }
+        let Some(pending) = self.pending.remove(&number) else {
+            return;
+        };
+        let failure = failure_of(error);
+        if pending.of_client {
+            if pending.is_initialize() {
+                self.hello = None;
+            }
+            return self.write(pending.failed(&failure).as_bytes()).await;
+        }
+        self.give_up_renewal(&failure).await;
+    }
+
+    pub(super) fn hear_later(&self, heard: Heard, delay: std::time::Duration) {
+        let hear = self.hear.clone();
+        actix_rt::spawn(async move {
+            sleep(delay).await;
+            // An error means that the relay has ended.
+            let _ = hear.send(heard).await;
+        });
+    }
+}

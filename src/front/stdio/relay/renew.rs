@@ -1,0 +1,211 @@
+//! Sessions: opened by the client, and opened anew when the server forgot one.
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::pending::{Pending, delay, failure_of};
+use super::{Heard, Relay};
+use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, Response, Revision, notification};
+use crate::transport::{HttpSession, LinkError, Outgoing};
+
+/// Which session requests go to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// None was opened yet.
+    Fresh,
+    Ready,
+    /// The server forgot it: another one is being opened, and everything waits for it.
+    Renewing,
+    /// It was forgotten, and no other could be opened: the next request tries again.
+    Lost,
+    /// The link is dead; the number of attempts to open another.
+    Closed {
+        attempts: u32,
+    },
+}
+
+impl Relay {
+    /// Sends a pending request, unless it has to wait for a session.
+    pub(super) async fn send(&mut self, number: u64) {
+        let Some(pending) = self.pending.get_mut(&number) else {
+            return;
+        };
+        let waits = match self.phase {
+            Phase::Fresh | Phase::Ready => false,
+            Phase::Renewing => pending.of_client,
+            Phase::Lost | Phase::Closed { .. } => true,
+        };
+        let Some(link) = self.link.as_ref().filter(|_| !waits && !pending.sent) else {
+            return;
+        };
+        pending.sent = true;
+        if let Err(error) = link.send(Outgoing::new(Some(number), pending.frame(number))) {
+            let failure = failure_of(&LinkError::NotSent(error.to_string()));
+            match self.pending.remove(&number) {
+                Some(pending) if pending.of_client => {
+                    self.write(pending.failed(&failure).as_bytes()).await;
+                }
+                Some(_) => self.give_up_renewal(&failure).await,
+                None => {}
+            }
+        }
+    }
+
+    /// What the answer to `initialize` says of later requests.
+    pub(super) fn on_initialized(&mut self, response: &Response) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct InitializeResult {
+            protocol_version: String,
+        }
+        let Outcome::Result(result) = &response.outcome else {
+            return;
+        };
+        let result: Option<InitializeResult> = result.parse().ok();
+        let revision = result.and_then(|result| result.protocol_version.parse().ok());
+        let revision = revision.filter(|revision: &Revision| revision.era() == Era::Legacy);
+        if let (Some(link), Some(revision)) = (&self.link, revision) {
+            link.set_revision(revision);
+        }
+        self.phase = Phase::Ready;
+    }
+
+    /// The server does not know our session. `call` was refused before it ran.
+    pub(super) async fn on_session_gone(&mut self, call: Option<u64>) {
+        if let Some(pending) = call.and_then(|call| self.pending.get_mut(&call)) {
+            pending.sent = false;
+        }
+        if self.phase == Phase::Ready {
+            log::info!("the server forgot the session: another one is opened");
+            if let Some(link) = &self.link
+                && let Some(session) = link.http_session()
+            {
+                link.set_session(HttpSession {
+                    id: None,
+                    ..session
+                });
+            }
+            self.renew().await;
+        }
+    }
+
+    pub(super) async fn renew(&mut self) {
+        let Some(hello) = self.hello.clone() else {
+            self.phase = Phase::Fresh;
+            return self.resend().await;
+        };
+        // The client's own is still under way: it opens the session.
+        let own = self.pending.iter().find(|(_, it)| it.is_initialize());
+        let own = own.map(|(number, _)| *number);
+        self.phase = if own.is_some() {
+            Phase::Fresh
+        } else {
+            Phase::Renewing
+        };
+        let number = own.unwrap_or_else(|| {
+            let number = self.number();
+            self.pending.insert(number, Pending::renewal(hello));
+            number
+        });
+        self.send(number).await;
+    }
+
+    /// The new session is there: what waited for it is sent.
+    pub(super) async fn renewed(&mut self) {
+        self.phase = Phase::Ready;
+        if let Some(link) = &self.link {
+            let initialized = notification::<()>(&Method::Initialized, None);
+            if let Err(error) = link.send(Outgoing::new(None, initialized)) {
+                log::warn!(error:%; "the server is not told that the session is ready");
+            }
+            link.listen();
+        }
+        for note in std::mem::take(&mut self.notes) {
+            if let Err(failure) = self.send_note(note) {
+                log::warn!(failure:%; "a message of the client was not sent");
+            }
+        }
+        self.resend().await;
+        // The client knows the lists of the session before; these may be others.
+        for method in [
+            Method::ToolsListChanged,
+            Method::PromptsListChanged,
+            Method::ResourcesListChanged,
+        ] {
+            self.write(&notification::<()>(&method, None)).await;
+        }
+    }
+
+    async fn resend(&mut self) {
+        let pending = self.pending.iter().filter(|(_, it)| !it.sent);
+        let mut numbers: Vec<u64> = pending.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            self.send(number).await;
+        }
+    }
+
+    /// No session can be opened: what waits for one fails, and the next message tries again.
+    pub(super) async fn give_up_renewal(&mut self, failure: &Failure) {
+        log::warn!(failure:%; "no session can be opened");
+        self.phase = Phase::Lost;
+        self.notes.clear();
+        let waiting = self.pending.extract_if(|_, pending| !pending.sent);
+        let answers: Vec<String> = waiting.map(|(_, it)| it.failed(failure)).collect();
+        for answer in answers {
+            self.write(answer.as_bytes()).await;
+        }
+    }
+
+    /// The link is dead: what was sent may have run.
+    pub(super) async fn on_closed(&mut self, reason: &str) {
+        log::info!(reason; "the connection to the server ended; it is opened again");
+        self.link = None;
+        self.phase = Phase::Closed { attempts: 0 };
+        let message = format!("connection lost before the answer: {reason}");
+        let failure = Failure::new(ErrorKind::ServerLost, message);
+        let lost = self
+            .pending
+            .extract_if(|_, pending| pending.sent && !pending.is_initialize());
+        let answers: Vec<String> = lost.map(|(_, pending)| pending.failed(&failure)).collect();
+        for answer in answers {
+            self.write(answer.as_bytes()).await;
+        }
+        for pending in self.pending.values_mut() {
+            pending.sent = false;
+        }
+        self.pending.retain(|_, pending| pending.of_client);
+        self.reopen().await;
+    }
+
+    /// Opens a link in the place of a dead one; what waits for it is given up one by one.
+    pub(super) async fn reopen(&mut self) {
+        let Phase::Closed { attempts } = self.phase else {
+            return;
+        };
+        match self.open().await {
+            Ok(()) => return self.renew().await,
+            Err(error) => log::info!(error:%; "the server cannot be reached; it is tried again"),
+        }
+        self.phase = Phase::Closed {
+            attempts: attempts.saturating_add(1),
+        };
+        let (now, mut answers) = (Instant::now(), Vec::new());
+        let message = "the server cannot be reached; it is tried again";
+        let failure = Failure::new(ErrorKind::ServerUnavailable, message);
+        self.pending.retain(|_, pending| {
+            let keeps = pending.again_after(now).is_some();
+            if !keeps && pending.is_initialize() {
+                self.hello = None;
+            }
+            if !keeps {
+                answers.push(pending.failed(&failure));
+            }
+            keeps
+        });
+        for answer in answers {
+            self.write(answer.as_bytes()).await;
+        }
+        self.hear_later(Heard::Reopen, delay(attempts));
+    }
+}
