@@ -24,6 +24,7 @@ mod input;
 mod modern;
 mod questions;
 mod renewal;
+mod reporting;
 mod rest;
 mod sessions;
 mod storm;
