@@ -10,12 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::mcp::Refusal;
 use super::Channel;
-use crate::bridge::era::claims_modern;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
-use crate::protocol::{
-    Failure, Method, Notification, Request, RequestId, notification,
-};
+use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
 use crate::session::{Sessionless, Started, ToFront, event_message};
 
 /// Requests under way, by the client's id, and how each is taken back.
@@ -29,11 +26,6 @@ impl UnderWay {
 }
 
 impl Channel {
-    /// Whether a request is one without a session (S-LIFE-21).
-    pub(super) fn is_sessionless(request: &Request) -> bool {
-        claims_modern(request)
-    }
-
     /// Serves a request without a session; its answer is written later.
     ///
     /// # Errors
@@ -50,9 +42,7 @@ impl Channel {
         let caller = Caller::sessionless(&claim, principal).map_err(refuse)?;
         let place = self.place(&id)?;
         let cancelled = CancellationToken::new();
-        self.sessionless
-            .all()
-            .insert(id.clone(), cancelled.clone());
+        self.sessionless.all().insert(id.clone(), cancelled.clone());
         let channel = Arc::clone(self);
         self.spawn(async move {
             let ran = cancelled
