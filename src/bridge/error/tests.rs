@@ -216,3 +216,19 @@ fn a_failure_is_a_result_that_the_model_reads() {
     let answer: Value = serde_json::from_str(&failure.tool_answer("1")).unwrap();
     assert_eq!(answer["result"], result);
 }
+
+#[test]
+fn refusals_of_the_bridge_are_failures() {
+    let mismatch = Failure::from(HeaderMismatch("`mcp-name` is missing".to_owned()));
+    assert_eq!(mismatch.kind.rpc_code(), -32020);
+    assert_eq!(mismatch.message, "header mismatch: `mcp-name` is missing");
+    assert_eq!(
+        Failure::from(InvalidMeta::Missing("x")).kind,
+        ErrorKind::InvalidMeta
+    );
+    let state = Failure::from(InvalidState);
+    assert_eq!(
+        (state.kind.rpc_code(), state.message.as_str()),
+        (-32602, "invalid requestState")
+    );
+}
