@@ -12,7 +12,7 @@ use crate::bridge::headers::McpHeaders;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
 use crate::id::Principal;
-use crate::protocol::{CapabilityProfile, Era, ErrorKind, Failure, Request, RequestId, Revision};
+use crate::protocol::{ErrorKind, Failure, Request, RequestId};
 use crate::session::{Running, Sessionless, Started, ToFront, Upgrading};
 
 /// Serves one request.
