@@ -241,6 +241,8 @@ fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Faile
         Some(ServersVerb::Restart { name }) => Request::Restart { server: name },
         Some(ServersVerb::Stop { name }) => Request::Stop { server: name },
         Some(ServersVerb::Start { name }) => Request::Start { server: name },
+        Some(ServersVerb::Trip { name, tool }) => Request::Trip { server: name, tool },
+        Some(ServersVerb::Reset { name, tool }) => Request::Reset { server: name, tool },
     };
     let done = ask(request)?;
     print(&format!("{}\n", done["done"].as_str().unwrap_or("done")))

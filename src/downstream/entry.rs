@@ -7,7 +7,8 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::calls::Load;
+use super::admission::Load;
+use super::breaker::Breakers;
 use super::crash::CrashSink;
 use super::desired::Desired;
 use super::era::ServerEra;
@@ -35,6 +36,7 @@ pub(crate) struct EntrySpec {
     pub(crate) home: usize,
     pub(crate) numbers: CallNumbers,
     pub(crate) load: Arc<Load>,
+    pub(crate) breakers: Arc<Breakers>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) store: Arc<dyn Store>,
@@ -129,6 +131,8 @@ pub enum News {
     Log(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
     Question(Question),
+    /// This connection was lost; another one is on its way.
+    Away,
     /// This connection, which was not everybody's, is closed.
     Closed,
     /// Another notification that clients may understand.

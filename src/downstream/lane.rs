@@ -136,7 +136,8 @@ impl Actor for Lane {
             return ctx.stop();
         };
         let link = tape.link(link);
-        let mut calls = Calls::new(&self.spec, link, ctx.address().recipient());
+        let asker = ctx.address().recipient();
+        let mut calls = Calls::new(&self.spec, link, asker, ctx.address().recipient());
         if self.session.revision.era() == Era::Modern {
             calls.speak_modern();
         }

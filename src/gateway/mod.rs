@@ -37,7 +37,7 @@ use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{
     Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
 };
-use state::{Operated, State, health_source};
+use state::{Operated, State, health_source, tree_source};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -92,6 +92,8 @@ pub struct Gateway {
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
     config: Config,
+    /// Where it serves, in words.
+    listen: String,
     _control: ControlServer,
     _data_dir: DataDir,
 }
@@ -185,10 +187,13 @@ impl Gateway {
             crashes,
             shares_socket,
             config,
+            listen: address,
             _control: control,
             _data_dir: data_dir,
         };
+        gateway.offer_tree();
         gateway.arrange();
+        let known = known.into_iter().map(|(part, _)| part).collect();
         // A request that comes right away finds its server, if not connected yet.
         gateway.start_servers(known).await;
         gateway.server.open(gateway.front());
@@ -277,6 +282,12 @@ impl Gateway {
         }
     }
 
+    fn offer_tree(&self) {
+        let is_offered = self.config.catalog.tree_resource;
+        let source = is_offered.then(|| tree_source(&self.state, self.listen.clone()));
+        self.state.sessions.offer_tree(source);
+    }
+
     fn apply(&mut self, loaded: Loaded) {
         let plan = Plan::between(&self.config, &loaded.config);
         let mut view = config_view(loaded.path, loaded.warnings);
@@ -312,6 +323,7 @@ impl Gateway {
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
         }
+        self.offer_tree();
         self.arrange();
         self.state.downstreams.apply(ServerChange {
             start: plan
@@ -402,7 +414,7 @@ fn build(
     config: &Config,
     ground: Ground<'_>,
     view: ConfigView,
-    known: Vec<Arc<ServerPart>>,
+    known: Vec<(Arc<ServerPart>, u64)>,
 ) -> (Arc<State>, Addr<Fanout>) {
     let Ground {
         arbiters,

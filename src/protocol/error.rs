@@ -102,6 +102,8 @@ kinds! {
     ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
     /// The server is not connected; it comes back by itself.
     ServerUnavailable = "server_unavailable", code::INTERNAL_ERROR, 502, true;
+    /// The server, or the tool, failed so often that it is not asked for a while.
+    BreakerOpen = "breaker_open", code::INTERNAL_ERROR, 503, true;
     /// The connection died while the call ran: it may have run.
     ServerLost = "server_lost", code::INTERNAL_ERROR, 502, false;
     /// The server's configuration is not usable.

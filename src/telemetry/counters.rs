@@ -39,6 +39,13 @@ counters! {
     CallsCancelled = "calls_cancelled",
     /// Refused because a limit was reached.
     CallsShed = "calls_shed",
+    /// Refused because a breaker was open.
+    CallsBarred = "calls_barred",
+    /// Sent to their server once more by the gateway.
+    CallsRepeated = "calls_repeated",
+    /// Breakers of servers and tools that opened.
+    BreakersOpened = "breakers_opened",
+    BreakersClosed = "breakers_closed",
     /// Questions of servers that reached a client.
     QuestionsAsked = "questions_asked",
     QuestionsUnanswered = "questions_unanswered",

@@ -33,3 +33,4 @@ mod supervision;
 mod support;
 mod survival;
 mod tools;
+mod tree;

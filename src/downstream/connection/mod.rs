@@ -52,6 +52,8 @@ pub(crate) struct Connection {
     renewing: bool,
     /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
     stale: Vec<ItemKind>,
+    /// Lists that failed, once for each time in a row.
+    failed_lists: Vec<ItemKind>,
     debounce: Option<SpawnHandle>,
     /// When each list runs out that the server gave a time to live.
     expiries: [Option<SpawnHandle>; 4],
@@ -90,6 +92,7 @@ impl Connection {
             listening: Listening::default(),
             renewing: false,
             stale: Vec::new(),
+            failed_lists: Vec::new(),
             debounce: None,
             expiries: Default::default(),
             timer: Timer::default(),

@@ -46,7 +46,12 @@ impl Connection {
             Ok(link) => {
                 let link = tape.link(link);
                 let asker = ctx.address().recipient();
-                self.calls = Some(Calls::new(&self.spec, link, asker));
+                self.calls = Some(Calls::new(
+                    &self.spec,
+                    link,
+                    asker,
+                    ctx.address().recipient(),
+                ));
                 match self.era {
                     Some(Era::Legacy) => self.send_initialize(ctx),
                     Some(Era::Modern) | None => {
@@ -151,6 +156,7 @@ impl Connection {
                 calls.link().listen();
             }
         }
+        self.spec.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_wishes(ctx);
         self.refresh(&ItemKind::ALL, ctx);

@@ -24,7 +24,7 @@ impl Connection {
         let is_for_client = reverse::asks_client(&request.method) && key.profile().can_be_asked();
         if is_for_client && key.is_exclusive() {
             self.ask_client(request, ctx);
-        } else if is_for_client && !of_ended_call && self.spec.load.of_entry() == 1 {
+        } else if is_for_client && !of_ended_call && self.spec.load.is_single() {
             self.ask_only_call(request);
         } else {
             self.answer_myself(&request);
