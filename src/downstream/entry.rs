@@ -18,7 +18,7 @@ use super::settings::ServerSettings;
 use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
-use crate::protocol::{LogLevel, Notification, Revision};
+use crate::protocol::{LogLevel, Notification};
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, LogRing};
@@ -79,25 +79,11 @@ pub struct Callers(Arc<WaysIn>);
 struct WaysIn {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<Wish>,
-    revision: Revision,
 }
 
 impl Callers {
-    pub(crate) fn new(
-        by_arbiter: Vec<Recipient<CallMessage>>,
-        owner: Recipient<Wish>,
-        revision: Revision,
-    ) -> Self {
-        Self(Arc::new(WaysIn {
-            by_arbiter,
-            owner,
-            revision,
-        }))
-    }
-
-    /// The revision that the server is spoken to in.
-    pub fn revision(&self) -> Revision {
-        self.0.revision
+    pub(crate) fn new(by_arbiter: Vec<Recipient<CallMessage>>, owner: Recipient<Wish>) -> Self {
+        Self(Arc::new(WaysIn { by_arbiter, owner }))
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.

@@ -22,7 +22,7 @@ use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::era::ServerEra;
+use super::era::{self, ServerEra};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
 use super::server::Server;
@@ -251,11 +251,13 @@ impl Keeper {
             connector: &connector,
             gate: &gate,
             breakers: &breakers,
-            log: &log,
             era: &era,
+            log: &log,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let of_server = spec.clone();
+        actix_rt::spawn(async move { era::preload(&of_server).await });
         Arc::new(Server {
             name,
             settings,
@@ -349,8 +351,8 @@ impl Keeper {
             connector: &server.connector,
             gate: &server.gate,
             breakers: &server.breakers,
-            log: &server.log,
             era: &server.era,
+            log: &server.log,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -426,8 +428,8 @@ struct EntrySeed<'a> {
     connector: &'a Arc<dyn Connector>,
     gate: &'a Arc<Gate>,
     breakers: &'a Arc<Breakers>,
-    log: &'a LogRing,
     era: &'a Arc<ServerEra>,
+    log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 

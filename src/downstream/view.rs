@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::breaker::BreakerView;
 use super::server::Server;
+use crate::protocol::Era;
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};
 
@@ -16,6 +17,8 @@ pub struct ServerView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: &'static str,
+    /// `legacy` or `modern`, once it is known.
+    pub era: Option<Era>,
     /// The faults that are injected, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
@@ -63,6 +66,7 @@ impl Server {
         ServerView {
             name: self.name.to_string(),
             transport: self.connector.transport(),
+            era: self.era(),
             faults: self
                 .settings
                 .load()

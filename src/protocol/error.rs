@@ -260,7 +260,7 @@ mod tests {
         let error = failure.error_object();
         assert_eq!(error["code"], -32022);
         assert_eq!(error["data"]["requested"], "x".repeat(64));
-        assert_eq!(error["data"]["supported"][4], "2026-07-28");
+        assert_eq!(error["data"]["supported"], json!(["2026-07-28"]));
         let needs = json!({ "roots": {} });
         let error = Failure::missing_capability("needs roots", needs.clone()).error_object();
         assert_eq!(

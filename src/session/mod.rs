@@ -36,7 +36,7 @@ pub use record::SessionRecord;
 pub use sealing::Sealing;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
-pub use streams::event_parts;
+pub use streams::{event_message, event_parts};
 pub use tree::{TREE_URI, TreeSource};
 pub use view::CatalogView;
 

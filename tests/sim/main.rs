@@ -29,6 +29,7 @@ mod modern;
 mod questions;
 mod queue;
 mod renewal;
+mod reporting;
 mod rest;
 mod sessions;
 mod storm;

@@ -32,7 +32,11 @@ use rounds::Again;
 pub(crate) enum Unhandled {
     Response(Response),
     Notification(Notification),
-    Request(Request),
+    /// `of_ended_call`: it came on the stream of a call that is over, so it is of no other.
+    Request {
+        request: Request,
+        of_ended_call: bool,
+    },
     /// A request of the connection's own failed in transport.
     Failed {
         number: u64,
@@ -276,7 +280,10 @@ impl Calls {
         let call = call.filter(|_| asks_client);
         let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
         else {
-            return Some(Unhandled::Request(request));
+            return Some(Unhandled::Request {
+                request,
+                of_ended_call: call.is_some(),
+            });
         };
         self.deadlines.set(number, pending.deadline.latest);
         self.asked.insert(request.id.clone(), vec![number]);

@@ -123,26 +123,23 @@ impl Connection {
         }
     }
 
-    /// Tools whose annotations concern headers (C-HTTP-08, bridging.md §7): one that HTTP clients
-    /// would have to drop is dropped here, and where no header is sent there is none to announce.
+    /// Tools whose annotations concern headers, and break a rule so that HTTP clients would have
+    /// to drop them (C-HTTP-08): dropped where the server reads headers; elsewhere the annotations
+    /// go, and the tool stays (bridging.md §7).
     fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
         if kind != ItemKind::Tools {
             return items;
         }
         let has_headers = self.is_modern() && self.spec.connector.attributes();
-        let usable = |tool: RawJson| {
-            if !has_headers {
-                return Some(headers::strip_annotations(&tool).unwrap_or(tool));
-            }
-            match ParamHeaders::of_tool(&tool) {
-                Ok(_) => Some(tool),
-                Err(error) => {
-                    log::warn!(
-                        server = self.spec.server().as_str(), error:%;
-                        "a tool is left out: clients over HTTP cannot call it"
-                    );
-                    None
-                }
+        let usable = |tool: RawJson| match ParamHeaders::of_tool(&tool) {
+            Ok(_) => Some(tool),
+            Err(_) if !has_headers => Some(headers::strip_annotations(&tool).unwrap_or(tool)),
+            Err(error) => {
+                log::warn!(
+                    server = self.spec.server().as_str(), error:%;
+                    "a tool is left out: clients over HTTP cannot call it"
+                );
+                None
             }
         };
         items.into_iter().filter_map(usable).collect()

@@ -168,7 +168,10 @@ impl Connection {
         match unhandled {
             Unhandled::Response(response) => self.on_response(&response, ctx),
             Unhandled::Notification(notification) => self.on_notification(notification, ctx),
-            Unhandled::Request(request) => self.on_request(request, ctx),
+            Unhandled::Request {
+                request,
+                of_ended_call,
+            } => self.on_request(request, of_ended_call, ctx),
             Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
             Unhandled::SessionGone => self.renew(ctx),
             Unhandled::Closed(ending) => self.closed(ending, ctx),
