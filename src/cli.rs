@@ -22,6 +22,10 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 
+    /// Serve every client without sessions, as `gateway.stateless` does
+    #[arg(long, global = true)]
+    pub stateless: bool,
+
     #[command(subcommand)]
     command: Option<Command>,
 }

@@ -14,7 +14,7 @@ use mcpvisor::cli::{
     Arguments, Command, Header, ServersArguments, ServersVerb, StatusArguments, StdioArguments,
 };
 use mcpvisor::config::watch::{Watch, WatchSettings};
-use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe, fill_in};
+use mcpvisor::config::{Config, ConfigError, LogFormat, ProcessEnvironment, describe, fill_in};
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::Gateway;
 use mcpvisor::gateway::service::{self, Tell};
@@ -28,12 +28,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let path = arguments.config.as_deref();
     match arguments.verb() {
-        Command::Serve => finish(serve(path, Way::Http)),
+        Command::Serve => finish(serve(path, Way::Http, arguments.stateless)),
         Command::Stdio(StdioArguments {
             connect: Some(url),
             headers,
         }) => finish(relay(url, headers)),
-        Command::Stdio(_) => finish(serve(path, Way::Stdio)),
+        Command::Stdio(_) => finish(serve(path, Way::Stdio, arguments.stateless)),
         Command::Check => finish(check(path)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(operate(path, servers)),
@@ -62,7 +62,7 @@ enum Way {
     Stdio,
 }
 
-fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
+fn serve(path: Option<&Path>, way: Way, stateless: bool) -> Result<(), Failed> {
     // First of all: there are no threads yet.
     let inherited = match way {
         Way::Http => service::inherited_listener()?,
@@ -73,7 +73,12 @@ fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
     if let Some(listener) = &inherited {
         environment.listens_on(listener.local_addr()?);
     }
-    let loaded = Config::load(path, &environment)?;
+    let load = |path: Option<&Path>| {
+        let mut loaded = Config::load(path, &environment)?;
+        loaded.config.front.stateless |= stateless;
+        Ok::<_, ConfigError>(loaded)
+    };
+    let loaded = load(path)?;
     telemetry::init_logging(match loaded.config.log {
         LogFormat::Json => true,
         LogFormat::Human => false,
@@ -121,7 +126,7 @@ fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
                 () = &mut left => break,
             }
             service::tell(Tell::Reloading);
-            gateway.reload(Config::load(watched.as_deref().or(path), &environment));
+            gateway.reload(load(watched.as_deref().or(path)));
             service::tell(Tell::Ready(&gateway.summary()));
         }
         service::tell(Tell::Stopping);

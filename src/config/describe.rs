@@ -288,6 +288,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
         ("gateway.allowed_hosts", front.allowed_hosts.join(", ")),
         ("gateway.sse_after", show_duration(front.sse_after)),
         ("gateway.legacy_sse", front.legacy_sse.to_string()),
+        ("gateway.stateless", front.stateless.to_string()),
         (
             "gateway.sse_comment_every",
             show_duration(front.sse_comment_every),

@@ -166,6 +166,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         sse_after: _,
         sse_comment_every: _,
         legacy_sse: _,
+        stateless: _,
     } = wanted.clone();
     let running = running.clone();
     FrontSettings {
@@ -183,6 +184,7 @@ fn live_front(running: &FrontSettings, wanted: &FrontSettings) -> FrontSettings 
         sse_after: running.sse_after,
         sse_comment_every: running.sse_comment_every,
         legacy_sse: running.legacy_sse,
+        stateless: running.stateless,
     }
 }
 

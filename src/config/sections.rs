@@ -224,6 +224,7 @@ fn front(section: &mut Section<'_>, limits: &Limits, threads: usize) -> FrontSet
         keep_alive: section.duration("keep_alive", 75 * SECOND, SECOND..=HOUR),
         sse_after: section.duration("sse_after", SECOND, 10 * MILLI..=10 * MINUTE),
         legacy_sse: section.flag("legacy_sse", true),
+        stateless: section.flag("stateless", false),
         sse_comment_every: section.duration("sse_comment_every", 15 * SECOND, SECOND..=10 * MINUTE),
         connections_max: section.count("connections_max", 25_000, 1..=1_000_000),
     }

@@ -117,6 +117,10 @@ async fn handle(
         .authenticate(text(request, &header::AUTHORIZATION))?;
     match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, principal).await,
+        HttpMethod::GET | HttpMethod::DELETE if settings.stateless => {
+            let message = "there are no sessions here (`gateway.stateless`): MCP is POST only";
+            Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
+        }
         HttpMethod::GET => {
             refuse_when(front.is_leaving())?;
             get(request, front, &settings).await
@@ -171,6 +175,17 @@ async fn post(
         Envelope::Request(message) if is_modern(request, &message) => {
             return sessionless::serve(request, message, principal, takes_events, front, settings)
                 .await;
+        }
+        other if settings.stateless => {
+            return sessionless::serve_legacy(
+                request,
+                other,
+                principal,
+                takes_events,
+                front,
+                settings,
+            )
+            .await;
         }
         other => other,
     };

@@ -1,18 +1,22 @@
 //! Requests without a session (2026-07-28): each says of itself all that is to be known.
 
+use actix_web::body::BoxBody;
 use actix_web::{HttpRequest, HttpResponse};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::mcp::Refusal;
+use super::headers::PROTOCOL_VERSION;
+use super::mcp::{Refusal, text};
 use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, WorkerIndex};
 use crate::bridge::headers::McpHeaders;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
-use crate::id::Principal;
-use crate::protocol::{ErrorKind, Failure, Request, RequestId};
+use crate::id::{Principal, ViewId};
+use crate::protocol::{
+    CapabilityProfile, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
+};
 use crate::session::{Running, Sessionless, Started, ToFront, Upgrading};
 
 /// Serves one request.
@@ -34,16 +38,82 @@ pub(super) async fn serve(
         failure,
         id: Some(id.clone()),
     })?;
-    let revision = caller.revision;
-    let arbiter = http.app_data::<WorkerIndex>().map_or(0, |index| index.0);
-    let started = front.sessions.serve(Sessionless {
+    let sessionless = Sessionless {
         request,
         caller,
         headers: Some(headers),
-        arbiter,
+        arbiter: worker(http),
         accepts_stream,
-    });
-    match started.await {
+    };
+    run(sessionless, front, settings).await
+}
+
+/// Serves one message of a client with a handshake that gets no session (`gateway.stateless`).
+///
+/// # Errors
+///
+/// Returns the refusal that the client is to read.
+pub(super) async fn serve_legacy(
+    http: &HttpRequest,
+    envelope: Envelope,
+    principal: Principal,
+    accepts_stream: bool,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<HttpResponse, Refusal> {
+    let revision = revision(http)?;
+    let Envelope::Request(request) = envelope else {
+        // Nobody waits for it here.
+        return Ok(respond::accepted(revision));
+    };
+    let id = Some(request.id.clone());
+    if request.method == Method::Initialize {
+        let greeted = front.sessions.greet(&request, principal);
+        let (revision, answer) = greeted.map_err(|failure| Refusal { failure, id })?;
+        return Ok(respond::json(BoxBody::new(answer), revision));
+    }
+    let caller = Caller {
+        principal,
+        view: ViewId,
+        session: None,
+        revision,
+        // What it declared was said in another request.
+        profile: CapabilityProfile::default(),
+        level: None,
+    };
+    let sessionless = Sessionless {
+        request,
+        caller,
+        headers: None,
+        arbiter: worker(http),
+        accepts_stream,
+    };
+    run(sessionless, front, settings).await
+}
+
+/// S-HDR-01, S-HDR-02.
+fn revision(http: &HttpRequest) -> Result<Revision, Failure> {
+    let Some(version) = text(http, &PROTOCOL_VERSION) else {
+        return Ok(Revision::V2025_03_26);
+    };
+    version.parse::<Revision>().map_err(|error| {
+        let message = format!("`MCP-Protocol-Version`: {error}");
+        Failure::new(ErrorKind::UnsupportedRevision, message)
+    })
+}
+
+fn worker(http: &HttpRequest) -> usize {
+    http.app_data::<WorkerIndex>().map_or(0, |index| index.0)
+}
+
+async fn run(
+    sessionless: Sessionless<'_>,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<HttpResponse, Refusal> {
+    let (id, revision) = (sessionless.request.id.clone(), sessionless.caller.revision);
+    let accepts_stream = sessionless.accepts_stream;
+    match front.sessions.serve(sessionless).await {
         Started::Done(answer) => Ok(respond::to_client(answer, revision, None, front, settings)),
         Started::Running(running) => {
             let Running {

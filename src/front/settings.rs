@@ -10,6 +10,8 @@ pub struct FrontSettings {
     pub endpoint: String,
     /// Whether clients of revision 2024-11-05 are served at `/sse` and `/messages`.
     pub legacy_sse: bool,
+    /// Whether clients with a handshake are served without sessions, too.
+    pub stateless: bool,
     /// Origins that a browser may call from; `*` stands for any port or any host part.
     pub allowed_origins: Vec<String>,
     /// `Host` values accepted beyond loopback; without them a public listener accepts any.
@@ -41,6 +43,7 @@ impl FrontSettings {
             listen: ([127, 0, 0, 1], 0).into(),
             endpoint: "/mcp".to_owned(),
             legacy_sse: true,
+            stateless: false,
             allowed_origins: vec!["http://localhost:*".to_owned()],
             allowed_hosts: Vec::new(),
             workers: 1,

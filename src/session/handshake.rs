@@ -60,6 +60,15 @@ pub(crate) fn capabilities(revision: Revision) -> Value {
     capabilities
 }
 
+/// The same for a client that gets no session: it hears of nothing by itself.
+pub(crate) fn stateless_result(revision: Revision, catalog: &Snapshot) -> RawJson {
+    let mut capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
+    if revision >= Revision::V2025_03_26 {
+        capabilities["completions"] = json!({});
+    }
+    greeting(revision, catalog, &capabilities)
+}
+
 /// Who the gateway is.
 pub(crate) fn server_info(revision: Revision) -> Value {
     let mut info = json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") });
@@ -70,9 +79,13 @@ pub(crate) fn server_info(revision: Revision) -> Value {
 }
 
 fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
+    greeting(revision, catalog, &capabilities(revision))
+}
+
+fn greeting(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {
     let mut result = json!({
         "protocolVersion": revision,
-        "capabilities": capabilities(revision),
+        "capabilities": capabilities,
         "serverInfo": server_info(revision),
     });
     if let Some(instructions) = catalog.instructions() {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::actor::Session;
 use super::exchange::{Dressing, Listeners, Parked};
-use super::handshake::Greetings;
+use super::handshake::{Greetings, stateless_result};
 use super::message::{Delete, End, Refresh};
 use super::record::{RECORDS, SessionRecord, record_key};
 use super::registry::{Found, Registry};
@@ -214,12 +214,7 @@ impl Sessions {
         principal: Principal,
         arbiter: usize,
     ) -> Result<(SessionId, Revision, Bytes), Failure> {
-        let record = SessionRecord::from_initialize(request, principal).map_err(|reason| {
-            Failure::new(
-                ErrorKind::InvalidParams,
-                format!("`params` of `initialize`: {reason}"),
-            )
-        })?;
+        let record = record_of(request, principal)?;
         let parts = &self.0.parts;
         let settings = parts.settings.load_full();
         let Some(place) = parts.registry.reserve(settings.sessions_max) else {
@@ -252,6 +247,27 @@ impl Sessions {
         parts.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
         Ok((id, revision, answer))
+    }
+
+    /// Answers `initialize` of a client that gets no session.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read: bad parameters.
+    pub fn greet(
+        &self,
+        request: &Request,
+        principal: Principal,
+    ) -> Result<(Revision, Bytes), Failure> {
+        let record = record_of(request, principal)?;
+        let catalog = self.0.parts.catalog.snapshot();
+        let result = stateless_result(record.revision, &catalog);
+        let id = request.id.as_str();
+        let answer = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#,
+            result.as_str()
+        );
+        Ok((record.revision, Bytes::from(answer)))
     }
 
     /// Finds a session; one whose actor died is rebuilt from its record. `None` when it never
@@ -470,4 +486,11 @@ fn wheels(count: NonZeroUsize) -> Box<[Mutex<Wheel>]> {
 
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
+}
+
+fn record_of(request: &Request, principal: Principal) -> Result<SessionRecord, Failure> {
+    SessionRecord::from_initialize(request, principal).map_err(|reason| {
+        let message = format!("`params` of `initialize`: {reason}");
+        Failure::new(ErrorKind::InvalidParams, message)
+    })
 }

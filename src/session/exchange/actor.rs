@@ -207,7 +207,10 @@ impl ExchangeActor {
         if !gathers || resume.round != self.inputs.round {
             // A state is good for one return (S-MRTR-09).
             let (method, id) = (&resume.request.method, &resume.request.id);
-            let answer = self.parts.dressing.failed(method, id, &invalid_state());
+            let answer =
+                self.parts
+                    .dressing
+                    .failed(method, id, &invalid_state(), self.caller.revision);
             let _ = resume.reply.send(answer);
             return;
         }

@@ -42,8 +42,12 @@ impl Dressing {
         id: &RequestId,
         result: &RawJson,
         caching: Option<Caching>,
+        to: Revision,
     ) -> Bytes {
-        result_frame(id, &self.dress.complete(result, caching))
+        match to.era() {
+            Era::Modern => result_frame(id, &self.dress.complete(result, caching)),
+            Era::Legacy => result_frame(id, result),
+        }
     }
 
     /// The answer that asks the client for something first.
@@ -52,17 +56,23 @@ impl Dressing {
     }
 
     /// The answer to a request that the gateway answers itself.
-    pub(super) fn own(&self, id: &RequestId, result: &Value, caching: Option<Caching>) -> Bytes {
-        self.answer(id, &RawJson::from_value(result), caching)
+    pub(super) fn own(
+        &self,
+        id: &RequestId,
+        result: &Value,
+        caching: Option<Caching>,
+        to: Revision,
+    ) -> Bytes {
+        self.answer(id, &RawJson::from_value(result), caching, to)
     }
 
     /// The state of the gateway, which is old at once.
-    pub(super) fn tree(&self, id: &RequestId, tree: &RawJson) -> ToFront {
+    pub(super) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ToFront {
         let caching = Caching {
             ttl_ms: 0,
             scope: CacheScope::Private,
         };
-        ToFront::Json(self.answer(id, tree, Some(caching)))
+        ToFront::Json(self.answer(id, tree, Some(caching), to))
     }
 
     /// The answer to `server/discover` (S-LIFE-08).
@@ -74,7 +84,7 @@ impl Dressing {
         if let Some(instructions) = catalog.instructions() {
             result["instructions"] = json!(instructions);
         }
-        ToFront::Json(self.own(id, &result, Some(LISTS)))
+        ToFront::Json(self.own(id, &result, Some(LISTS), Revision::V2026_07_28))
     }
 
     /// One page of a list; the page itself is not copied.
@@ -88,8 +98,12 @@ impl Dressing {
         request: &Request,
         catalog: &Snapshot,
         stale: Option<&Stale>,
+        to: Revision,
     ) -> Result<ToFront, Failure> {
-        let page = route::page(kind, request, catalog, Revision::V2026_07_28)?;
+        let page = route::page(kind, request, catalog, to)?;
+        if to.era() == Era::Legacy {
+            return Ok(ToFront::Json(result_frame(&request.id, &page)));
+        }
         let head = format!(
             r#"{{"jsonrpc":"2.0","id":{},"result":"#,
             request.id.as_str()
@@ -111,13 +125,23 @@ impl Dressing {
     /// A failure as the client of this request reads it: of a server that fails a tool call, as
     /// something for the model; otherwise an error of the protocol with the HTTP status that the
     /// revision demands.
-    pub(super) fn failed(&self, method: &Method, id: &RequestId, failure: &Failure) -> ToFront {
+    pub(super) fn failed(
+        &self,
+        method: &Method,
+        id: &RequestId,
+        failure: &Failure,
+        to: Revision,
+    ) -> ToFront {
         if let Some(result) = failure.tool_result(method) {
-            return ToFront::Json(self.own(id, &result, None));
+            return ToFront::Json(self.own(id, &result, None, to));
         }
-        ToFront::Error {
-            status: error::modern_status(failure.kind),
-            frame: error_frame(id, &error::error_object(failure, Era::Modern)),
+        let frame = error_frame(id, &error::error_object(failure, to.era()));
+        match to.era() {
+            Era::Legacy => ToFront::Json(frame),
+            Era::Modern => ToFront::Error {
+                status: error::modern_status(failure.kind),
+                frame,
+            },
         }
     }
 }

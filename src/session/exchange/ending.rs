@@ -14,7 +14,7 @@ use crate::bridge::answer::{Caching, ResultKind};
 use crate::bridge::error::{Shown, status_of};
 use crate::bridge::question::url_elicitations;
 use crate::catalog::Snapshot;
-use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response};
+use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, RawJson, Response};
 use crate::telemetry::Counter;
 
 impl ExchangeActor {
@@ -46,25 +46,33 @@ impl ExchangeActor {
     }
 
     fn on_result(&mut self, result: &RawJson) {
-        if ResultKind::of(result) == ResultKind::InputRequired {
+        let is_modern = self.caller.revision.era() == Era::Modern;
+        if is_modern && ResultKind::of(result) == ResultKind::InputRequired {
             return self.pass_on(result);
         }
         let catalog = self.catalog();
         let read = self.reading(&catalog).result(result);
         let result = read.as_ref().unwrap_or(result);
         let caching = (self.method == Method::ResourcesRead).then(|| Caching::of(result));
-        let frame = self.parts.dressing.answer(&self.id, result, caching);
+        let frame = self
+            .parts
+            .dressing
+            .answer(&self.id, result, caching, self.caller.revision);
         self.deliver(ToFront::Json(frame));
     }
 
     fn on_error(&mut self, error: &RawJson) {
-        if let Some(elicitations) = url_elicitations(error) {
+        let is_modern = self.caller.revision.era() == Era::Modern;
+        if let Some(elicitations) = url_elicitations(error).filter(|_| is_modern) {
             return self.ask_to_visit(elicitations);
         }
         let catalog = self.catalog();
         match self.reading(&catalog).error(error) {
             Some(Shown::Result(result)) => {
-                let frame = self.parts.dressing.answer(&self.id, &result, None);
+                let frame =
+                    self.parts
+                        .dressing
+                        .answer(&self.id, &result, None, self.caller.revision);
                 self.deliver(ToFront::Json(frame));
             }
             Some(Shown::Error(shown)) => self.deliver_error(&shown),
@@ -73,9 +81,14 @@ impl ExchangeActor {
     }
 
     fn deliver_error(&mut self, error: &RawJson) {
-        let status = status_of(error);
         let frame = error_frame(&self.id, error);
-        self.deliver(ToFront::Error { status, frame });
+        self.deliver(match self.caller.revision.era() {
+            Era::Legacy => ToFront::Json(frame),
+            Era::Modern => ToFront::Error {
+                status: status_of(error),
+                frame,
+            },
+        });
     }
 
     fn reading<'a>(&'a self, catalog: &'a Snapshot) -> Reading<'a> {
@@ -94,7 +107,10 @@ impl ExchangeActor {
     }
 
     pub(super) fn answer_failure(&mut self, failure: &Failure) {
-        let answer = self.parts.dressing.failed(&self.method, &self.id, failure);
+        let answer =
+            self.parts
+                .dressing
+                .failed(&self.method, &self.id, failure, self.caller.revision);
         self.deliver(answer);
     }
 

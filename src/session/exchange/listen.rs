@@ -199,7 +199,10 @@ impl Listener {
         let id: Value = serde_json::from_str(self.subscription.as_str()).unwrap_or_default();
         let meta = json!({ SUBSCRIPTION_ID: id });
         let result = json!({ "_meta": meta });
-        let frame = self.parts.dressing.own(&self.subscription, &result, None);
+        let frame =
+            self.parts
+                .dressing
+                .own(&self.subscription, &result, None, self.caller.revision);
         // Who does not read notices the end all the same.
         let _ = self.events.try_send(message_event(&frame));
         ctx.stop();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::{Actor, Recipient};
+use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::super::SessionParts;
@@ -18,7 +19,7 @@ use crate::bridge::headers::{McpHeaders, ParamHeaders};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::id::SessionId;
-use crate::protocol::{CapabilityProfile, ErrorKind, Failure, Method, RawJson, Request};
+use crate::protocol::{CapabilityProfile, Era, ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
 /// A request without a session, checked by the front as far as it can be without a catalog.
@@ -79,9 +80,10 @@ impl Sessions {
     pub async fn serve(&self, sessionless: Sessionless<'_>) -> Started {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
+        let to = sessionless.caller.revision;
         match self.try_serve(sessionless).await {
             Ok(started) => started,
-            Err(failure) => Started::Done(self.parts().dressing.failed(&method, &id, &failure)),
+            Err(failure) => Started::Done(self.parts().dressing.failed(&method, &id, &failure, to)),
         }
     }
 
@@ -92,10 +94,17 @@ impl Sessions {
             parts.catalog.clone().wait_listed().await;
         }
         let catalog = catalog_of(parts, &sessionless.caller);
+        let to = sessionless.caller.revision;
         if let Some(tree) = parts.tree.read(request) {
-            return Ok(Started::Done(parts.dressing.tree(&request.id, &tree)));
+            return Ok(Started::Done(parts.dressing.tree(&request.id, &tree, to)));
         }
         match &request.method {
+            Method::Discover | Method::Listen if to.era() == Era::Legacy => Err(unknown(request)),
+            // There is nothing that a level could be kept in.
+            Method::Ping | Method::LoggingSetLevel if to.era() == Era::Legacy => {
+                let done = parts.dressing.own(&request.id, &json!({}), None, to);
+                Ok(Started::Done(ToFront::Json(done)))
+            }
             Method::Discover => Ok(Started::Done(
                 parts.dressing.discovered(&request.id, &catalog),
             )),
@@ -109,13 +118,10 @@ impl Sessions {
                     let stale = parts.catalog.stale();
                     let list = parts
                         .dressing
-                        .list(kind, request, &catalog, stale.as_deref());
+                        .list(kind, request, &catalog, stale.as_deref(), to);
                     list.map(Started::Done)
                 }
-                None => {
-                    let message = format!("method `{method}` does not exist here");
-                    Err(Failure::new(ErrorKind::MethodNotFound, message))
-                }
+                None => Err(unknown(request)),
             },
         }
     }
@@ -256,6 +262,11 @@ fn check_params(
     params
         .check(headers, arguments.as_ref())
         .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))
+}
+
+fn unknown(request: &Request) -> Failure {
+    let message = format!("method `{}` does not exist here", request.method);
+    Failure::new(ErrorKind::MethodNotFound, message)
 }
 
 fn catalog_of(parts: &SessionParts, caller: &Caller) -> Arc<Snapshot> {
