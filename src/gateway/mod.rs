@@ -1,5 +1,6 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
+mod build;
 pub mod service;
 mod state;
 
@@ -10,8 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, Addr};
-use arc_swap::ArcSwap;
+use actix::Addr;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
@@ -19,24 +19,17 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
-use crate::auth::{AllowAll, Everybody};
+use crate::auth::Everybody;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
-use crate::downstream::{
-    CrashSink, Desired, Downstreams, MakeConnector, PoolParts, ServerChange, ServerSettings,
-    TransportSettings,
-};
+use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
-use crate::id::CallNumbers;
-use crate::session::{
-    Arrange, Attach, Fanout, Identify, PartKeeper, Sealing, Sessions, SessionsSpec, load_parts,
-};
+use crate::session::{Arrange, Fanout, Identify, Sealing, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
-use crate::supervision::{Arbiters, Direct, Random, SystemRandom};
+use crate::supervision::{Arbiters, Direct};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::{
-    Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
-};
+use crate::transport::Spawner;
+use build::{Ground, build};
 use state::{Operated, State, health_source, tree_source};
 
 /// Connections that may wait to be accepted.
@@ -398,98 +391,6 @@ fn arrangement(config: &Config) -> Arrange {
         catalog: config.catalog.clone(),
         first_list_wait: config.session.first_list_wait,
     }
-}
-
-/// What the tree is built on.
-struct Ground<'g> {
-    arbiters: &'g Arbiters,
-    spawner: &'g Spawner,
-    store: &'g Arc<SqliteStore>,
-    counters: Counters,
-    crashes: CrashSink,
-    sealing: Sealing,
-}
-
-fn build(
-    config: &Config,
-    ground: Ground<'_>,
-    view: ConfigView,
-    known: Vec<(Arc<ServerPart>, u64)>,
-) -> (Arc<State>, Addr<Fanout>) {
-    let Ground {
-        arbiters,
-        spawner,
-        store,
-        counters,
-        crashes,
-        sealing,
-    } = ground;
-    let numbers = CallNumbers::default();
-    let (mut fanout, catalog) = Fanout::new(counters.clone());
-    let keeper = PartKeeper::new(store.clone(), unix_millis);
-    fanout.restore(arrangement(config), known, keeper);
-    let fanout = fanout.start();
-    let downstreams = Downstreams::start(PoolParts {
-        arbiters: arbiters.clone(),
-        numbers: numbers.clone(),
-        desired: Arc::new(Desired::default()),
-        listener: fanout.clone().recipient(),
-        store: store.clone(),
-        random: Arc::new(SystemRandom::new()),
-        make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
-        counters: counters.clone(),
-        crashes,
-    });
-    let sessions = Sessions::start(SessionsSpec {
-        settings: config.session.clone(),
-        arbiters: arbiters.clone(),
-        downstreams: downstreams.clone(),
-        catalog: catalog.clone(),
-        store: store.clone(),
-        policy: Arc::new(AllowAll),
-        numbers,
-        random: Arc::new(SystemRandom::new()),
-        mint: Uuid::new_v4,
-        sealing,
-        counters: counters.clone(),
-    });
-    fanout.do_send(Attach(sessions.clone()));
-    let state = State {
-        started: Instant::now(),
-        downstreams,
-        sessions,
-        catalog,
-        counters,
-        arbiters: arbiters.clone(),
-        servers: ArcSwap::from_pointee(server_states(config)),
-        config: ArcSwap::from_pointee(view),
-    };
-    (Arc::new(state), fanout)
-}
-
-fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnector {
-    let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
-    Arc::new(move |server, log| -> Arc<dyn Connector> {
-        let connector: Arc<dyn Connector> = match &server.transport {
-            TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
-                stdio.clone(),
-                spawner.clone(),
-                log.clone(),
-            )),
-            TransportSettings::Http(http) => http_connector(http.clone(), tls.clone()),
-        };
-        let Some(faults) = server.faults.clone() else {
-            return connector;
-        };
-        let name = server.name.as_str();
-        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into this server's connections (`faults`)");
-        let parts = FaultParts {
-            random: random.clone(),
-            log: log.clone(),
-            counters: counters.clone(),
-        };
-        Arc::new(FaultyConnector::new(connector, faults, parts))
-    })
 }
 
 /// Locks the first directory of a numbered row that nobody uses: each remembers the lists of

@@ -281,7 +281,7 @@ async fn requests_before_initialize_are_refused_but_for_ping() {
     refusal(client.post(INITIALIZE).send().await, 400, "invalid_request").await;
     let claim = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     let answer = client.post(request(3, "tools/list", claim)).send().await;
-    refusal(answer, 400, "unsupported_revision").await;
+    refusal(answer, 400, "invalid_meta").await;
     let bad = json!({"protocolVersion": 7});
     let fresh = SseClient::connect(&gateway).await;
     let answer = fresh.post(request(4, "initialize", bad)).send().await;

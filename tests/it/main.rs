@@ -27,6 +27,7 @@ mod reload;
 mod resumption;
 mod sdk;
 mod service;
+mod sessionless;
 mod stdio;
 mod stopping;
 mod supervision;

@@ -157,9 +157,9 @@ async fn what_is_wrong_is_answered_and_the_rest_goes_on() {
     refused(&list, json!(2), -32000).await;
     let claim = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     let discover = request("d", "server/discover", claim).to_string();
-    let answer = refused(&discover, json!("d"), -32600).await;
+    let answer = refused(&discover, json!("d"), -32602).await;
     let message = answer["error"]["message"].as_str().unwrap();
-    assert!(message.contains("send `initialize`"), "{message}");
+    assert!(message.contains("clientCapabilities"), "{message}");
     // A probe does not decide anything.
     client.write("\n  \r\n").await;
     client.say(&initialize("2025-03-26", &json!({}))).await;

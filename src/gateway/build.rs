@@ -1,0 +1,118 @@
+//! Puts the tree together: what every part is built from.
+
+use std::sync::Arc;
+
+use actix::{Actor, Addr};
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::state::State;
+use super::{arrangement, server_states};
+use crate::admin::ConfigView;
+use crate::auth::AllowAll;
+use crate::catalog::ServerPart;
+use crate::config::Config;
+use crate::downstream::{
+    CrashSink, Desired, Downstreams, MakeConnector, PoolParts, TransportSettings,
+};
+use crate::id::CallNumbers;
+use crate::session::{Attach, Fanout, PartKeeper, Sealing, Sessions, SessionsSpec};
+use crate::store::SqliteStore;
+use crate::supervision::{Arbiters, Random, SystemRandom};
+use crate::telemetry::{Counters, unix_millis};
+use crate::transport::{
+    Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
+};
+
+/// What the tree is built on.
+pub(super) struct Ground<'g> {
+    pub(super) arbiters: &'g Arbiters,
+    pub(super) spawner: &'g Spawner,
+    pub(super) store: &'g Arc<SqliteStore>,
+    pub(super) counters: Counters,
+    pub(super) crashes: CrashSink,
+    pub(super) sealing: Sealing,
+}
+
+pub(super) fn build(
+    config: &Config,
+    ground: Ground<'_>,
+    view: ConfigView,
+    known: Vec<(Arc<ServerPart>, u64)>,
+) -> (Arc<State>, Addr<Fanout>) {
+    let Ground {
+        arbiters,
+        spawner,
+        store,
+        counters,
+        crashes,
+        sealing,
+    } = ground;
+    let numbers = CallNumbers::default();
+    let (mut fanout, catalog) = Fanout::new(counters.clone());
+    let keeper = PartKeeper::new(store.clone(), unix_millis);
+    fanout.restore(arrangement(config), known, keeper);
+    let fanout = fanout.start();
+    let downstreams = Downstreams::start(PoolParts {
+        arbiters: arbiters.clone(),
+        numbers: numbers.clone(),
+        desired: Arc::new(Desired::default()),
+        listener: fanout.clone().recipient(),
+        store: store.clone(),
+        random: Arc::new(SystemRandom::new()),
+        make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
+        counters: counters.clone(),
+        crashes,
+    });
+    let sessions = Sessions::start(SessionsSpec {
+        settings: config.session.clone(),
+        arbiters: arbiters.clone(),
+        downstreams: downstreams.clone(),
+        catalog: catalog.clone(),
+        store: store.clone(),
+        policy: Arc::new(AllowAll),
+        numbers,
+        random: Arc::new(SystemRandom::new()),
+        mint: Uuid::new_v4,
+        sealing,
+        counters: counters.clone(),
+    });
+    fanout.do_send(Attach(sessions.clone()));
+    let state = State {
+        started: Instant::now(),
+        downstreams,
+        sessions,
+        catalog,
+        counters,
+        arbiters: arbiters.clone(),
+        servers: ArcSwap::from_pointee(server_states(config)),
+        config: ArcSwap::from_pointee(view),
+    };
+    (Arc::new(state), fanout)
+}
+
+fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnector {
+    let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
+    Arc::new(move |server, log| -> Arc<dyn Connector> {
+        let connector: Arc<dyn Connector> = match &server.transport {
+            TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
+                stdio.clone(),
+                spawner.clone(),
+                log.clone(),
+            )),
+            TransportSettings::Http(http) => http_connector(http.clone(), tls.clone()),
+        };
+        let Some(faults) = server.faults.clone() else {
+            return connector;
+        };
+        let name = server.name.as_str();
+        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into this server's connections (`faults`)");
+        let parts = FaultParts {
+            random: random.clone(),
+            log: log.clone(),
+            counters: counters.clone(),
+        };
+        Arc::new(FaultyConnector::new(connector, faults, parts))
+    })
+}
