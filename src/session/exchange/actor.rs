@@ -24,7 +24,7 @@ use super::super::streams::message_event;
 use super::inputs::{Inputs, invalid_state};
 use super::parked::{Place, Resume};
 use crate::downstream::{
-    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Reply,
+    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Reply, Wish,
 };
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
 
@@ -144,6 +144,9 @@ impl ExchangeActor {
             return;
         };
         self.callers = Some(callers.clone());
+        if let Some(level) = self.caller.level {
+            callers.wish(Wish::LevelAtLeast(level));
+        }
         let answers_to = Arc::new(ctx.address().recipient());
         let exchange = Exchange {
             number: self.number,
