@@ -59,7 +59,7 @@ pub enum Command {
     /// Speaks to the gateway that uses the same configuration, through its data directory.
     Status(StatusArguments),
 
-    /// List, stop, start or restart the servers of the running gateway, or show their logs
+    /// List, stop, start, restart or trip the servers of the running gateway, or show their logs
     ///
     /// Without a verb it lists them. Speaks to the gateway that uses the same configuration,
     /// through its data directory.
@@ -149,6 +149,16 @@ pub enum ServersVerb {
     /// One that waits for its next attempt, or is idle, is started now.
     Start { name: String },
 
+    /// Refuse the calls of a server, or of one tool of it, until they are reset
+    ///
+    /// Opens its breaker. The server keeps running and its tools stay listed; TOOL is the name
+    /// that the server gives it.
+    Trip { name: String, tool: Option<String> },
+
+    /// Let calls through again to a server and all its tools, or to one tool of it
+    ///
+    /// Closes breakers that opened by themselves too.
+    Reset { name: String, tool: Option<String> },
     /// List the crash reports of a server, or of all, and show the last one
     ///
     /// Says how each connection ended that ended as it should not. Written by the gateway as JSON
@@ -234,6 +244,22 @@ mod tests {
                 "servers restart files",
                 false,
                 Some(ServersVerb::Restart { name: name() }),
+            ),
+            (
+                "servers trip files rm",
+                false,
+                Some(ServersVerb::Trip {
+                    name: name(),
+                    tool: Some("rm".to_owned()),
+                }),
+            ),
+            (
+                "servers reset files",
+                false,
+                Some(ServersVerb::Reset {
+                    name: name(),
+                    tool: None,
+                }),
             ),
             ("servers crashes", false, crashes(None, false)),
             (

@@ -17,6 +17,7 @@ use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{Config, LogFormat, ProcessEnvironment, describe, fill_in};
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::Gateway;
+use mcpvisor::gateway::service::{self, Tell};
 use mcpvisor::{example_server, telemetry, transport};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -62,8 +63,16 @@ enum Way {
 }
 
 fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
+    // First of all: there are no threads yet.
+    let inherited = match way {
+        Way::Http => service::inherited_listener()?,
+        Way::Stdio => None,
+    };
     transport::install_crypto_provider();
-    let environment = ProcessEnvironment::new();
+    let mut environment = ProcessEnvironment::new();
+    if let Some(listener) = &inherited {
+        environment.listens_on(listener.local_addr()?);
+    }
     let loaded = Config::load(path, &environment)?;
     telemetry::init_logging(match loaded.config.log {
         LogFormat::Json => true,
@@ -82,7 +91,7 @@ fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
             .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
         let (_watch, mut changes) = watch.unzip();
         let mut gateway = match way {
-            Way::Http => Gateway::start(loaded).await?,
+            Way::Http => Gateway::start(loaded, inherited).await?,
             Way::Stdio => Gateway::start_for_stdio(loaded).await?,
         };
         let client = match way {
@@ -96,6 +105,7 @@ fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
             }
         };
         tokio::pin!(left);
+        service::tell(Tell::Ready(&gateway.summary()));
         loop {
             let changed = async {
                 match &mut changes {
@@ -110,8 +120,11 @@ fn serve(path: Option<&Path>, way: Way) -> Result<(), Failed> {
                 _ = tokio::signal::ctrl_c() => break,
                 () = &mut left => break,
             }
+            service::tell(Tell::Reloading);
             gateway.reload(Config::load(watched.as_deref().or(path), &environment));
+            service::tell(Tell::Ready(&gateway.summary()));
         }
+        service::tell(Tell::Stopping);
         tokio::select! {
             () = gateway.stop() => Ok(()),
             _ = terminate.recv() => Err("stopped at once, as it was told twice".into()),
@@ -228,6 +241,8 @@ fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Faile
         Some(ServersVerb::Restart { name }) => Request::Restart { server: name },
         Some(ServersVerb::Stop { name }) => Request::Stop { server: name },
         Some(ServersVerb::Start { name }) => Request::Start { server: name },
+        Some(ServersVerb::Trip { name, tool }) => Request::Trip { server: name, tool },
+        Some(ServersVerb::Reset { name, tool }) => Request::Reset { server: name, tool },
     };
     let done = ask(request)?;
     print(&format!("{}\n", done["done"].as_str().unwrap_or("done")))

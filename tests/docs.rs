@@ -29,6 +29,85 @@ fn every_error_code_is_explained() {
     assert_eq!(headings, ErrorKind::ALL.len(), "a code that does not exist");
 }
 
+/// Whether a file has a test of this name.
+fn has_test(path: &Path, name: &str) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_it = |line: &str| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ")
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with('('))
+    };
+    let at = lines.iter().position(|line| is_it(line));
+    at.is_some_and(|at| {
+        let before = lines[..at].iter().rev();
+        // In `proptest!` and elsewhere other attributes and comments may stand between.
+        let mut head = before.take_while(|line| line.starts_with('#') || line.starts_with("//"));
+        head.any(|line| line.starts_with("#[test") || line.contains("::test"))
+    })
+}
+
+/// Where the test `suite::file::test` may stand.
+fn files_of(test: &str) -> Vec<String> {
+    let mut parts: Vec<&str> = test.split("::").collect();
+    parts.pop();
+    match parts.split_first() {
+        Some((&"lib", module)) => {
+            let module = module.join("/");
+            ["", "/mod", "/tests"]
+                .map(|end| format!("src/{module}{end}.rs"))
+                .to_vec()
+        }
+        Some((suite, file)) => vec![format!("tests/{suite}/{}.rs", file.join("/"))],
+        None => Vec::new(),
+    }
+}
+
+#[test]
+fn every_guarantee_names_tests_that_exist() {
+    let text = read("docs/supervision.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut guarantees = 0;
+    let mut tests = 0;
+    let is_numbered = |line: &&str| {
+        line.split_once(". **")
+            .is_some_and(|(n, _)| n.parse::<u32>().is_ok())
+    };
+    let mut items: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if is_numbered(&line) {
+            guarantees += 1;
+            items.push(String::new());
+        }
+        if line.starts_with("## ") {
+            items.push(String::from("heading"));
+        }
+        if let Some(item) = items.last_mut() {
+            item.push_str(line);
+        }
+    }
+    for item in items.iter().filter(|item| !item.starts_with("heading")) {
+        let named: Vec<&str> = item.split('`').skip(1).step_by(2).collect();
+        let named: Vec<&str> = named
+            .into_iter()
+            .filter(|name| name.contains("::"))
+            .collect();
+        assert!(!named.is_empty(), "no test is named: {item}");
+        for test in named {
+            tests += 1;
+            let name = test.rsplit("::").next().unwrap();
+            let files = files_of(test);
+            let found = files.iter().any(|file| has_test(&root.join(file), name));
+            assert!(found, "`{test}` does not exist in {files:?}");
+        }
+    }
+    assert!(
+        guarantees >= 30 && tests > guarantees,
+        "{guarantees}, {tests}"
+    );
+}
+
 #[test]
 fn links_between_the_documents_lead_somewhere() {
     let mut links = 0;

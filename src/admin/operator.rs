@@ -28,6 +28,16 @@ pub enum Request {
     Start {
         server: String,
     },
+    /// No calls to a server, or to a tool of it, until a reset.
+    Trip {
+        server: String,
+        tool: Option<String>,
+    },
+    /// Calls again; without a tool to the server and all its tools.
+    Reset {
+        server: String,
+        tool: Option<String>,
+    },
     /// The kept lines of a server.
     Logs {
         server: String,
@@ -119,6 +129,8 @@ pub(super) async fn answer(operator: Rc<dyn Operator>, request: Request) -> serd
         Request::Restart { server } => (server, Order::Restart),
         Request::Stop { server } => (server, Order::Stop),
         Request::Start { server } => (server, Order::Start),
+        Request::Trip { server, tool } => (server, Order::Trip(tool)),
+        Request::Reset { server, tool } => (server, Order::Reset(tool)),
     };
     match operator.order(&server, order).await {
         Ok(done) => serde_json::json!({ "done": done }),

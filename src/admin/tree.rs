@@ -142,6 +142,12 @@ fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> st
         )?;
         write_child(text, &connection["shared"])?;
         write!(text, " · {} in flight", connection["in_flight"])?;
+        if let Some(queued) = connection["queued"].as_u64().filter(|queued| *queued > 0) {
+            write!(text, " · {queued} waiting")?;
+        }
+        if let Some(times) = connection["repeated"].as_u64().filter(|times| *times > 0) {
+            write!(text, " · {times} calls repeated")?;
+        }
         if let Some(faults) = connection["faults"].as_str() {
             write!(text, " · FAULTS INJECTED: {faults}")?;
         }
@@ -151,6 +157,10 @@ fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> st
         write!(text, " · {count} {kind}")?;
     }
     writeln!(text)?;
+    let tools = connection["tool_breakers"].as_array().into_iter().flatten();
+    for breaker in std::iter::once(&connection["breaker"]).chain(tools) {
+        write_breaker(text, below, breaker)?;
+    }
     for own in connection["own"].as_array().into_iter().flatten() {
         let owner = own["owner"].as_str().unwrap_or("?");
         let phase = own["connection"]["phase"].as_str().unwrap_or("?");
@@ -159,6 +169,23 @@ fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> st
         writeln!(text)?;
     }
     Ok(())
+}
+
+/// A line for a breaker that does not let everything through.
+fn write_breaker(text: &mut String, below: &str, breaker: &serde_json::Value) -> std::fmt::Result {
+    let state = breaker["state"].as_str().unwrap_or("closed");
+    if state == "closed" {
+        return Ok(());
+    }
+    write!(text, "   {below}   └─ breaker")?;
+    if let Some(tool) = breaker["tool"].as_str() {
+        write!(text, " of {tool:?}")?;
+    }
+    write!(text, " · {state}")?;
+    if let Some(next) = breaker["next_try_ms"].as_u64() {
+        write!(text, " · next try in {}", duration(next))?;
+    }
+    writeln!(text)
 }
 
 fn write_child(text: &mut String, child: &serde_json::Value) -> std::fmt::Result {
@@ -218,6 +245,28 @@ files        up        stdio      11     2
 a-long-name  disabled  -          0      0
 ";
         assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn breakers_that_are_not_closed_have_a_line() {
+        let closed = json!({"state": "closed", "failures": 2});
+        let open = json!({"tool": "rm", "state": "open", "failures": 0, "next_try_ms": 1500});
+        let server = json!({
+            "name": "files", "state": "up", "items": {},
+            "connection": {
+                "transport": "stdio", "in_flight": 0, "shared": {"generation": 1, "restarts": 0},
+                "breaker": closed, "tool_breakers": [closed, open],
+            },
+        });
+        let text = tree(&json!({"servers": [server]}));
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.contains("breaker"))
+            .collect();
+        assert_eq!(
+            lines,
+            ["        └─ breaker of \"rm\" · open · next try in 1s"]
+        );
     }
 
     #[test]

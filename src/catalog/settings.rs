@@ -22,6 +22,8 @@ pub struct CatalogSettings {
     pub page_items: usize,
     /// Length of the merged server instructions, in bytes.
     pub instructions_max: usize,
+    /// Whether the state of the gateway is listed as a resource.
+    pub tree_resource: bool,
 }
 
 impl Default for CatalogSettings {
@@ -30,6 +32,7 @@ impl Default for CatalogSettings {
             name_max: 45,
             page_items: 1000,
             instructions_max: 8 * 1024,
+            tree_resource: false,
         }
     }
 }

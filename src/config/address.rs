@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::environment::Environment;
+use super::environment::{Environment, LISTEN};
 use super::problem::Problem;
 use super::raw::{Refusal, Section};
 
@@ -55,8 +55,9 @@ fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr)
                        authentication yet";
         section.refuse(&["listen"], message.to_owned(), help.to_owned());
     } else {
-        let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`) asks for can \
-                       be reached by others, and there is no authentication yet";
+        let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`, a socket of the \
+                       service manager) asks for can be reached by others, and there is no \
+                       authentication yet";
         let problem = Problem::new("gateway.listen", message.to_owned());
         section.reader.problem(problem.help(help.to_owned()));
     }
@@ -74,7 +75,7 @@ fn from_environment(environment: &dyn Environment, in_file: SocketAddr) -> Resul
         let text = environment.var(name)?.to_string_lossy().trim().to_owned();
         (!text.is_empty()).then_some(text)
     };
-    if let Some(text) = var("MCPVISOR_LISTEN") {
+    if let Some(text) = var(LISTEN) {
         return match parse(&text) {
             Some(address) => Ok(Chosen {
                 address,

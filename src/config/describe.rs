@@ -9,7 +9,9 @@ use url::Url;
 
 use super::value::{show_duration, show_size};
 use super::{Config, Loaded, ServerEntry, ServerState};
-use crate::downstream::{EraChoice, ServerSettings, Sharing, StartMode, TransportSettings};
+use crate::downstream::{
+    EraChoice, Resilience, ServerSettings, Sharing, StartMode, TransportSettings,
+};
 use crate::transport::{ChildLimits, HttpKind};
 
 /// Tells what would run, several lines without a last line break.
@@ -195,6 +197,11 @@ fn differing(own: Vec<Value>, other: Vec<Value>) -> Vec<Value> {
 
 fn server_values(settings: &ServerSettings) -> Vec<Value> {
     let (limits, supervision) = (&settings.limits, &settings.supervision);
+    let Resilience {
+        breaker,
+        queue,
+        retry,
+    } = &settings.resilience;
     let recorder = &settings.recorder;
     let start = match settings.start {
         StartMode::Eager => "eager",
@@ -227,6 +234,15 @@ fn server_values(settings: &ServerSettings) -> Vec<Value> {
         ("entries_max", limits.entries_max.to_string()),
         ("entry_idle", show_duration(limits.entry_idle)),
         ("calls_per_server", limits.calls_max.to_string()),
+        ("queue_per_server", queue.max.to_string()),
+        ("queue_wait", show_duration(queue.wait)),
+        ("retry", retry.is_allowed.to_string()),
+        ("retries_per_minute", retry.per_minute.to_string()),
+        ("breaker.failures", breaker.failures.to_string()),
+        ("breaker.within", show_duration(breaker.within)),
+        ("breaker.open_for", show_duration(breaker.open_for)),
+        ("breaker.tools", breaker.tools.to_string()),
+        ("breaker.tool_errors", breaker.tool_errors.to_string()),
         ("list_items", limits.list_items_max.to_string()),
         ("list_pages", limits.list_pages_max.to_string()),
         ("log_lines", limits.log_lines.to_string()),
@@ -290,6 +306,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
         ("gateway.connections_max", front.connections_max.to_string()),
         ("gateway.name_max", catalog.name_max.to_string()),
         ("gateway.page_items", catalog.page_items.to_string()),
+        ("gateway.tree_resource", catalog.tree_resource.to_string()),
         ("gateway.instructions_max", size(catalog.instructions_max)),
         ("sessions.idle_timeout", show_duration(session.idle_timeout)),
         ("sessions.max", session.sessions_max.to_string()),

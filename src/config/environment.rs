@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Name of the variable that stands for the path of the running binary.
 const EXECUTABLE: &str = "MCPVISOR_EXE";
+
+/// Name of the variable that wins over every other address.
+pub(super) const LISTEN: &str = "MCPVISOR_LISTEN";
 
 /// What a configuration may read besides its file.
 pub trait Environment {
@@ -28,13 +32,21 @@ pub trait Environment {
 pub struct ProcessEnvironment {
     /// Read once: after an upgrade in place the system would name a deleted file.
     executable: Option<PathBuf>,
+    /// The socket that is there already.
+    listen: Option<SocketAddr>,
 }
 
 impl ProcessEnvironment {
     pub fn new() -> Self {
         Self {
             executable: std::env::current_exe().ok(),
+            listen: None,
         }
+    }
+
+    /// Somebody has opened this address for the process: it wins over every other.
+    pub fn listens_on(&mut self, address: SocketAddr) {
+        self.listen = Some(address);
     }
 }
 
@@ -48,6 +60,11 @@ impl Environment for ProcessEnvironment {
     fn var(&self, name: &str) -> Option<OsString> {
         if name == EXECUTABLE {
             return self.executable.clone().map(PathBuf::into_os_string);
+        }
+        if name == LISTEN
+            && let Some(address) = self.listen
+        {
+            return Some(address.to_string().into());
         }
         std::env::var_os(name)
     }

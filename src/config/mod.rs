@@ -13,6 +13,7 @@ mod plan;
 mod problem;
 mod raw;
 mod reader;
+mod resilience;
 mod sections;
 mod server;
 mod value;
@@ -210,12 +211,14 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
         root.section("supervision", "[supervision]"),
         &sections::supervision_default(),
     );
+    let breaker = resilience::breaker(root.section("breaker", "[breaker]"), Default::default());
     let sessions = root.section("sessions", "[sessions]");
     let session = sections::sessions(sessions, &limits, gateway.first_list_wait);
     let shared = server::Shared {
         limits: &limits,
         times: gateway.times,
         supervision: &supervision,
+        breaker,
         recorder: sections::recorder(root.section("recorder", "[recorder]")),
     };
     let servers = server::servers(&root.section("servers", "[servers]"), &shared);

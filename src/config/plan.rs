@@ -210,6 +210,7 @@ fn is_same_server(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots: _,
         names: _,
         limits: _,
+        resilience: _,
         recorder: _,
         faults,
     } = old;
@@ -231,6 +232,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         roots,
         names,
         limits,
+        resilience,
         recorder,
         faults: _,
     } = old;
@@ -239,6 +241,7 @@ fn is_tuned_alike(old: &ServerSettings, new: &ServerSettings) -> bool {
         && *roots == new.roots
         && *names == new.names
         && *limits == new.limits
+        && *resilience == new.resilience
         && *recorder == new.recorder
         && is_limited_alike(transport, &new.transport)
 }

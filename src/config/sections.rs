@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::address;
 use super::raw::Section;
 use crate::catalog::CatalogSettings;
+use crate::downstream::QueueSettings;
 use crate::front::FrontSettings;
 use crate::session::SessionSettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
@@ -40,6 +41,8 @@ pub(super) struct Limits {
     bytes_in_flight: usize,
     calls_per_session: usize,
     pub(super) calls_per_server: usize,
+    pub(super) queue: QueueSettings,
+    pub(super) retries_per_minute: usize,
     pub(super) list_items: usize,
     pub(super) list_pages: usize,
     pub(super) write_queue: usize,
@@ -58,6 +61,11 @@ pub(super) fn limits(mut section: Section<'_>) -> Limits {
         bytes_in_flight: section.size("bytes_in_flight", 256 << 20, MIB..=64 * GIB),
         calls_per_session: section.count("calls_per_session", 64, 1..=100_000),
         calls_per_server: section.count("calls_per_server", 1024, 1..=100_000),
+        queue: QueueSettings {
+            max: section.count("queue_per_server", 256, 0..=100_000),
+            wait: section.duration("queue_wait", 5 * SECOND, MILLI..=HOUR),
+        },
+        retries_per_minute: section.count("retries_per_minute", 60, 1..=100_000),
         list_items: section.count("list_items", 10_000, 1..=1_000_000),
         list_pages: section.count("list_pages", 1000, 1..=100_000),
         write_queue: section.count("write_queue", 1024, 1..=100_000),
@@ -176,6 +184,7 @@ pub(super) fn gateway(mut section: Section<'_>, limits: &Limits) -> Gateway {
             name_max: section.count("name_max", 45, 16..=128),
             page_items: section.count("page_items", 1000, 1..=100_000),
             instructions_max: section.size("instructions_max", 8 << 10, 0..=MIB),
+            tree_resource: section.flag("tree_resource", false),
         },
         times: call_times(&mut section, default_times),
         first_list_wait: section.duration(

@@ -11,12 +11,13 @@ use url::Url;
 
 use super::problem::Problem;
 use super::raw::{Refusal, Section, Text};
+use super::resilience;
 use super::sections::{
     CallTimes, DAY, GIB, HOUR, Limits, MIB, MILLI, MINUTE, SECOND, call_times, supervision,
 };
 use crate::catalog::NameSettings;
 use crate::downstream::{
-    EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+    BreakerSettings, EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -68,6 +69,7 @@ pub(super) struct Shared<'a> {
     pub(super) limits: &'a Limits,
     pub(super) times: CallTimes,
     pub(super) supervision: &'a SupervisionSettings,
+    pub(super) breaker: BreakerSettings,
     pub(super) recorder: RecorderSettings,
 }
 
@@ -123,6 +125,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
     let start = section.choice("start", StartMode::Eager, &modes);
     let roots = roots(&mut section);
     let limits = server_limits(&mut section, times, shared.limits);
+    let resilience = resilience::of_server(&mut section, shared.breaker, shared.limits);
     let faults = faults(section.section("faults", "[servers.NAME.faults]"));
     let transport = transport(&mut section, &supervision, shared.limits);
     section.finish();
@@ -140,6 +143,7 @@ fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> S
             roots,
             names,
             limits,
+            resilience,
             recorder: shared.recorder,
             faults,
         })),

@@ -1,8 +1,9 @@
 //! Who makes a call.
 
 use super::key::Audience;
+use crate::bridge::meta::ModernClaim;
 use crate::id::{Principal, SessionId, ViewId};
-use crate::protocol::{CapabilityProfile, LogLevel, Revision};
+use crate::protocol::{CapabilityProfile, Era, Failure, LogLevel, Revision};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
 /// the request itself (bridging.md §1). Shared by all calls that it holds for.
@@ -20,6 +21,24 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Who makes a request that says so itself.
+    ///
+    /// # Errors
+    ///
+    /// Returns -32022 for a revision that is not served without a session (S-LIFE-09).
+    pub fn sessionless(claim: &ModernClaim, principal: Principal) -> Result<Self, Failure> {
+        let revision = claim.revision.parse().ok();
+        let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
+        Ok(Self {
+            principal,
+            view: ViewId,
+            session: None,
+            revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
+            profile: CapabilityProfile::from_declared(&claim.capabilities),
+            level: claim.level,
+        })
+    }
+
     /// Whom the client may share connections with.
     pub fn audience(&self) -> Audience {
         Audience {

@@ -7,7 +7,8 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::calls::Load;
+use super::admission::Load;
+use super::breaker::Breakers;
 use super::crash::CrashSink;
 use super::desired::Desired;
 use super::era::ServerEra;
@@ -17,7 +18,7 @@ use super::settings::ServerSettings;
 use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
-use crate::protocol::{LogLevel, Notification, Revision};
+use crate::protocol::{LogLevel, Notification};
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, LogRing};
@@ -35,6 +36,7 @@ pub(crate) struct EntrySpec {
     pub(crate) home: usize,
     pub(crate) numbers: CallNumbers,
     pub(crate) load: Arc<Load>,
+    pub(crate) breakers: Arc<Breakers>,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Recipient<FromServer>,
     pub(crate) store: Arc<dyn Store>,
@@ -77,25 +79,11 @@ pub struct Callers(Arc<WaysIn>);
 struct WaysIn {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<Wish>,
-    revision: Revision,
 }
 
 impl Callers {
-    pub(crate) fn new(
-        by_arbiter: Vec<Recipient<CallMessage>>,
-        owner: Recipient<Wish>,
-        revision: Revision,
-    ) -> Self {
-        Self(Arc::new(WaysIn {
-            by_arbiter,
-            owner,
-            revision,
-        }))
-    }
-
-    /// The revision that the server is spoken to in.
-    pub fn revision(&self) -> Revision {
-        self.0.revision
+    pub(crate) fn new(by_arbiter: Vec<Recipient<CallMessage>>, owner: Recipient<Wish>) -> Self {
+        Self(Arc::new(WaysIn { by_arbiter, owner }))
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.
@@ -124,6 +112,8 @@ pub enum Wish {
     /// Look again whether the lists changed.
     Refresh,
     RootsChanged,
+    /// Is the server still there?
+    Check,
     /// The settings are different now.
     Retune,
 }
@@ -144,6 +134,8 @@ pub enum News {
     Log(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
     Question(Question),
+    /// This connection was lost; another one is on its way.
+    Away,
     /// This connection, which was not everybody's, is closed.
     Closed,
     /// Another notification that clients may understand.

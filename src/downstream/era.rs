@@ -215,6 +215,10 @@ pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
         EraChoice::Modern => return Ok(begin(Some(Era::Modern))),
         EraChoice::Auto => {}
     }
+    // That transport ended with the older era.
+    if spec.connector.transport() == "sse" {
+        return Ok(begin(Some(Era::Legacy)));
+    }
     if let Some(known) = era.usable() {
         return Ok(begin(Some(known)));
     }
@@ -229,6 +233,18 @@ pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
     let found = probe(spec).await?;
     remember(spec, found);
     Ok(begin(Some(found)))
+}
+
+/// What is remembered of a server that is not started yet, for those who choose its connections.
+pub(crate) async fn preload(spec: &EntrySpec) {
+    let era = &spec.era;
+    let _one_at_a_time = era.finding.lock().await;
+    if era.usable().is_none()
+        && !era.known().is_doubted
+        && let Some((known, left)) = recall(spec).await
+    {
+        era.found(known, left);
+    }
 }
 
 async fn recall(spec: &EntrySpec) -> Option<(Era, Duration)> {
@@ -311,7 +327,7 @@ async fn answer_to(
                 }
             }
             LinkEvent::Received { .. } | LinkEvent::SessionGone { .. } => {}
-            LinkEvent::Failed { .. } | LinkEvent::Closed { .. } => return None,
+            LinkEvent::Failed { .. } | LinkEvent::Closed(_) => return None,
         }
     }
     None

@@ -7,6 +7,8 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 use tokio::time::Instant;
 
+use super::admission::Turn;
+use super::breaker::Pass;
 use super::caller::Caller;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span};
@@ -71,6 +73,8 @@ pub struct Cancel {
 pub enum CallMessage {
     Start(Box<Exchange>),
     Cancel(Cancel),
+    /// From the server's queue: a call that waits may go.
+    Turn(Turn),
 }
 
 /// What a connection tells the session that made a call.
@@ -153,6 +157,8 @@ pub struct Reply {
     server: ServerName,
     caller: Option<Arc<Recipient<Delivery>>>,
     is_sent: bool,
+    /// Learns how it went.
+    pass: Option<Pass>,
 }
 
 impl Reply {
@@ -162,7 +168,14 @@ impl Reply {
             server,
             caller: Some(caller),
             is_sent: false,
+            pass: None,
         }
+    }
+
+    /// The breakers that let the call through learn how it went.
+    pub fn with_pass(mut self, pass: Option<Pass>) -> Self {
+        self.pass = pass;
+        self
     }
 
     /// The call was written to the server: from now on it may run.
@@ -193,6 +206,9 @@ impl Reply {
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(caller) = self.caller.take() {
+            if let Some(pass) = self.pass.take() {
+                pass.tell(&answer);
+            }
             caller.do_send(Delivery {
                 number: self.number,
                 what: Delivered::Answer(answer),

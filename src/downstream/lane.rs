@@ -44,11 +44,11 @@ pub(crate) enum FromLane {
 pub(crate) enum ToLane {
     /// There is a new session: what was refused goes out again.
     Renewed(HttpSession),
+    /// What calls repeat in headers was read anew.
+    HeadersKnown,
     /// A question on no call's stream, for the one call under way; it goes on to the next lane
     /// if it is not here.
     Ask(Box<Request>, Vec<Addr<Lane>>),
-    /// What calls repeat in headers was read anew.
-    HeadersKnown,
     /// The connection is dead or closing.
     End(String),
 }
@@ -136,7 +136,8 @@ impl Actor for Lane {
             return ctx.stop();
         };
         let link = tape.link(link);
-        let mut calls = Calls::new(&self.spec, link, ctx.address().recipient());
+        let asker = ctx.address().recipient();
+        let mut calls = Calls::new(&self.spec, link, asker, ctx.address().recipient());
         if self.session.revision.era() == Era::Modern {
             calls.speak_modern();
         }
@@ -200,6 +201,10 @@ impl Handler<ToLane> for Lane {
                 calls.resend();
                 self.arm(ctx);
             }
+            ToLane::HeadersKnown => {
+                calls.headers_known(Instant::now());
+                self.arm(ctx);
+            }
             ToLane::Ask(request, mut others) => {
                 let Some(request) = calls.ask_any(*request) else {
                     return self.arm(ctx);
@@ -211,10 +216,6 @@ impl Handler<ToLane> for Lane {
                     let frame = reverse::own_answer(&request, &self.spec.settings().roots);
                     let _ = calls.link().send(Outgoing::new(None, frame));
                 }
-            }
-            ToLane::HeadersKnown => {
-                calls.headers_known(Instant::now());
-                self.arm(ctx);
             }
             ToLane::End(reason) => {
                 calls.fail_all(&reason);

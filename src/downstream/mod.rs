@@ -3,6 +3,8 @@
 //! A session asks [`Downstreams`] for a way to a server and sends it calls; what a server says
 //! outside of calls goes to the one listener. Nothing here knows HTTP clients or sessions' state.
 
+mod admission;
+mod breaker;
 mod caller;
 mod calls;
 mod connection;
@@ -12,6 +14,7 @@ mod desired;
 mod entry;
 mod era;
 mod exchange;
+mod fair;
 mod handshake;
 mod input_loop;
 mod key;
@@ -23,13 +26,17 @@ mod modern;
 mod operate;
 mod own;
 mod pool;
+mod resilience;
 mod reverse;
 mod server;
 mod settings;
 mod timer;
 mod usage;
 mod view;
+mod wake;
 
+pub use admission::Turn;
+pub use breaker::{BreakerSettings, BreakerView, Pass};
 pub use caller::Caller;
 pub use crash::{CrashReport, CrashSink};
 pub use desired::{Change, Desired, Watched};
@@ -42,6 +49,7 @@ pub use key::{Audience, EntryKey, EntryOwner};
 pub use lease::Lease;
 pub use operate::{Order, OrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
+pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use server::Server;
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,

@@ -37,13 +37,7 @@ pub(crate) fn discover(number: u64) -> Outgoing {
 
 /// The headers that every message has; transports without headers ignore them.
 pub(crate) fn standard_headers(method: &Method, name: Option<&str>) -> Headers {
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let mut all = vec![
-        header(headers::PROTOCOL_VERSION, REVISION.as_str()),
-        header(headers::METHOD, method.as_str()),
-    ];
-    all.extend(name.map(|name| header(headers::NAME, &headers::encode(name))));
-    all
+    headers::standard(REVISION.as_str(), method, name)
 }
 
 /// The code of a JSON-RPC error.

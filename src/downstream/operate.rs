@@ -1,5 +1,6 @@
 //! Taking servers in and out of service: by operators, and for want of use.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,11 +9,12 @@ use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::entry::Callers;
+use super::entry::{Callers, FromServer, News};
 use super::key::EntryKey;
 use super::pool::{Downstreams, Keeper, SWEEP_EVERY};
 use super::server::Server;
 use super::usage::{Rest, Use, rest};
+use crate::catalog::ItemKind;
 use crate::id::ServerName;
 use crate::supervision::{ChildRef, Phase};
 use crate::telemetry::{Counter, LogSource};
@@ -25,7 +27,7 @@ const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What an operator wants of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// A fresh connection now: one that is up is renewed, a wait is skipped.
     Restart,
@@ -34,6 +36,10 @@ pub enum Order {
     Stop,
     /// In service again; one that waits for its next attempt is tried now.
     Start,
+    /// The breaker of the server, or of the tool of this native name, open until it is reset.
+    Trip(Option<String>),
+    /// The breaker of this tool closed; without a name all of the server's.
+    Reset(Option<String>),
 }
 
 /// Why an order was not carried out.
@@ -55,7 +61,7 @@ enum Awaited {
         is_starting: bool,
     },
     Gone(Vec<ChildRef<Callers>>),
-    Nothing(&'static str),
+    Nothing(Cow<'static, str>),
 }
 
 #[derive(Message)]
@@ -140,7 +146,7 @@ impl Keeper {
         };
         let is_halted = server.is_halted();
         let awaited = match order {
-            Order::Stop if is_halted => Awaited::Nothing("was stopped already"),
+            Order::Stop if is_halted => Awaited::Nothing("was stopped already".into()),
             Order::Stop => Awaited::Gone(self.halt(&server)),
             Order::Restart if is_halted => {
                 return Err(OrderError::Refused(server.halted().message));
@@ -159,13 +165,15 @@ impl Keeper {
                 server.shared.release();
                 up
             }
-            Order::Start if phase == Phase::Up => Awaited::Nothing("is up already"),
+            Order::Start if phase == Phase::Up => Awaited::Nothing("is up already".into()),
             Order::Start => {
                 remark(&server, "started by an operator");
                 server.usage.wanted();
                 server.shared.wake();
                 up
             }
+            Order::Trip(tool) => Awaited::Nothing(trip(&server, tool.as_deref())?.into()),
+            Order::Reset(tool) => Awaited::Nothing(reset(&server, tool.as_deref()).into()),
         };
         Ok((server, awaited))
     }
@@ -174,6 +182,11 @@ impl Keeper {
     fn halt(&self, server: &Server) -> Vec<ChildRef<Callers>> {
         remark(server, "stopped by an operator");
         server.halted.store(true, Ordering::SeqCst);
+        self.parts.listener.do_send(FromServer {
+            server: server.name.clone(),
+            key: EntryKey::shared(),
+            news: News::Away,
+        });
         server.shared.hold();
         let own = server.take_out(|_, _| true);
         let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
@@ -263,6 +276,52 @@ impl Keeper {
             remark(&used, "at rest until it is needed");
             true
         });
+    }
+}
+
+/// Switches calls to a server or a tool of it off.
+fn trip(server: &Server, tool: Option<&str>) -> Result<String, OrderError> {
+    let Some(tool) = tool else {
+        server.breakers.trip(None);
+        remark(server, "switched off by an operator");
+        let name = &server.name;
+        return Ok(format!(
+            "is switched off: its calls are refused until `mcpvisor servers reset {name}`"
+        ));
+    };
+    let part = server.spec.last_part.load_full();
+    let is_there = part.is_none_or(|part| {
+        let mut tools = part.items(ItemKind::Tools).iter();
+        tools.any(|item| item.native() == tool)
+    });
+    if !is_there {
+        let tool: String = tool.chars().take(64).collect();
+        let why = format!(
+            "server `{}` has no tool {tool:?}; the name is the server's own, without prefix",
+            server.name
+        );
+        return Err(OrderError::Refused(why));
+    }
+    server.breakers.trip(Some(tool));
+    remark(
+        server,
+        &format!("left without its tool {tool:?} by an operator"),
+    );
+    Ok(format!("is not called for its tool {tool:?} until a reset"))
+}
+
+fn reset(server: &Server, tool: Option<&str>) -> String {
+    server.breakers.reset(tool);
+    match tool {
+        None => {
+            remark(server, "trusted again by an operator: all breakers closed");
+            "has all its breakers closed".to_owned()
+        }
+        Some(tool) => {
+            let text = format!("called again for its tool {tool:?}, by an operator");
+            remark(server, &text);
+            format!("has the breaker of {tool:?} closed")
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{
@@ -16,12 +16,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::calls::Load;
+use super::admission::{Gate, Load};
+use super::breaker::Breakers;
 use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
 use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::era::ServerEra;
+use super::era::{self, ServerEra};
 use super::key::{EntryKey, EntryOwner};
 use super::lease::Leases;
 use super::server::Server;
@@ -236,10 +237,11 @@ impl Keeper {
             ..Default::default()
         });
         let connector = (self.parts.make_connector)(&settings, &log);
-        let calls_max = Arc::new(AtomicUsize::new(settings.limits.calls_max));
+        let queue = settings.resilience.queue;
+        let gate = Arc::new(Gate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
+        let breakers = Breakers::of_server(&settings, &log, &self.parts.counters);
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let in_flight = Arc::new(AtomicUsize::new(0));
         let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
@@ -247,13 +249,15 @@ impl Keeper {
         let seed = EntrySeed {
             settings: &settings,
             connector: &connector,
-            in_flight: &in_flight,
-            calls_max: &calls_max,
-            log: &log,
+            gate: &gate,
+            breakers: &breakers,
             era: &era,
+            log: &log,
             known,
         };
         let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let of_server = spec.clone();
+        actix_rt::spawn(async move { era::preload(&of_server).await });
         Arc::new(Server {
             name,
             settings,
@@ -263,11 +267,12 @@ impl Keeper {
             usage: Arc::new(Usage::new(is_lazy)),
             halted: AtomicBool::new(false),
             own: Default::default(),
-            in_flight,
-            calls_max,
+            breakers,
+            gate,
             entries_refused: AtomicU64::new(0),
             era,
             leases: Leases::default(),
+            retries: Default::default(),
             log,
             started: Instant::now(),
         })
@@ -288,7 +293,7 @@ impl Keeper {
             EntryOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.in_flight.clone(), seed.calls_max.clone()));
+        let load = Arc::new(Load::new(seed.gate.clone()));
         let spec = Arc::new(EntrySpec {
             server: server.clone(),
             settings: seed.settings.clone(),
@@ -298,6 +303,7 @@ impl Keeper {
             home: arbiters.index(spread),
             numbers: self.parts.numbers.clone(),
             load,
+            breakers: seed.breakers.clone(),
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             store: self.parts.store.clone(),
@@ -343,10 +349,10 @@ impl Keeper {
         let seed = EntrySeed {
             settings: &server.settings,
             connector: &server.connector,
-            in_flight: &server.in_flight,
-            calls_max: &server.calls_max,
-            log: &server.log,
+            gate: &server.gate,
+            breakers: &server.breakers,
             era: &server.era,
+            log: &server.log,
             known: None,
         };
         let place = open.arbiter as u64;
@@ -420,10 +426,10 @@ impl Keeper {
 struct EntrySeed<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
-    in_flight: &'a Arc<AtomicUsize>,
-    calls_max: &'a Arc<AtomicUsize>,
-    log: &'a LogRing,
+    gate: &'a Arc<Gate>,
+    breakers: &'a Arc<Breakers>,
     era: &'a Arc<ServerEra>,
+    log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 

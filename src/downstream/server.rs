@@ -1,24 +1,26 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
+use super::admission::{Gate, Load};
+use super::breaker::{Breakers, Pass};
 use super::caller::Caller;
-use super::calls::Load;
 use super::desired::Desired;
 use super::entry::{Callers, EntrySpec, Wish};
 use super::era::ServerEra;
 use super::key::{EntryKey, EntryOwner};
 use super::lease::{Lease, Leases};
+use super::resilience::RetryBudget;
 use super::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
 use super::usage::{InUse, Usage};
 use crate::catalog::ServerPart;
 use crate::id::{CredentialContext, ServerName, SessionId};
-use crate::protocol::{Era, ErrorKind, Failure};
+use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{Away, ChildRef, Phase};
 use crate::telemetry::LogRing;
 use crate::transport::{Connector, HttpKind};
@@ -36,13 +38,14 @@ pub struct Server {
     /// An operator took it out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
-    pub(crate) in_flight: Arc<AtomicUsize>,
-    /// Calls in flight that are let in.
-    pub(crate) calls_max: Arc<AtomicUsize>,
+    pub(crate) breakers: Arc<Breakers>,
+    /// Its calls in flight, and those that wait.
+    pub(crate) gate: Arc<Gate>,
     /// How often a client wanted a connection of its own and none was free.
     pub(crate) entries_refused: AtomicU64,
     pub(crate) era: Arc<ServerEra>,
     pub(crate) leases: Leases,
+    pub(crate) retries: Mutex<RetryBudget>,
     pub(crate) log: LogRing,
     pub(crate) started: Instant,
 }
@@ -125,7 +128,18 @@ impl Server {
 
     /// Calls in flight, over all connections.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.gate.running()
+    }
+
+    /// Calls that were sent to it once more, in all.
+    pub fn repeated(&self) -> u64 {
+        let budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.taken()
+    }
+
+    /// Calls that wait because there are as many in flight as there may be.
+    pub fn queued(&self) -> usize {
+        self.gate.waiting()
     }
 
     pub fn shared(&self) -> &ChildRef<Callers> {
@@ -135,7 +149,9 @@ impl Server {
     /// Goes over to other settings; no connection ends.
     pub(crate) fn retune(&self, settings: ServerSettings) {
         let (limits, supervision) = (&settings.limits, settings.supervision.clone());
-        self.calls_max.store(limits.calls_max, Ordering::Relaxed);
+        let queue = settings.resilience.queue;
+        self.gate.configure(limits.calls_max, queue);
+        self.breakers.configure(settings.resilience.breaker);
         self.settings.store(Arc::new(settings));
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
@@ -156,6 +172,23 @@ impl Server {
     /// be called before the connection is looked up.
     pub fn enter(&self) -> InUse {
         self.usage.enter()
+    }
+
+    /// Asks the breakers whether a request may go to it, about the tool of this native name if
+    /// it is about one.
+    ///
+    /// # Errors
+    ///
+    /// Returns `breaker_open` with the time of the next try.
+    pub fn pass(&self, tool: Option<&RawJson>) -> Result<Pass, Failure> {
+        self.breakers.ask(self.name.as_str(), tool)
+    }
+
+    /// Whether a call may be sent to it once more: counts it in the budget if so.
+    pub fn may_retry(&self) -> bool {
+        let settings = self.settings.load().resilience.retry;
+        let mut budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        settings.is_allowed && budget.take(settings.per_minute, Instant::now())
     }
 
     /// Whether an operator took it out of service.

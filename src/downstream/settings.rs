@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
+use super::resilience::Resilience;
 use crate::catalog::NameSettings;
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -23,6 +24,7 @@ pub struct ServerSettings {
     pub roots: Vec<String>,
     pub names: NameSettings,
     pub limits: ServerLimits,
+    pub resilience: Resilience,
     pub recorder: RecorderSettings,
     /// Misbehaviour that somebody wants of its connections.
     pub faults: Option<FaultSettings>,

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use super::breaker::BreakerView;
 use super::server::Server;
+use crate::protocol::Era;
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};
 
@@ -15,11 +17,21 @@ pub struct ServerView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: &'static str,
+    /// `legacy` or `modern`, once it is known.
+    pub era: Option<Era>,
     /// The faults that are injected, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
     /// Calls in flight, over all connections.
     pub in_flight: usize,
+    /// Calls that wait because there are as many in flight as there may be.
+    pub queued: usize,
+    /// Calls that the gateway sent once more, in all.
+    pub repeated: u64,
+    /// Whether calls are let through to it.
+    pub breaker: BreakerView,
+    /// Tools that failed lately, or are switched off.
+    pub tool_breakers: Vec<BreakerView>,
     /// The connection that serves lists and every client that cannot be asked.
     pub shared: ChildView,
     /// Connections that do not belong to everybody.
@@ -50,9 +62,11 @@ impl Server {
             owner: key.owner.to_string(),
             connection: entry.child.view(),
         });
+        let (breaker, tool_breakers) = self.breakers.view();
         ServerView {
             name: self.name.to_string(),
             transport: self.connector.transport(),
+            era: self.era(),
             faults: self
                 .settings
                 .load()
@@ -60,6 +74,10 @@ impl Server {
                 .as_ref()
                 .map(ToString::to_string),
             in_flight: self.in_flight(),
+            queued: self.queued(),
+            repeated: self.repeated(),
+            breaker,
+            tool_breakers,
             shared: self.shared.view(),
             own: own.collect(),
             own_refused: self.entries_refused.load(Ordering::Relaxed),

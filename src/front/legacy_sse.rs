@@ -19,7 +19,7 @@ use url::form_urlencoded;
 use super::accept::{accepts, is_json};
 use super::channel::{Channel, ChannelParts, as_event};
 use super::events::EventBody;
-use super::mcp::{EVENT_STREAM, Refusal, answered, refuse_when_draining, text};
+use super::mcp::{EVENT_STREAM, Refusal, answered, refuse_when, text};
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
 use super::{body, guard, respond};
@@ -79,7 +79,7 @@ fn open(
         return Err(switched_off());
     }
     only(request, "GET")?;
-    refuse_when_draining(front)?;
+    refuse_when(front.is_leaving())?;
     if !accepts(text(request, &header::ACCEPT), EVENT_STREAM) {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message));
@@ -90,7 +90,7 @@ fn open(
         arbiter: request.app_data::<WorkerIndex>().map_or(0, |index| index.0),
         encode: as_event,
         patience: Some(PATIENCE),
-        draining: front.draining.clone(),
+        draining: front.leaving.clone(),
     });
     let id = front.sessions.mint();
     front.channels.all().insert(id, Arc::clone(&channel));
@@ -116,7 +116,7 @@ async fn watch(gate: web::Data<Gate>, id: SessionId, channel: Arc<Channel>) {
         }
     };
     let drained = async {
-        front.draining.cancelled().await;
+        front.leaving.cancelled().await;
         channel.drained().await;
     };
     tokio::select! {

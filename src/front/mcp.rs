@@ -118,7 +118,7 @@ async fn handle(
     match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, principal).await,
         HttpMethod::GET => {
-            refuse_when_draining(front)?;
+            refuse_when(front.is_leaving())?;
             get(request, front, &settings).await
         }
         HttpMethod::DELETE => delete(request, front).await,
@@ -200,7 +200,11 @@ fn is_modern(request: &HttpRequest, message: &Request) -> bool {
 }
 
 pub(super) fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
-    if !front.is_draining() {
+    refuse_when(front.is_draining())
+}
+
+pub(super) fn refuse_when(shutting_down: bool) -> Result<(), Failure> {
+    if !shutting_down {
         return Ok(());
     }
     let message = "the gateway is shutting down";

@@ -11,6 +11,7 @@ mod health;
 mod legacy_sse;
 mod list_body;
 mod mcp;
+mod newcomers;
 mod respond;
 mod server;
 mod sessionless;

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use actix_cors::Cors;
 use actix_rt::{Arbiter, ArbiterHandle};
-use actix_web::dev::ServerHandle;
+use actix_web::dev::{ServerHandle, Service, ServiceRequest, ServiceResponse};
+use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::headers::{ALLOWED, EXPOSED};
+use super::newcomers::Newcomers;
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
 use super::{health, legacy_sse, mcp, respond};
@@ -22,6 +25,11 @@ use crate::protocol::{ErrorKind, Failure};
 /// How long a browser may remember the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: usize = 86_400;
 
+/// How long a client that is connected may take to its first request while the socket is handed
+/// over, and how often that is looked at.
+const NEWCOMERS_MAX: Duration = Duration::from_secs(1);
+const NEWCOMERS_LOOK: Duration = Duration::from_millis(20);
+
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
     /// Absent without a listener.
@@ -29,6 +37,7 @@ pub struct FrontServer {
     /// The workers, where no HTTP server started them.
     own: Vec<Arbiter>,
     pub(super) gate: web::Data<Gate>,
+    newcomers: Newcomers,
     pub address: Option<SocketAddr>,
     pub workers: Vec<ArbiterHandle>,
 }
@@ -45,6 +54,8 @@ impl FrontServer {
         let (for_workers, endpoint) = (gate.clone(), settings.endpoint.clone());
         let (register, mut registered) = mpsc::unbounded_channel();
         let next = Arc::new(AtomicUsize::new(0));
+        let newcomers = Newcomers::default();
+        let arriving = newcomers.clone();
         let server = HttpServer::new(move || {
             let index = next.fetch_add(1, Ordering::Relaxed);
             // Nobody listens any more if the start has failed.
@@ -54,6 +65,7 @@ impl FrontServer {
                 .app_data(for_workers.clone())
                 .app_data(WorkerIndex(index))
                 .wrap(cors(move |origin| gate.allows_origin(origin)))
+                .wrap_fn(leave_connections)
                 .service(
                     web::resource(["/health", "/healthz"])
                         .route(web::get().to(health::health))
@@ -74,6 +86,7 @@ impl FrontServer {
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             app.default_service(web::route().to(no_such_path))
         })
+        .on_connect(move |connection, data| arriving.arrived(connection, data))
         .workers(settings.workers)
         .max_connections(settings.connections_max)
         .client_request_timeout(settings.head_timeout)
@@ -98,6 +111,7 @@ impl FrontServer {
             handle: Some(handle),
             own: Vec::new(),
             gate,
+            newcomers,
             address: Some(address),
             workers,
         })
@@ -113,6 +127,7 @@ impl FrontServer {
         Ok(Self {
             handle: None,
             gate: web::Data::new(Gate::default()),
+            newcomers: Newcomers::default(),
             address: None,
             workers: vec![worker.handle()],
             own: vec![worker],
@@ -134,11 +149,34 @@ impl FrontServer {
         }
     }
 
+    /// Leaves new connections to the process that comes after this one and shares the socket: none
+    /// is accepted any more, and those that are open close after their next answer. Ends when
+    /// everybody who is connected has sent a request.
+    pub async fn hand_over(&self) {
+        if let Some(front) = self.gate.front.get() {
+            front.leaving.cancel();
+        }
+        let Some(handle) = &self.handle else { return };
+        handle.pause().await;
+        let deadline = Instant::now() + NEWCOMERS_MAX;
+        // Twice, since one may be on its way from the accepting thread to a worker.
+        let mut quiet = 0;
+        while quiet < 2 && Instant::now() < deadline {
+            tokio::time::sleep(NEWCOMERS_LOOK).await;
+            quiet = if self.newcomers.are_there() {
+                0
+            } else {
+                quiet + 1
+            };
+        }
+    }
+
     /// New requests are refused with 503 from now on. What helps the calls under way to their end
     /// is still taken: answers to questions, and cancellations.
     pub fn drain(&self) {
         if let Some(front) = self.gate.front.get() {
             front.draining.cancel();
+            front.leaving.cancel();
         }
     }
 
@@ -162,6 +200,27 @@ impl FrontServer {
         {
             handle.stop(false).await;
         }
+    }
+}
+
+/// Closes each connection after its answer while the socket is handed over.
+fn leave_connections<S, B>(
+    request: ServiceRequest,
+    service: &S,
+) -> impl Future<Output = Result<ServiceResponse<B>, actix_web::Error>> + use<S, B>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
+{
+    Newcomers::spoke(request.request());
+    let gate = request.app_data::<web::Data<Gate>>().cloned();
+    let answer = service.call(request);
+    async move {
+        let mut answer = answer.await?;
+        if gate.is_some_and(|gate| gate.is_leaving()) {
+            let head = answer.response_mut().head_mut();
+            head.set_connection_type(ConnectionType::Close);
+        }
+        Ok(answer)
     }
 }
 

@@ -11,8 +11,8 @@ use super::state::{Front, WorkerIndex};
 use crate::bridge::headers::McpHeaders;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
-use crate::id::{Principal, ViewId};
-use crate::protocol::{CapabilityProfile, Era, ErrorKind, Failure, Request, RequestId, Revision};
+use crate::id::Principal;
+use crate::protocol::{ErrorKind, Failure, Request, RequestId};
 use crate::session::{Running, Sessionless, Started, ToFront, Upgrading};
 
 /// Serves one request.
@@ -98,19 +98,7 @@ fn caller(
     request: &Request,
     principal: Principal,
 ) -> Result<Caller, Failure> {
-    let claim = ModernClaim::read(request)
-        .map_err(|error| Failure::new(ErrorKind::InvalidMeta, error.to_string()))?;
-    headers
-        .check(request, &claim.revision)
-        .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))?;
-    let revision = claim.revision.parse().ok();
-    let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
-    Ok(Caller {
-        principal,
-        view: ViewId,
-        session: None,
-        revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
-        profile: CapabilityProfile::from_declared(&claim.capabilities),
-        level: claim.level,
-    })
+    let claim = ModernClaim::read(request)?;
+    headers.check(request, &claim.revision)?;
+    Caller::sessionless(&claim, principal)
 }

@@ -19,10 +19,8 @@ use crate::telemetry::Counters;
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Health {
-    /// Whether every enabled server is connected.
-    pub ok: bool,
     /// Whether lists can be answered.
-    pub ready: bool,
+    pub listed: bool,
     pub uptime_seconds: u64,
     pub servers: Vec<ServerHealth>,
 }
@@ -47,6 +45,9 @@ pub struct Front {
     pub(super) bytes: BytesInFlight,
     /// Cancelled when the gateway stops.
     pub(super) draining: CancellationToken,
+    /// Cancelled with that, and when another process takes the connections from now on: then
+    /// requests are still answered, and what would last ends.
+    pub(super) leaving: CancellationToken,
     /// Open channels of HTTP+SSE.
     pub(super) channels: Channels,
     /// Requests and event streams that are not answered to their end.
@@ -70,6 +71,10 @@ impl Gate {
                 None => opened.await,
             }
         }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.front.get().is_some_and(Front::is_leaving)
     }
 
     pub(super) fn allows_origin(&self, origin: &str) -> bool {
@@ -98,6 +103,7 @@ impl Front {
             counters,
             bytes: BytesInFlight::default(),
             draining: CancellationToken::new(),
+            leaving: CancellationToken::new(),
             channels: Channels::default(),
             under_way: TaskTracker::new(),
         }
@@ -105,5 +111,10 @@ impl Front {
 
     pub(super) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
+    }
+
+    /// Whether no stream should begin: another process would keep it for longer.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled()
     }
 }

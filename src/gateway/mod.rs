@@ -1,5 +1,6 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
+pub mod service;
 mod state;
 
 use std::io;
@@ -14,6 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
@@ -35,7 +37,7 @@ use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{
     Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
 };
-use state::{Operated, State, health_source};
+use state::{Operated, State, health_source, tree_source};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -53,9 +55,9 @@ const STDIO_DIR: &str = "stdio";
 const STDIO_MAX: u32 = 1000;
 
 /// How clients reach a gateway.
-#[derive(Clone, Copy)]
 enum Way {
-    Http,
+    /// On a socket that was passed in, or one of our own.
+    Http(Option<TcpListener>),
     Stdio,
 }
 
@@ -86,20 +88,26 @@ pub struct Gateway {
     spawner: Spawner,
     store: Arc<SqliteStore>,
     crashes: CrashWriter,
+    /// Another process may serve the socket after this one.
+    shares_socket: bool,
+    _clocks: AbortOnDropHandle<()>,
     config: Config,
+    /// Where it serves, in words.
+    listen: String,
     _control: ControlServer,
     _data_dir: DataDir,
 }
 
 impl Gateway {
-    /// Starts everything. Must be called within an actix system, on the thread that ends last.
+    /// Starts everything; with a socket that somebody opened before and keeps open, connections
+    /// are left to the next process when it stops. Must be called within an actix system, on the thread that ends last.
     ///
     /// # Errors
     ///
     /// Returns [`StartError`]; then nothing runs.
-    pub async fn start(loaded: Loaded) -> Result<Self, StartError> {
+    pub async fn start(loaded: Loaded, inherited: Option<TcpListener>) -> Result<Self, StartError> {
         let data_dir = DataDir::lock(&loaded.config.data_dir)?;
-        Self::start_in(data_dir, loaded, Way::Http).await
+        Self::start_in(data_dir, loaded, Way::Http(inherited)).await
     }
 
     /// Starts everything for one client behind stdin and stdout ([`Gateway::serve_stdio`]).
@@ -119,8 +127,10 @@ impl Gateway {
         let config = loaded.config;
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
+        let shares_socket = matches!(way, Way::Http(Some(_)));
         let listener = match way {
-            Way::Http => Some(listen(config.front.listen)?),
+            Way::Http(Some(inherited)) => Some(inherited),
+            Way::Http(None) => Some(listen(config.front.listen)?),
             Way::Stdio => None,
         };
         let spawner = Spawner::start()?;
@@ -164,7 +174,10 @@ impl Gateway {
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
         log::info!(address = address.as_str(), endpoint = config.front.endpoint.as_str(); "gateway serves");
+        let downstreams = state.downstreams.clone();
+        let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
         let gateway = Self {
+            _clocks: AbortOnDropHandle::new(actix_rt::spawn(clocks)),
             state,
             server,
             fanout,
@@ -172,11 +185,15 @@ impl Gateway {
             spawner,
             store,
             crashes,
+            shares_socket,
             config,
+            listen: address,
             _control: control,
             _data_dir: data_dir,
         };
+        gateway.offer_tree();
         gateway.arrange();
+        let known = known.into_iter().map(|(part, _)| part).collect();
         // A request that comes right away finds its server, if not connected yet.
         gateway.start_servers(known).await;
         gateway.server.open(gateway.front());
@@ -196,6 +213,15 @@ impl Gateway {
     /// Returns the system's error when the threads cannot be made.
     pub fn serve_stdio(&self) -> io::Result<impl Future<Output = ()> + 'static> {
         self.server.serve_stdio()
+    }
+
+    /// One line for whoever watches the process.
+    pub fn summary(&self) -> String {
+        let servers = ready_servers(&self.config).len();
+        match self.address() {
+            Some(address) => format!("serves http://{address}, {servers} servers"),
+            None => format!("serves one client, {servers} servers"),
+        }
     }
 
     pub fn config(&self) -> &Config {
@@ -256,6 +282,12 @@ impl Gateway {
         }
     }
 
+    fn offer_tree(&self) {
+        let is_offered = self.config.catalog.tree_resource;
+        let source = is_offered.then(|| tree_source(&self.state, self.listen.clone()));
+        self.state.sessions.offer_tree(source);
+    }
+
     fn apply(&mut self, loaded: Loaded) {
         let plan = Plan::between(&self.config, &loaded.config);
         let mut view = config_view(loaded.path, loaded.warnings);
@@ -291,6 +323,7 @@ impl Gateway {
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
         }
+        self.offer_tree();
         self.arrange();
         self.state.downstreams.apply(ServerChange {
             start: plan
@@ -311,7 +344,11 @@ impl Gateway {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
         log::info!(grace:? = grace; "gateway stops");
-        self.server.drain();
+        if self.shares_socket {
+            self.server.hand_over().await;
+        } else {
+            self.server.drain();
+        }
         self.state.sessions.end_general_streams();
         // The rest is for servers and threads.
         if timeout(grace * 7 / 10, self.server.drained())
@@ -320,6 +357,7 @@ impl Gateway {
         {
             log::warn!("some calls did not end in time; they are given up");
         }
+        self.server.drain();
         self.state.sessions.drain();
         let left = deadline.saturating_duration_since(Instant::now());
         if timeout(left, self.state.downstreams.stop_all())
@@ -376,7 +414,7 @@ fn build(
     config: &Config,
     ground: Ground<'_>,
     view: ConfigView,
-    known: Vec<Arc<ServerPart>>,
+    known: Vec<(Arc<ServerPart>, u64)>,
 ) -> (Arc<State>, Addr<Fanout>) {
     let Ground {
         arbiters,

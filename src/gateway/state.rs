@@ -12,7 +12,7 @@ use crate::catalog::ItemKind;
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Order, Server};
 use crate::front::{Health, HealthSource, ServerHealth};
-use crate::session::{CatalogView, Sessions};
+use crate::session::{CatalogView, Sessions, TreeSource};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine};
 
@@ -29,17 +29,11 @@ pub(super) struct State {
     pub(super) config: ArcSwap<ConfigView>,
 }
 
-/// Whether a server is where its configuration or an operator wants it.
-fn is_as_wanted(state: &str) -> bool {
-    matches!(state, "up" | "idle" | "stopped" | "disabled")
-}
-
 pub(super) fn health_source(state: Arc<State>) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
-            ok: servers.iter().all(|server| is_as_wanted(&server.state)),
-            ready: state.catalog.is_listed(),
+            listed: state.catalog.is_listed(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
                 .into_iter()
@@ -49,6 +43,22 @@ pub(super) fn health_source(state: Arc<State>) -> HealthSource {
                 })
                 .collect(),
         }
+    })
+}
+
+/// The status for clients: without what servers wrote, which may hold anything.
+pub(super) fn tree_source(state: &Arc<State>, listen: String) -> TreeSource {
+    // The sessions that hold it are part of the state.
+    let state = Arc::downgrade(state);
+    Arc::new(move || {
+        let status = state.upgrade().map(|state| state.status(&listen));
+        let mut tree = serde_json::to_value(status).unwrap_or_default();
+        for server in tree["servers"].as_array_mut().into_iter().flatten() {
+            if let Some(connection) = server["connection"].as_object_mut() {
+                connection.remove("log_tail");
+            }
+        }
+        tree
     })
 }
 

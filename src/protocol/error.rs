@@ -102,6 +102,8 @@ kinds! {
     ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
     /// The server is not connected; it comes back by itself.
     ServerUnavailable = "server_unavailable", code::INTERNAL_ERROR, 502, true;
+    /// The server, or the tool, failed so often that it is not asked for a while.
+    BreakerOpen = "breaker_open", code::INTERNAL_ERROR, 503, true;
     /// The connection died while the call ran: it may have run.
     ServerLost = "server_lost", code::INTERNAL_ERROR, 502, false;
     /// The server's configuration is not usable.
@@ -258,7 +260,7 @@ mod tests {
         let error = failure.error_object();
         assert_eq!(error["code"], -32022);
         assert_eq!(error["data"]["requested"], "x".repeat(64));
-        assert_eq!(error["data"]["supported"][4], "2026-07-28");
+        assert_eq!(error["data"]["supported"], json!(["2026-07-28"]));
         let needs = json!({ "roots": {} });
         let error = Failure::missing_capability("needs roots", needs.clone()).error_object();
         assert_eq!(

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Recipient;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout_at};
 
-use crate::downstream::{Caller, Callers, Deadline, Downstreams, InUse, Lease, Server};
+use super::route::Target;
+use crate::downstream::{
+    Caller, Callers, Deadline, Delivery, Downstreams, InUse, Lease, Pass, Reply, Server,
+};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::{Away, ChildRef, Phase, Up};
@@ -26,6 +30,20 @@ pub(crate) struct Hold {
     _in_use: Option<InUse>,
     /// Keeps a connection from serving anybody else.
     _lease: Option<Lease>,
+    /// Of the breakers, until the request is sent.
+    pass: Option<Pass>,
+}
+
+impl Hold {
+    /// The way back for the request, through which the breakers learn how it went.
+    pub(crate) fn reply(
+        &mut self,
+        number: u64,
+        server: ServerName,
+        caller: Arc<Recipient<Delivery>>,
+    ) -> Reply {
+        Reply::new(number, server, caller).with_pass(self.pass.take())
+    }
 }
 
 pub(crate) enum Way {
@@ -40,21 +58,73 @@ pub(crate) enum Way {
 /// Returns why the request cannot be sent now; nothing was sent.
 pub(crate) fn dispatch(
     downstreams: &Downstreams,
-    name: &ServerName,
+    target: &Target,
     caller: &Caller,
     arbiter: usize,
 ) -> Result<Dispatch, Failure> {
+    let name = &target.server;
     let server = downstreams.get(name).ok_or_else(|| removed(name))?;
+    let limits = &server.settings().limits;
+    let deadline = Deadline {
+        idle: limits.request_timeout,
+        latest: Instant::now() + limits.request_timeout_max,
+    };
+    let patience = limits.queue_while_restarting;
+    find(
+        downstreams,
+        server,
+        target,
+        caller,
+        arbiter,
+        deadline,
+        patience,
+    )
+}
+
+/// Finds the way for a request that is sent once more: its server may be on its way back, and is
+/// waited for.
+///
+/// # Errors
+///
+/// As [`dispatch`].
+pub(crate) fn dispatch_again(
+    downstreams: &Downstreams,
+    target: &Target,
+    caller: &Caller,
+    arbiter: usize,
+    deadline: Deadline,
+) -> Result<Dispatch, Failure> {
+    let name = &target.server;
+    let server = downstreams.get(name).ok_or_else(|| removed(name))?;
+    let now = Instant::now();
+    let patience = deadline.from(now) - now;
+    find(
+        downstreams,
+        server,
+        target,
+        caller,
+        arbiter,
+        deadline,
+        patience,
+    )
+}
+
+fn find(
+    downstreams: &Downstreams,
+    server: Arc<Server>,
+    target: &Target,
+    caller: &Caller,
+    arbiter: usize,
+    deadline: Deadline,
+    patience: Duration,
+) -> Result<Dispatch, Failure> {
+    let name = &target.server;
     if server.is_halted() {
         return Err(server.halted());
     }
+    let pass = Some(server.pass(target.tool.as_ref().map(|tool| &tool.native))?);
     let settings = server.settings();
     let now = Instant::now();
-    let deadline = Deadline {
-        idle: settings.limits.request_timeout,
-        latest: now + settings.limits.request_timeout_max,
-    };
-    let patience = settings.limits.queue_while_restarting;
     let (key, lease) = server.reserve(caller);
     let own = if key.is_shared() {
         None
@@ -64,6 +134,7 @@ pub(crate) fn dispatch(
     let hold = Hold {
         _in_use: own.is_none().then(|| server.enter()),
         _lease: lease,
+        pass,
     };
     // Its supervisor gives an attempt up after `connect_timeout`.
     let opened_by = deadline.from(now);

@@ -6,14 +6,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::actor::log_level;
+use super::freshness::{Freshness, Stale};
 use super::kept::PartKeeper;
 use super::message::Notice;
 use super::sessions::Sessions;
+use super::tree::own_part;
 use super::view::{CatalogView, OwnViews};
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{Delivered, Delivery, EntryKey, EntryOwner, FromServer, News, Watched};
@@ -38,6 +40,9 @@ pub struct Fanout {
     /// What the process before this one showed last.
     at_start: Arc<OnceLock<Arc<Snapshot>>>,
     keeper: Option<PartKeeper>,
+    freshness: Freshness,
+    /// What lists say of their age.
+    stale: Arc<ArcSwapOption<Stale>>,
     counters: Counters,
 }
 
@@ -68,11 +73,13 @@ impl Fanout {
         let (listed, on_listed) = watch::channel(false);
         let own_views = Arc::<ArcSwap<OwnViews>>::default();
         let at_start = Arc::<OnceLock<Arc<Snapshot>>>::default();
+        let stale = Arc::<ArcSwapOption<Stale>>::default();
         let view = CatalogView::new(
             snapshot.clone(),
             on_listed,
             own_views.clone(),
             at_start.clone(),
+            stale.clone(),
         );
         let fanout = Self {
             sessions: None,
@@ -85,21 +92,30 @@ impl Fanout {
             merge_due: false,
             at_start,
             keeper: None,
+            freshness: Freshness::default(),
+            stale,
             counters,
         };
         (fanout, view)
     }
 
     /// Shows what the process before this one listed last, until servers are listed again, and
-    /// keeps what they list. Called before the actor is started.
+    /// keeps what they list. Each part comes with the time at which it was listed, in milliseconds
+    /// since 1970. Called before the actor is started.
     pub fn restore(
         &mut self,
         arrangement: Arrange,
-        parts: Vec<Arc<ServerPart>>,
+        parts: Vec<(Arc<ServerPart>, u64)>,
         keeper: PartKeeper,
     ) {
+        for (part, listed_at) in &parts {
+            self.freshness.stored(part.server(), *listed_at);
+        }
         self.arrangement = arrangement;
-        let named = parts.into_iter().map(|part| (part.server().clone(), part));
+        self.arrange_freshness();
+        let named = parts
+            .into_iter()
+            .map(|(part, _)| (part.server().clone(), part));
         self.parts = named.collect();
         self.keeper = Some(keeper);
         self.merge();
@@ -128,6 +144,9 @@ impl Fanout {
             if let Some(keeper) = &mut self.keeper {
                 keeper.keep(&part, changed);
             }
+            let now = self.keeper.as_ref().map(PartKeeper::now);
+            self.freshness.listed(part.server(), now);
+            self.publish_freshness();
             changed
         } else {
             let same = self
@@ -154,6 +173,16 @@ impl Fanout {
         } else {
             self.check_listed();
         }
+    }
+
+    fn arrange_freshness(&mut self) {
+        let servers = self.arrangement.servers.iter().map(|(name, _)| name);
+        self.freshness.arrange(servers);
+        self.publish_freshness();
+    }
+
+    fn publish_freshness(&self) {
+        self.stale.store(self.freshness.stale().map(Arc::new));
     }
 
     fn merge_soon(&mut self, ctx: &mut Context<Self>) {
@@ -223,7 +252,12 @@ impl Fanout {
     }
 
     fn merged(&self, parts: &[(Arc<ServerPart>, NameSettings)]) -> Arc<Snapshot> {
-        Arc::new(catalog::merge(parts, &self.arrangement.catalog))
+        let settings = &self.arrangement.catalog;
+        if !settings.tree_resource {
+            return Arc::new(catalog::merge(parts, settings));
+        }
+        let parts: Vec<_> = parts.iter().cloned().chain(own_part()).collect();
+        Arc::new(catalog::merge(&parts, settings))
     }
 
     fn check_listed(&self) {
@@ -341,6 +375,7 @@ impl Handler<Arrange> for Fanout {
         let known = |name: &ServerName| self.arrangement.servers.iter().any(|(n, _)| n == name);
         self.parts.retain(|name, _| known(name));
         self.own_parts.retain(|(name, _), _| known(name));
+        self.arrange_freshness();
         self.merge_soon(ctx);
         if !*self.listed.borrow() {
             ctx.run_later(wait, |fanout, _| {
@@ -370,6 +405,12 @@ impl Handler<FromServer> for Fanout {
                 if let Some(session) = session {
                     let what = Delivered::Question(question);
                     session.do_send(Delivery { number: 0, what });
+                }
+            }
+            News::Away => {
+                if key.is_shared() {
+                    self.freshness.away(&server);
+                    self.publish_freshness();
                 }
             }
             News::Closed => {

@@ -38,7 +38,8 @@ fn to_bytes(part: &ServerPart, identity: &str, listed_at: u64) -> Option<Bytes> 
     serde_json::to_vec(&kept).ok().map(Bytes::from)
 }
 
-fn from_bytes(bytes: &[u8], server: &ServerSettings) -> Option<ServerPart> {
+/// The part, and when it was listed.
+fn from_bytes(bytes: &[u8], server: &ServerSettings) -> Option<(ServerPart, u64)> {
     let kept: Kept<'_> = serde_json::from_slice(bytes).ok()?;
     if kept.identity != server.identity() {
         return None;
@@ -49,10 +50,10 @@ fn from_bytes(bytes: &[u8], server: &ServerSettings) -> Option<ServerPart> {
         ..Default::default()
     };
     let part = ServerPart::from_stored(&RawJson::try_new(text).ok()?, &limits)?;
-    (*part.server() == server.name).then_some(part)
+    (*part.server() == server.name).then_some((part, kept.listed_at))
 }
 
-/// The parts of these servers, as the process before this one listed them last. Parts of servers
+/// The parts of these servers with the time of their listing in milliseconds since 1970, as the process before this one listed them last. Parts of servers
 /// that are not `configured` any more are removed.
 ///
 /// # Errors
@@ -62,7 +63,7 @@ pub async fn load_parts(
     store: &dyn Store,
     servers: &[Arc<ServerSettings>],
     configured: impl Fn(&str) -> bool,
-) -> Result<Vec<Arc<ServerPart>>, StoreError> {
+) -> Result<Vec<(Arc<ServerPart>, u64)>, StoreError> {
     let mut parts = Vec::new();
     for entry in store.scan(PARTS).await? {
         let name = entry.key.strip_prefix(PARTS).unwrap_or_default();
@@ -73,7 +74,7 @@ pub async fn load_parts(
         let mut servers = servers.iter();
         let server = servers.find(|server| server.name.as_str() == name);
         let part = server.and_then(|server| from_bytes(&entry.value, server));
-        parts.extend(part.map(Arc::new));
+        parts.extend(part.map(|(part, listed_at)| (Arc::new(part), listed_at)));
     }
     Ok(parts)
 }
@@ -95,6 +96,11 @@ impl PartKeeper {
             identities: BTreeMap::new(),
             listed: HashSet::new(),
         }
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
+        (self.now)()
     }
 
     /// The servers that there are from now on.
@@ -158,6 +164,7 @@ mod tests {
             sharing: Sharing::Auto,
             roots: Vec::new(),
             names: NameSettings::default(),
+            resilience: Default::default(),
             faults: None,
             recorder: Default::default(),
             limits: ServerLimits {
@@ -202,7 +209,7 @@ mod tests {
         let parts = load_parts(&store, &servers, |name| name != "gone").await;
         let parts = parts.unwrap();
         assert_eq!(parts.len(), 1);
-        assert_eq!(*parts[0], written[0]);
+        assert_eq!((&*parts[0].0, parts[0].1), (&written[0], 7));
         let left = store.scan(PARTS).await.unwrap();
         assert_eq!(left.len(), 2);
     }

@@ -5,9 +5,11 @@
 //! [`Fanout`] what happens outside of calls. Nothing here knows HTTP.
 
 mod actor;
+mod again;
 mod dispatch;
 mod exchange;
 mod fanout;
+mod freshness;
 mod handshake;
 mod kept;
 mod message;
@@ -21,6 +23,7 @@ mod sealing;
 mod sessions;
 mod settings;
 mod streams;
+mod tree;
 mod view;
 mod wheel;
 
@@ -33,7 +36,8 @@ pub use record::SessionRecord;
 pub use sealing::Sealing;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
-pub use streams::event_parts;
+pub use streams::{event_message, event_parts};
+pub use tree::{TREE_URI, TreeSource};
 pub use view::CatalogView;
 
 pub(crate) use sessions::SessionParts;

@@ -5,18 +5,27 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bridge::projection::project_params;
-use crate::catalog::{ItemKind, Owned, OwnedUri, Snapshot};
+use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
 /// The server that a request goes to.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
     pub(crate) server: ServerName,
     /// What must read differently for that server.
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
     pub(crate) native_uri: Option<String>,
+    /// The tool, if it is called.
+    pub(crate) tool: Option<Tool>,
+}
+
+/// A tool, as its server knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tool {
+    pub(crate) native: RawJson,
+    pub(crate) hints: Hints,
 }
 
 /// Finds the owner of what a request names, and what must read differently for it.
@@ -93,6 +102,10 @@ fn named<'a>(
         server: owned.server.clone(),
         edits: vec![(span, owned.native.as_bytes().clone())],
         native_uri: None,
+        tool: (request.method == Method::ToolsCall).then(|| Tool {
+            native: owned.native.clone(),
+            hints: owned.hints,
+        }),
     })
 }
 
@@ -112,6 +125,7 @@ fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
         server,
         edits,
         native_uri: Some(native),
+        tool: None,
     })
 }
 
@@ -156,6 +170,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> 
         server,
         edits: vec![(span, Bytes::from(reference.to_string()))],
         native_uri: None,
+        tool: None,
     })
 }
 

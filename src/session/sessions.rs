@@ -19,6 +19,7 @@ use super::record::{RECORDS, SessionRecord, record_key};
 use super::registry::{Found, Registry};
 use super::sealing::Sealing;
 use super::settings::SessionSettings;
+use super::tree::{Tree, TreeSource};
 use super::view::CatalogView;
 use super::wheel::Wheel;
 use crate::auth::Policy;
@@ -67,6 +68,7 @@ pub(crate) struct SessionParts {
     pub(crate) dressing: Dressing,
     pub(crate) parked: Parked,
     pub(crate) listeners: Listeners,
+    pub(crate) tree: Tree,
     /// Mints random UUIDs.
     pub(crate) mint: fn() -> Uuid,
     random: Arc<dyn Random>,
@@ -144,6 +146,7 @@ impl Sessions {
             dressing: Dressing::new(),
             parked: Parked::default(),
             listeners: Listeners::default(),
+            tree: Tree::default(),
         };
         let sessions = Self(Arc::new(Shared {
             parts: Arc::new(parts),
@@ -192,6 +195,11 @@ impl Sessions {
     /// Replaces the limits; those of streams hold for streams that are opened from now on.
     pub fn configure(&self, settings: SessionSettings) {
         self.0.parts.settings.store(Arc::new(settings));
+    }
+
+    /// From now on clients can read the state of the gateway, or cannot any more.
+    pub fn offer_tree(&self, source: Option<TreeSource>) {
+        self.0.parts.tree.offer(source);
     }
 
     /// Opens a session for a client that sent `initialize`, and answers it. The record is in the

@@ -291,6 +291,12 @@ fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
     event(format!("id: {id}\n"), message)
 }
 
+/// The message of an event without an id, as [`message_event`] wrote it.
+pub fn event_message(event: &Bytes) -> Option<Bytes> {
+    let data = event.strip_prefix(b"data: ")?.strip_suffix(b"\n\n")?;
+    Some(event.slice_ref(data))
+}
+
 /// An event without an id, for streams that cannot be resumed.
 pub(crate) fn message_event(message: &[u8]) -> Bytes {
     event(String::new(), Some(message))

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
+use super::freshness::Stale;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, EntryOwner};
 
@@ -16,6 +17,7 @@ pub struct CatalogView {
     listed: watch::Receiver<bool>,
     own: Arc<ArcSwap<OwnViews>>,
     at_start: Arc<OnceLock<Arc<Snapshot>>>,
+    stale: Arc<ArcSwapOption<Stale>>,
 }
 
 /// Catalogs of those who do not see the shared one, by whose connection lists something else.
@@ -27,12 +29,14 @@ impl CatalogView {
         listed: watch::Receiver<bool>,
         own: Arc<ArcSwap<OwnViews>>,
         at_start: Arc<OnceLock<Arc<Snapshot>>>,
+        stale: Arc<ArcSwapOption<Stale>>,
     ) -> Self {
         Self {
             snapshot,
             listed,
             own,
             at_start,
+            stale,
         }
     }
 
@@ -53,6 +57,11 @@ impl CatalogView {
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// What lists say of their age while some part of them is not live.
+    pub(crate) fn stale(&self) -> Option<Arc<Stale>> {
+        self.stale.load_full()
     }
 
     /// What is different from what the process before this one showed last.

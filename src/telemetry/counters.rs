@@ -39,6 +39,13 @@ counters! {
     CallsCancelled = "calls_cancelled",
     /// Refused because a limit was reached.
     CallsShed = "calls_shed",
+    /// Refused because a breaker was open.
+    CallsBarred = "calls_barred",
+    /// Sent to their server once more by the gateway.
+    CallsRepeated = "calls_repeated",
+    /// Breakers of servers and tools that opened.
+    BreakersOpened = "breakers_opened",
+    BreakersClosed = "breakers_closed",
     /// Questions of servers that reached a client.
     QuestionsAsked = "questions_asked",
     QuestionsUnanswered = "questions_unanswered",
@@ -58,6 +65,8 @@ counters! {
     InputRounds = "input_rounds",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
+    /// Times that the machine had slept, or the process was stopped.
+    ClockJumps = "clock_jumps",
     /// Messages that fault injection lost or garbled, and connections that it refused, silenced
     /// or broke.
     FaultsInjected = "faults_injected",

@@ -364,6 +364,8 @@ async fn health_tells_what_is_wrong_and_never_fails() {
         (gateway.get("/readyz").send().await.status == 200).then_some(())
     })
     .await;
+    let ready = gateway.get("/readyz").send().await.json().await;
+    assert_eq!(ready, json!({"status": "degraded", "servers": ["broken"]}));
 }
 
 #[tokio::test]

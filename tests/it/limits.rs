@@ -59,7 +59,7 @@ async fn calls_of_one_session_are_limited() {
 #[tokio::test]
 async fn calls_at_one_server_are_limited() {
     let config = format!(
-        "[limits]\ncalls_per_server = 4\n{}{}",
+        "[limits]\ncalls_per_server = 4\nqueue_per_server = 0\n{}{}",
         python("py", ""),
         example("other")
     );

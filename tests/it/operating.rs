@@ -281,3 +281,31 @@ async fn a_watched_status_follows_the_gateway() {
     .await;
     assert!(status.success(), "{status}");
 }
+
+#[tokio::test]
+async fn a_tripped_tool_is_refused_until_it_is_reset() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let client = Client::open(&gateway).await;
+    let said = run(&gateway, &["servers", "trip", "one", "echo"]).await;
+    assert!(said.unwrap().contains("until a reset"));
+    let result = echo(&client, "one").await;
+    let failure = failure_of(&result);
+    assert_eq!(
+        (&failure["code"], &failure["server"]),
+        (&json!("breaker_open"), &json!("one"))
+    );
+    assert!(text_of(&result).contains("mcpvisor servers reset one echo"));
+    let server = gateway.server("one").await;
+    assert_eq!(server["state"], "up");
+    let breakers = &server["connection"]["tool_breakers"];
+    assert_eq!(
+        breakers,
+        &json!([{"tool": "echo", "state": "tripped", "failures": 0}])
+    );
+    let tree = run(&gateway, &["status"]).await.unwrap();
+    assert!(tree.contains("breaker of \"echo\" · tripped"), "{tree}");
+    let unknown = run(&gateway, &["servers", "trip", "one", "nothing"]).await;
+    assert!(unknown.unwrap_err().contains("has no tool"));
+    run(&gateway, &["servers", "reset", "one"]).await.unwrap();
+    assert_eq!(text_of(&echo(&client, "one").await), "m");
+}

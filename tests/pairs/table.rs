@@ -95,11 +95,7 @@ const NATURE: &[Row] = &[
 ];
 
 /// What the gateway does not do yet.
-const MISSING: &[Row] = &[Row {
-    step: "*",
-    holds: |pair| pair.client >= MODERN && pair.front == Front::Stdio,
-    why: "2026-07-28 is not served over stdin and stdout",
-}];
+const MISSING: &[Row] = &[];
 
 /// What is expected of a step.
 #[derive(Clone, Copy, Debug)]

@@ -342,7 +342,10 @@ fn a_server_takes_so_many_calls_and_its_places_come_back() {
     run(async {
         let world = Rc::new(World::new());
         let server = world
-            .stdio("a", |plan| plan.settings.limits.calls_max = 2)
+            .stdio("a", |plan| {
+                plan.settings.limits.calls_max = 2;
+                plan.settings.resilience.queue.max = 0;
+            })
             .await;
         let clients = [world.client(json!({})).await, world.client(json!({})).await];
         pass(millis(50)).await;

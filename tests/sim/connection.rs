@@ -236,6 +236,31 @@ fn lists_are_refreshed_by_interval_and_the_last_good_one_stays() {
 }
 
 #[test]
+fn a_list_that_failed_is_read_again_soon_and_then_more_rarely() {
+    run(async {
+        let world = World::new();
+        let plan = |plan: &mut Plan| {
+            plan.script.refused.insert("tools/list");
+        };
+        let server = world.stdio("a", plan).await;
+        let lists = || server.of("tools/list").len();
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            pass(seconds(1)).await;
+            seen.push(lists());
+        }
+        // After 1, 2, 4 and 8 s more.
+        assert_eq!((seen[0], seen[19]), (1, 5), "{seen:?}");
+        server.behave();
+        pass(seconds(16)).await;
+        assert_eq!(world.catalog.snapshot().tools().count(), 3);
+        let listed = lists();
+        pass(seconds(600)).await;
+        assert_eq!(lists(), listed);
+    });
+}
+
+#[test]
 fn the_last_good_list_stays_also_when_a_restarted_server_cannot_list() {
     run(async {
         let world = World::new();

@@ -266,6 +266,7 @@ fn new_settings_hold_for_connections_that_are_open() {
         world
             .retune("a", |settings| {
                 settings.limits.calls_max = 1;
+                settings.resilience.queue.max = 0;
                 settings.limits.ping_every = seconds(10);
                 settings.limits.request_timeout = seconds(15);
             })

@@ -351,3 +351,29 @@ fn a_question_outside_of_calls_goes_to_the_owner_of_the_connection() {
         assert_eq!(general.of(ELICIT).len(), 1);
     });
 }
+
+#[test]
+fn a_question_of_a_call_that_was_taken_back_is_put_to_nobody_else() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", |_| {}).await;
+        pass(millis(50)).await;
+        let clients = [
+            world.client(asked_for()).await,
+            world.client(asked_for()).await,
+        ];
+        let (gone, gone_call) = held(&clients[0], &server).await;
+        clients[0].cancel(&gone).await;
+        let (exchange, _) = held(&clients[1], &server).await;
+        // It came on no call's stream, and may belong to the call that was taken back.
+        server.say_on(gone_call.link, elicit("q"));
+        settle().await;
+        assert!(exchange.messages().is_empty());
+        assert!(server.answer_to(&json!("q")).is_some());
+        server.answer(&gone_call, text(json!("too late")));
+        settle().await;
+        server.say_on(gone_call.link, elicit("r"));
+        settle().await;
+        question(&exchange);
+    });
+}

@@ -53,11 +53,11 @@ pub(crate) async fn pass(time: Duration) {
     settle().await;
 }
 
-pub(crate) fn seconds(count: u64) -> Duration {
+pub(crate) const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-pub(crate) fn millis(count: u64) -> Duration {
+pub(crate) const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
@@ -317,6 +317,7 @@ fn server_settings(name: &str) -> ServerSettings {
         sharing: Sharing::Auto,
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
+        resilience: Default::default(),
         faults: None,
         recorder: Default::default(),
         limits: ServerLimits {

@@ -8,10 +8,16 @@ use mcpvisor::transport::{ChildLimits, Spawner};
 use crate::stdio::{open, settings};
 use crate::support::run;
 
+/// A child must get seconds of CPU time, which takes long on a busy machine.
+const BUSY: Duration = Duration::from_secs(120);
+
 const BURN: &str = "while True: pass";
 const DEAF_BURN: &str =
     "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass";
 const FILL: &str = "x = bytearray(256 << 20)";
+const FILL_AND_TRACE: &str = "import os, sys\ntry: bytearray(256 << 20)\n\
+    except MemoryError:\n print('heap out of memory\\nat frame 1', file=sys.stderr, flush=True)\n \
+    os.abort()";
 const OPEN: &str = "x = [open('/dev/null') for _ in range(100)]";
 
 async fn end_of(script: &str, limits: ChildLimits) -> String {
@@ -19,7 +25,7 @@ async fn end_of(script: &str, limits: ChildLimits) -> String {
     let mut settings = settings("python3", &["-c", script]);
     settings.limits = limits;
     let mut child = open(&spawner, settings).await;
-    child.events.until_the_end().await.pop().unwrap()
+    child.events.end_within(BUSY).await
 }
 
 #[test]
@@ -41,6 +47,11 @@ fn a_limit_that_was_reached_is_named() {
             FILL,
             memory,
             "code 1 at its limit `memory_max = 128MiB`: MemoryError",
+        ),
+        (
+            FILL_AND_TRACE,
+            memory,
+            "signal 6 at its limit `memory_max = 128MiB`: heap out of memory",
         ),
         (BURN, cpu, "signal 24 at its limit `cpu_max = 1s`"),
         (OPEN, files, "code 1 at its limit `open_files_max = 32`: "),

@@ -31,6 +31,20 @@ impl Events {
         event.map_or_else(|| "nothing".to_owned(), |event| describe(&event))
     }
 
+    /// How the link ends, whatever comes before; for a child that must get CPU time to end.
+    pub(crate) async fn end_within(&mut self, limit: Duration) -> String {
+        let end = async {
+            loop {
+                match self.0.recv().await {
+                    Some(event @ LinkEvent::Closed(_)) => return describe(&event),
+                    Some(_) => {}
+                    None => return "nothing".to_owned(),
+                }
+            }
+        };
+        timeout(limit, end).await.expect("an end in time")
+    }
+
     /// The events up to and with the link's end.
     pub(crate) async fn until_the_end(&mut self) -> Vec<String> {
         let mut events = Vec::new();

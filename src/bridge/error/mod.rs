@@ -5,9 +5,12 @@ use serde_json::{Value, json};
 
 use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Revision, code};
 
+use super::headers::HeaderMismatch;
+use super::meta::InvalidMeta;
 use super::object;
 use super::projection::Legs;
-use super::question::{Requirement, url_elicitations};
+use super::question::{InvalidAnswer, Requirement, url_elicitations};
+use super::seal::{Ambiguous, InvalidState};
 
 /// What of a request an error is read with.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +184,24 @@ pub fn status_of(error: &RawJson) -> u16 {
         Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => 400,
         _ => 200,
     }
+}
+
+macro_rules! failures {
+    ($($error:ty => $kind:ident,)*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::new(ErrorKind::$kind, error.to_string())
+            }
+        })*
+    };
+}
+
+failures! {
+    HeaderMismatch => HeaderMismatch,
+    InvalidMeta => InvalidMeta,
+    InvalidState => InvalidParams,
+    InvalidAnswer => InvalidParams,
+    Ambiguous => InvalidParams,
 }
 
 #[cfg(test)]

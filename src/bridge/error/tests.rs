@@ -207,3 +207,19 @@ fn the_status_of_an_error_for_modern_clients() {
         );
     }
 }
+
+#[test]
+fn refusals_of_the_bridge_are_failures() {
+    let mismatch = Failure::from(HeaderMismatch("`mcp-name` is missing".to_owned()));
+    assert_eq!(mismatch.kind.rpc_code(), -32020);
+    assert_eq!(mismatch.message, "header mismatch: `mcp-name` is missing");
+    assert_eq!(
+        Failure::from(InvalidMeta::Missing("x")).kind,
+        ErrorKind::InvalidMeta
+    );
+    let state = Failure::from(InvalidState);
+    assert_eq!(
+        (state.kind.rpc_code(), state.message.as_str()),
+        (-32602, "invalid requestState")
+    );
+}

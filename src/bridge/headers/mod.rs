@@ -37,6 +37,17 @@ pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
     }
 }
 
+/// The headers that every message has (C-HTTP-04): `name` is what `Mcp-Name` says, if it applies.
+pub fn standard(revision: &str, method: &Method, name: Option<&str>) -> Vec<(String, String)> {
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut all = vec![
+        header(PROTOCOL_VERSION, revision),
+        header(METHOD, method.as_str()),
+    ];
+    all.extend(name.map(|name| header(NAME, &encode(name))));
+    all
+}
+
 /// The headers of one HTTP request that concern the protocol.
 #[derive(Clone, Debug, Default)]
 pub struct McpHeaders<'a>(Vec<(&'a str, &'a [u8])>);

@@ -24,6 +24,7 @@ fn raw(text: &str) -> RawJson {
 
 fn settings() -> CatalogSettings {
     CatalogSettings {
+        tree_resource: false,
         name_max: 45,
         page_items: 100,
         instructions_max: 4096,

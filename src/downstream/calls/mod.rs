@@ -3,10 +3,10 @@
 //! Used by the connection itself and by its lanes on other arbiters; whatever belongs to no call
 //! goes back to the owner as [`Unhandled`].
 
-mod admission;
 mod compose;
 mod failures;
 mod rounds;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use actix::Recipient;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::admission::{Abandoned, Admission, Place};
 use super::deadlines::Deadlines;
 use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, lost};
@@ -24,8 +25,6 @@ use crate::protocol::{
 };
 use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
 
-pub(crate) use admission::Load;
-use admission::{Admission, Place};
 use failures::{link_failure, not_sent};
 use rounds::Again;
 
@@ -33,7 +32,11 @@ use rounds::Again;
 pub(crate) enum Unhandled {
     Response(Response),
     Notification(Notification),
-    Request(Request),
+    /// `of_ended_call`: it came on the stream of a call that is over, so it is of no other.
+    Request {
+        request: Request,
+        of_ended_call: bool,
+    },
     /// A request of the connection's own failed in transport.
     Failed {
         number: u64,
@@ -49,6 +52,9 @@ pub(crate) enum Unhandled {
     RevisionRefused,
 }
 
+/// Calls taken back that are remembered; with more, the server is never trusted to be done.
+const ABANDONED_MAX: usize = 1000;
+
 pub(crate) struct Calls {
     spec: Arc<EntrySpec>,
     link: Box<dyn Link>,
@@ -57,6 +63,8 @@ pub(crate) struct Calls {
     is_modern: bool,
     asker: Recipient<Answered>,
     pending: HashMap<u64, Pending>,
+    /// Taken back, and not answered since.
+    abandoned: HashMap<u64, Abandoned>,
     deadlines: Deadlines,
     /// Questions under way, each with the calls whose deadline waits for its answer.
     asked: HashMap<RequestId, Vec<u64>>,
@@ -92,14 +100,16 @@ impl Calls {
         spec: &Arc<EntrySpec>,
         link: Box<dyn Link>,
         asker: Recipient<Answered>,
+        told: Recipient<CallMessage>,
     ) -> Self {
         Self {
             spec: spec.clone(),
             link,
-            admission: Admission::new(spec.load.clone()),
+            admission: Admission::new(spec.load.clone(), told),
             is_modern: false,
             asker,
             pending: HashMap::new(),
+            abandoned: HashMap::new(),
             deadlines: Deadlines::default(),
             asked: HashMap::new(),
             refused: Vec::new(),
@@ -144,12 +154,13 @@ impl Calls {
                 self.start(*exchange, now);
             }
             CallMessage::Cancel(cancel) => self.cancel(&cancel),
+            CallMessage::Turn(turn) => self.on_turn(turn, now),
         }
         None
     }
 
-    /// Sends a client's call, or answers at once why it cannot be sent.
-    fn start(&mut self, exchange: Exchange, now: Instant) {
+    /// Sends a client's call.
+    fn send(&mut self, exchange: Exchange, place: Place, now: Instant) {
         let Exchange {
             number,
             caller,
@@ -158,15 +169,6 @@ impl Calls {
             deadline,
             mut reply,
         } = exchange;
-        let Some(place) = self.admission.enter() else {
-            let message = format!(
-                "server `{}` has {} calls in flight, its limit (`calls_per_server`); try again later",
-                self.spec.server,
-                self.admission.max()
-            );
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100);
-            return reply.answer(Err(failure.server(self.spec.server.as_str())));
-        };
         let (outgoing, again) = if self.is_modern {
             let again = Again::new(caller, request, edits);
             (self.compose(&again, number, None), Some(Box::new(again)))
@@ -233,8 +235,10 @@ impl Calls {
 
     fn on_response(&mut self, response: Response, now: Instant) -> Option<Unhandled> {
         let number = response.id.as_ref().and_then(RequestId::as_number);
-        let number = number.filter(|number| self.pending.contains_key(number));
-        let Some(number) = number else {
+        let is_pending = |number: &u64| self.pending.contains_key(number);
+        let Some(number) = number.filter(is_pending) else {
+            // Too late for whoever asked, but now the server is done with it.
+            number.and_then(|number| self.abandoned.remove(&number));
             return Some(Unhandled::Response(response));
         };
         if self.is_modern {
@@ -276,7 +280,10 @@ impl Calls {
         let call = call.filter(|_| asks_client);
         let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
         else {
-            return Some(Unhandled::Request(request));
+            return Some(Unhandled::Request {
+                request,
+                of_ended_call: call.is_some(),
+            });
         };
         self.deadlines.set(number, pending.deadline.latest);
         self.asked.insert(request.id.clone(), vec![number]);
@@ -364,6 +371,9 @@ impl Calls {
 
     /// The client does not want the answer any more: the server is told, nobody waits.
     fn cancel(&mut self, cancel: &Cancel) {
+        if self.leave_queue(cancel.number) {
+            return;
+        }
         let moved = self.moved.get(&cancel.number);
         let number = moved.copied().unwrap_or(cancel.number);
         let Some(pending) = self.take(number) else {
@@ -382,6 +392,9 @@ impl Calls {
             self.repeat(number, now);
         }
         while let Some(number) = self.deadlines.pop_due(now) {
+            if self.waited_too_long(number) {
+                continue;
+            }
             let Some(pending) = self.take(number) else {
                 continue;
             };
@@ -404,6 +417,8 @@ impl Calls {
         self.pauses = Deadlines::default();
         self.moved.clear();
         self.inputs.clear();
+        // Dropped unanswered, these say that they were not sent.
+        drop(self.admission.take_all());
         for (_, pending) in self.pending.drain() {
             pending.reply.answer(Err(lost(&self.spec.server, why)));
         }
@@ -420,10 +435,13 @@ impl Calls {
         Some(pending)
     }
 
-    fn tell_cancelled(&self, number: u64, pending: &Pending, reason: &str) {
+    fn tell_cancelled(&mut self, number: u64, pending: &Pending, reason: &str) {
         // Nothing of it waits at a sessionless server between two rounds.
         if pending.again.as_ref().is_some_and(|again| again.is_away()) {
             return;
+        }
+        if self.abandoned.len() < ABANDONED_MAX {
+            self.abandoned.insert(number, self.admission.abandon());
         }
         // The end of its stream says it (C-CANC-02).
         if self.is_modern && self.spec.connector.attributes() {

@@ -15,8 +15,8 @@ use super::failures::not_sent;
 use super::{Calls, Pending, Unhandled};
 use crate::bridge::answer::{InputRequired, ResultKind, strip_for_legacy};
 use crate::protocol::{
-    Edit, Envelope, Era, ErrorKind, Failure, Method, Outcome, RawJson, Request, RequestId,
-    Response, Revision, code, notification,
+    Edit, Envelope, Era, ErrorKind, Failure, Method, Outcome, Request, RequestId, Response,
+    Revision, code, notification,
 };
 use crate::telemetry::Counter;
 use crate::transport::Outgoing;
@@ -89,15 +89,6 @@ impl Calls {
                     self.finish(number, Err(self.protocol_failure(&error_text(error))));
                     return Some(Unhandled::RevisionRefused);
                 }
-                Some(code::MISSING_CAPABILITY) if self.is_for_us(number) => {
-                    let message = format!("it needs more of the client: {}", error_text(error));
-                    let mut failure = self.protocol_failure(&message);
-                    // A tool that fails is a result that a model can read.
-                    if !self.is_tool(number) {
-                        failure.original = Some(as_internal(error));
-                    }
-                    self.finish(number, Err(failure));
-                }
                 _ => self.finish(number, Ok(response)),
             },
             Outcome::Result(result) => match ResultKind::of(result) {
@@ -126,11 +117,6 @@ impl Calls {
     fn is_for_us(&self, number: u64) -> bool {
         let again = self.pending.get(&number).and_then(|it| it.again.as_ref());
         again.is_some_and(|again| again.is_for_us())
-    }
-
-    fn is_tool(&self, number: u64) -> bool {
-        let again = self.pending.get(&number).and_then(|it| it.again.as_ref());
-        again.is_some_and(|again| again.request.method == Method::ToolsCall)
     }
 
     /// The call that a log line belongs to, where the transport does not say: the only one that
@@ -305,11 +291,4 @@ fn stripped(response: Response) -> Response {
         Ok(Envelope::Response(stripped)) => stripped,
         _ => response,
     }
-}
-
-/// An error that only the newer era has, with its data, under a code that both have.
-fn as_internal(error: &RawJson) -> RawJson {
-    let mut object: serde_json::Value = error.parse().unwrap_or_default();
-    object["code"] = json!(code::INTERNAL_ERROR);
-    RawJson::from_value(&object)
 }

@@ -3,6 +3,7 @@
 use actix::{ActorContext as _, Context};
 
 use super::super::crash::Life;
+use super::super::entry::News;
 use super::Connection;
 use crate::supervision::ExitReason;
 use crate::telemetry::Counter;
@@ -26,6 +27,7 @@ impl Connection {
         self.report(&ending);
         self.end_calls(&ending.reason);
         self.spec.counters.add(Counter::ServersLost);
+        self.tell(News::Away);
         self.birth.exit().fail(ending.reason);
         ctx.stop();
     }

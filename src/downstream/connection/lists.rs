@@ -19,6 +19,14 @@ use crate::protocol::{Outcome, RawJson, Response};
 /// A list is read again after this time at the earliest, however short its time to live.
 const TTL_MIN: Duration = Duration::from_secs(30);
 
+/// A list that failed is read again after this time; each further time takes twice as long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// When a list is read again that failed so often in a row before.
+fn retry_in(failures: usize) -> Duration {
+    RETRY * 2_u32.pow(u32::try_from(failures).unwrap_or(16).min(16))
+}
+
 impl Connection {
     /// The server says that lists changed: several such notes in a short time are one refresh.
     pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
@@ -104,6 +112,7 @@ impl Connection {
                     items: limits.list_items_max,
                     ..Default::default()
                 };
+                self.failed_lists.retain(|failed| *failed != kind);
                 let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.part.set_caching(kind, caching);
@@ -114,26 +123,23 @@ impl Connection {
         }
     }
 
-    /// Tools whose annotations concern headers (C-HTTP-08, bridging.md §7): one that HTTP clients
-    /// would have to drop is dropped here, and where no header is sent there is none to announce.
+    /// Tools whose annotations concern headers, and break a rule so that HTTP clients would have
+    /// to drop them (C-HTTP-08): dropped where the server reads headers; elsewhere the annotations
+    /// go, and the tool stays (bridging.md §7).
     fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
         if kind != ItemKind::Tools {
             return items;
         }
         let has_headers = self.is_modern() && self.spec.connector.attributes();
-        let usable = |tool: RawJson| {
-            if !has_headers {
-                return Some(headers::strip_annotations(&tool).unwrap_or(tool));
-            }
-            match ParamHeaders::of_tool(&tool) {
-                Ok(_) => Some(tool),
-                Err(error) => {
-                    log::warn!(
-                        server = self.spec.server().as_str(), error:%;
-                        "a tool is left out: clients over HTTP cannot call it"
-                    );
-                    None
-                }
+        let usable = |tool: RawJson| match ParamHeaders::of_tool(&tool) {
+            Ok(_) => Some(tool),
+            Err(_) if !has_headers => Some(headers::strip_annotations(&tool).unwrap_or(tool)),
+            Err(error) => {
+                log::warn!(
+                    server = self.spec.server().as_str(), error:%;
+                    "a tool is left out: clients over HTTP cannot call it"
+                );
+                None
             }
         };
         items.into_iter().filter_map(usable).collect()
@@ -171,7 +177,21 @@ impl Connection {
             server = self.spec.server().as_str(), list = kind.member(), reason;
             "list could not be fetched; the last known one stays"
         );
+        self.fetch_again(kind, ctx);
         self.fetched(ctx);
+    }
+
+    /// Reads a list that failed again, after a time that grows; the refresh of all lists is the
+    /// longest.
+    fn fetch_again(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
+        let in_row = self.failed_lists.iter().filter(|failed| **failed == kind);
+        let wait = retry_in(in_row.count());
+        if wait < self.spec.settings().limits.refresh_every {
+            self.failed_lists.push(kind);
+            ctx.run_later(wait, move |connection, ctx| {
+                connection.list_changed(&[kind], ctx);
+            });
+        }
     }
 
     fn fetched(&mut self, ctx: &mut Context<Self>) {

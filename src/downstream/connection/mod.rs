@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     renewing: bool,
     /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
     stale: Vec<ItemKind>,
+    /// Lists that failed, once for each time in a row.
+    failed_lists: Vec<ItemKind>,
     debounce: Option<SpawnHandle>,
     /// When each list runs out that the server gave a time to live.
     expiries: [Option<SpawnHandle>; 4],
@@ -95,6 +97,7 @@ impl Connection {
             told_level: None,
             renewing: false,
             stale: Vec::new(),
+            failed_lists: Vec::new(),
             debounce: None,
             expiries: Default::default(),
             timer: Timer::default(),
@@ -170,7 +173,10 @@ impl Connection {
         match unhandled {
             Unhandled::Response(response) => self.on_response(&response, ctx),
             Unhandled::Notification(notification) => self.on_notification(notification, ctx),
-            Unhandled::Request(request) => self.on_request(request, ctx),
+            Unhandled::Request {
+                request,
+                of_ended_call,
+            } => self.on_request(request, of_ended_call, ctx),
             Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
             Unhandled::SessionGone => self.renew(ctx),
             Unhandled::Closed(ending) => self.closed(ending, ctx),
@@ -399,6 +405,7 @@ impl Handler<Wish> for Connection {
             }
             Wish::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             Wish::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
+            Wish::Check => self.ping(ctx),
             Wish::Retune => self.keep_watch(ctx),
         }
     }

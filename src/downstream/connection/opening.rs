@@ -16,7 +16,7 @@ use super::super::own::Own;
 use super::super::settings::EraChoice;
 use super::{Connection, Event};
 use crate::catalog::ItemKind;
-use crate::protocol::{Era, LogLevel, Method, Response, Revision};
+use crate::protocol::{Era, LogLevel, Method, Response};
 use crate::telemetry::Counter;
 use crate::transport::{Link, LinkError, OpenError, Tape};
 
@@ -46,7 +46,12 @@ impl Connection {
             Ok(link) => {
                 let link = tape.link(link);
                 let asker = ctx.address().recipient();
-                self.calls = Some(Calls::new(&self.spec, link, asker));
+                self.calls = Some(Calls::new(
+                    &self.spec,
+                    link,
+                    asker,
+                    ctx.address().recipient(),
+                ));
                 match self.era {
                     Some(Era::Legacy) => self.send_initialize(ctx),
                     Some(Era::Modern) | None => {
@@ -151,6 +156,7 @@ impl Connection {
                 calls.link().listen();
             }
         }
+        self.spec.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_wishes(ctx);
         self.refresh(&ItemKind::ALL, ctx);
@@ -179,9 +185,7 @@ impl Connection {
             lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
         };
         let ways = (0..count).map(nearest).collect();
-        let negotiated = self.negotiated.as_ref();
-        let revision = negotiated.map_or(Revision::NEWEST_LEGACY, |it| it.revision);
-        Callers::new(ways, ctx.address().recipient(), revision)
+        Callers::new(ways, ctx.address().recipient())
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.

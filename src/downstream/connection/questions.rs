@@ -14,12 +14,17 @@ impl Connection {
     /// On a connection of one client it is for that client (design: "Sharing of connections");
     /// where several share it and one call is under way, it is for that call's client
     /// (bridging.md §4 "Attribution"); otherwise the gateway answers.
-    pub(super) fn on_request(&mut self, request: Request, ctx: &mut Context<Self>) {
+    pub(super) fn on_request(
+        &mut self,
+        request: Request,
+        of_ended_call: bool,
+        ctx: &mut Context<Self>,
+    ) {
         let key = &self.spec.key;
         let is_for_client = reverse::asks_client(&request.method) && key.profile().can_be_asked();
         if is_for_client && key.is_exclusive() {
             self.ask_client(request, ctx);
-        } else if is_for_client && self.spec.load.of_entry() == 1 {
+        } else if is_for_client && !of_ended_call && self.spec.load.is_single() {
             self.ask_only_call(request);
         } else {
             self.answer_myself(&request);

@@ -3,27 +3,27 @@
 
 mod deliver;
 mod encode;
+mod sessionless;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::mcp::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
-use crate::protocol::{
-    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, RequestId, Revision,
-};
+use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};
 use crate::session::{FoundSession, FromClient, Sessions, ToFront};
 
 pub(super) use encode::{as_event, as_line};
+use sessionless::UnderWay;
 
 /// Messages that wait to be written.
 const QUEUE_MAX: usize = 64;
@@ -55,6 +55,8 @@ pub(super) struct Channel {
     opening: tokio::sync::Mutex<()>,
     /// Whether the session's own stream is carried over.
     general: OnceLock<()>,
+    /// Requests without a session.
+    sessionless: UnderWay,
     exchanges: TaskTracker,
     places: Arc<Semaphore>,
     ended: CancellationToken,
@@ -71,6 +73,7 @@ impl Channel {
             session: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             general: OnceLock::new(),
+            sessionless: UnderWay::default(),
             exchanges: TaskTracker::new(),
             places: Arc::new(Semaphore::new(EXCHANGES_MAX)),
             ended: CancellationToken::new(),
@@ -115,12 +118,18 @@ impl Channel {
             if self.parts.draining.is_cancelled() {
                 return Err(refuse(shutting_down()));
             }
-            if let Some(revision) = claimed_revision(request) {
-                return Err(refuse(without_session(&revision)));
+            // S-LIFE-21: the message decides, each for itself.
+            if claims_modern(request) {
+                return self.serve(request.clone());
             }
             if request.method == Method::Initialize {
                 return self.initialize(request).await.map_err(refuse);
             }
+        }
+        if let Envelope::Notification(notification) = &envelope
+            && self.take_back(notification)
+        {
+            return Ok(());
         }
         let Some(session) = self.find().await.map_err(refuse)? else {
             return self.before_initialize(&envelope).await;
@@ -130,13 +139,7 @@ impl Channel {
             drop(self.tell(&session, envelope, true));
             return Ok(());
         };
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let Ok(place) = place else {
-            let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-            let id = Some(request.id.clone());
-            return Err(Refusal { failure, id });
-        };
+        let place = self.place(&request.id)?;
         let request = request.id.clone();
         let answer = self.tell(&session, envelope, true);
         let channel = Arc::clone(self);
@@ -145,6 +148,17 @@ impl Channel {
             drop(place);
         });
         Ok(())
+    }
+
+    /// A place among the requests under way.
+    fn place(&self, id: &RequestId) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| {
+            let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            let id = Some(id.clone());
+            Refusal { failure, id }
+        })
     }
 
     /// Ends after the calls under way.
@@ -357,73 +371,4 @@ fn session_over() -> Failure {
 
 fn shutting_down() -> Failure {
     Failure::new(ErrorKind::ShuttingDown, "the gateway is shutting down").retry_after_ms(1000)
-}
-
-/// The revision that a request without a session says of itself, if it is one of those that have
-/// none (S-LIFE-21): the place where such requests part from those of a session.
-pub(super) fn claimed_revision(request: &Request) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Claim {
-        #[serde(rename = "_meta", default)]
-        meta: Option<Meta>,
-    }
-    #[derive(Deserialize)]
-    struct Meta {
-        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-        version: Option<String>,
-    }
-    request.params.meta.as_ref()?;
-    let claim: Claim = request.params_as().ok()?;
-    let version = claim.meta?.version?;
-    let is_legacy = version
-        .parse::<Revision>()
-        .is_ok_and(|revision| revision.era() == Era::Legacy);
-    (!is_legacy).then_some(version)
-}
-
-/// Sessionless requests are not served on a channel yet.
-pub(super) fn without_session(claimed: &str) -> Failure {
-    let claimed: String = claimed.chars().take(40).collect();
-    let message = format!(
-        "requests of revision `{claimed}` are not served here: send `initialize` and speak {} or older",
-        Revision::NEWEST_LEGACY
-    );
-    Failure::new(ErrorKind::UnsupportedRevision, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_that_needs_no_session_is_told_from_others() {
-        let cases = [
-            (r#"{}"#, None),
-            (r#"{"_meta":{}}"#, None),
-            (r#"{"_meta":null}"#, None),
-            (
-                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#,
-                None,
-            ),
-            (
-                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#,
-                None,
-            ),
-            (
-                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
-                Some("2026-07-28"),
-            ),
-            (
-                r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2099-01-01"}}"#,
-                Some("2099-01-01"),
-            ),
-        ];
-        for (params, expected) in cases {
-            let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{params}}}"#);
-            let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
-                panic!("{params}")
-            };
-            assert_eq!(claimed_revision(&request).as_deref(), expected, "{params}");
-        }
-    }
 }

@@ -46,7 +46,7 @@ impl FrontServer {
                 arbiter: 0,
                 encode: as_line,
                 patience: None,
-                draining: front.draining.clone(),
+                draining: front.leaving.clone(),
             });
             let _ = written.send(messages);
             let is_there = talk(front, &channel, lines).await;
@@ -72,7 +72,7 @@ async fn talk(
     mut lines: mpsc::Receiver<Line>,
 ) -> bool {
     let drained = async {
-        front.draining.cancelled().await;
+        front.leaving.cancelled().await;
         channel.drained().await;
     };
     tokio::pin!(drained);

@@ -14,9 +14,10 @@ use super::super::progress::Progress;
 use super::super::reading::{Reading, legs};
 use super::super::route::{self, Target};
 use super::Session;
+use super::again::Again;
 use super::requests::failure_frame;
 use crate::bridge::error::Shown;
-use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Reply, Watched};
+use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId, Response,
@@ -38,7 +39,11 @@ pub(super) struct Pending {
     watches: Option<(Watched, String)>,
     /// Where it was sent; absent while it waits for a connection.
     pub(super) callers: Option<Callers>,
-    hold: Hold,
+    pub(super) hold: Hold,
+    /// The number of it that its server sees: another one each time that it is sent.
+    pub(super) sent_as: u64,
+    /// Kept where calls may be sent again.
+    pub(super) again: Option<Box<Again>>,
 }
 
 /// How a call's answer leaves.
@@ -85,6 +90,8 @@ impl Session {
             watches: watches.flatten(),
             callers: None,
             hold: Hold::default(),
+            sent_as: number,
+            again: None,
         };
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
@@ -130,7 +137,7 @@ impl Session {
     /// Sends a call to the connection that serves this session, now or when it is there.
     fn dispatch(&mut self, number: u64, request: Request, target: Target, ctx: &mut Context<Self>) {
         let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &target.server, &self.caller, self.arbiter);
+        let found = dispatch(downstreams, &target, &self.caller, self.arbiter);
         let Dispatch {
             deadline,
             way,
@@ -139,8 +146,10 @@ impl Session {
             Ok(found) => found,
             Err(failure) => return self.on_answer(number, Err(failure)),
         };
+        let again = self.keep_for_again(&request, &target, deadline);
         if let Some(pending) = self.pending.get_mut(&number) {
             pending.hold = hold;
+            pending.again = again;
         }
         match way {
             Way::Open(callers) => self.send(number, request, target, deadline, callers, ctx),
@@ -154,7 +163,7 @@ impl Session {
         }
     }
 
-    fn send(
+    pub(super) fn send(
         &mut self,
         number: u64,
         request: Request,
@@ -171,9 +180,11 @@ impl Session {
         let answers_to = self
             .answers_to
             .get_or_insert_with(|| Arc::new(ctx.address().recipient()));
-        let reply = Reply::new(number, target.server, answers_to.clone());
+        let reply = pending
+            .hold
+            .reply(number, target.server, answers_to.clone());
         let exchange = Exchange {
-            number,
+            number: pending.number_there(),
             caller: self.caller.clone(),
             request,
             edits: target.edits,
@@ -199,6 +210,7 @@ impl Session {
             Err(failure) => match failure.kind {
                 ErrorKind::Cancelled => Counter::CallsCancelled,
                 ErrorKind::Overloaded => Counter::CallsShed,
+                ErrorKind::BreakerOpen => Counter::CallsBarred,
                 _ => Counter::CallsFailed,
             },
         });
@@ -291,12 +303,16 @@ impl Session {
         let Some((number, pending)) = found else {
             return;
         };
-        let number = *number;
+        let (number, there) = (*number, pending.number_there());
         let params: Option<CancelledParams> = notification.params_as().ok();
         let reason = params.and_then(|params| params.reason);
         match pending.callers.clone() {
             Some(callers) => {
-                callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
+                let cancel = Cancel {
+                    number: there,
+                    reason,
+                };
+                callers.send(self.arbiter, CallMessage::Cancel(cancel));
             }
             None => {
                 let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");

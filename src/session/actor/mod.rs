@@ -3,6 +3,7 @@
 //!
 //! It is a temporary child: what must outlive it is in its [`SessionRecord`].
 
+mod again;
 mod calls;
 mod questions;
 mod requests;
@@ -159,9 +160,12 @@ impl Session {
     }
 
     fn end(&mut self, why: Ending, ctx: &mut Context<Self>) {
-        for (number, pending) in &self.pending {
+        for pending in self.pending.values() {
             if let Some(callers) = &pending.callers {
-                let (number, reason) = (*number, Some("the client's session ended".to_owned()));
+                let (number, reason) = (
+                    pending.number_there(),
+                    Some("the client's session ended".to_owned()),
+                );
                 callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
             }
         }
@@ -232,7 +236,11 @@ impl Handler<Delivery> for Session {
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         let Delivery { number, what } = delivery;
         match what {
-            Delivered::Answer(answer) => self.on_answer(number, answer),
+            Delivered::Answer(answer) => {
+                if let Some(answer) = self.try_again(number, answer, ctx) {
+                    self.on_answer(number, answer);
+                }
+            }
             Delivered::Notification(notification) => self.on_call_news(number, &notification),
             Delivered::Question(question) => self.on_question(number, question, ctx),
         }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::super::freshness::Stale;
 use super::super::message::ToFront;
 use super::super::record::Subscription;
 use super::super::route;
@@ -81,11 +82,19 @@ impl Session {
             }
             method => match ItemKind::of_method(method) {
                 Some(kind) => route::page(kind, &request, &self.catalog(), self.record.revision),
-                None => return self.call(request, number, accepts_stream, reply, ctx),
+                None => match self.parts.tree.read(&request) {
+                    Some(tree) => Ok(tree),
+                    None => return self.call(request, number, accepts_stream, reply, ctx),
+                },
             },
         };
+        let is_list = ItemKind::of_method(&request.method).is_some();
+        let stale = self.parts.catalog.stale().filter(|_| is_list);
         let answer = match answer {
-            Ok(result) => ToFront::List(result_parts(&request, &result)),
+            Ok(result) => ToFront::List(match stale {
+                None => result_parts(&request, &result),
+                Some(stale) => stale_parts(&request, &result, &stale),
+            }),
             Err(failure) => ToFront::Json(failure_frame(
                 &request.method,
                 request.id.as_str(),
@@ -190,12 +199,8 @@ impl Session {
 
 /// The gateway's own answer to a request; the result in the middle is not copied.
 fn result_parts(request: &Request, result: &RawJson) -> [Bytes; 3] {
-    let head = format!(
-        r#"{{"jsonrpc":"2.0","id":{},"result":"#,
-        request.id.as_str()
-    );
     [
-        Bytes::from(head),
+        head(request),
         result.as_bytes().clone(),
         Bytes::from_static(b"}"),
     ]
@@ -208,6 +213,18 @@ pub(super) fn failure_frame(method: &Method, id: &str, failure: &Failure) -> Byt
         None => failure.answer(id),
     };
     Bytes::from(text)
+}
+
+/// A list that says how old its parts are, before the brace that ends it.
+fn stale_parts(request: &Request, list: &RawJson, stale: &Stale) -> [Bytes; 3] {
+    let list = list.as_bytes();
+    let items = list.slice(..list.len().saturating_sub(1));
+    [head(request), items, stale.tail.clone()]
+}
+
+fn head(request: &Request) -> Bytes {
+    let id = request.id.as_str();
+    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#))
 }
 
 /// Raw JSON of a URI, for frames of the gateway's own.

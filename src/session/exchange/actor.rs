@@ -24,7 +24,7 @@ use super::super::streams::message_event;
 use super::inputs::{Inputs, invalid_state};
 use super::parked::{Place, Resume};
 use crate::downstream::{
-    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Reply, Wish,
+    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Wish,
 };
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
 
@@ -48,7 +48,7 @@ pub(crate) struct ExchangeActor {
     /// Taken when it is sent.
     request: Option<Request>,
     callers: Option<Callers>,
-    _hold: Hold,
+    hold: Hold,
     pub(super) inputs: Inputs,
     pub(super) place: Option<Place>,
     pub(super) timer: Option<SpawnHandle>,
@@ -108,7 +108,7 @@ impl ExchangeActor {
             inputs: Inputs::of(&request, beginning.round),
             request: Some(request),
             callers: None,
-            _hold: Hold::default(),
+            hold: Hold::default(),
             place: None,
             timer: None,
             finished: None,
@@ -117,7 +117,7 @@ impl ExchangeActor {
 
     fn dispatch(&mut self, ctx: &mut Context<Self>) {
         let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &self.target.server, &self.caller, self.arbiter);
+        let found = dispatch(downstreams, &self.target, &self.caller, self.arbiter);
         let Dispatch {
             deadline,
             way,
@@ -126,7 +126,7 @@ impl ExchangeActor {
             Ok(found) => found,
             Err(failure) => return self.on_answer(Err(failure), ctx),
         };
-        self._hold = hold;
+        self.hold = hold;
         match way {
             Way::Open(callers) => self.send(deadline, callers, ctx),
             Way::Opening(opening) => {
@@ -154,7 +154,9 @@ impl ExchangeActor {
             request,
             edits: std::mem::take(&mut self.target.edits),
             deadline,
-            reply: Reply::new(self.number, self.target.server.clone(), answers_to),
+            reply: self
+                .hold
+                .reply(self.number, self.target.server.clone(), answers_to),
         };
         callers.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
     }

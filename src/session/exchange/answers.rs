@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::super::freshness::Stale;
 use super::super::handshake::{capabilities, server_info};
 use super::super::message::ToFront;
 use super::super::route;
@@ -55,6 +56,15 @@ impl Dressing {
         self.answer(id, &RawJson::from_value(result), caching)
     }
 
+    /// The state of the gateway, which is old at once.
+    pub(super) fn tree(&self, id: &RequestId, tree: &RawJson) -> ToFront {
+        let caching = Caching {
+            ttl_ms: 0,
+            scope: CacheScope::Private,
+        };
+        ToFront::Json(self.answer(id, tree, Some(caching)))
+    }
+
     /// The answer to `server/discover` (S-LIFE-08).
     pub(super) fn discovered(&self, id: &RequestId, catalog: &Snapshot) -> ToFront {
         let mut result = json!({
@@ -77,6 +87,7 @@ impl Dressing {
         kind: ItemKind,
         request: &Request,
         catalog: &Snapshot,
+        stale: Option<&Stale>,
     ) -> Result<ToFront, Failure> {
         let page = route::page(kind, request, catalog, Revision::V2026_07_28)?;
         let head = format!(
@@ -84,9 +95,11 @@ impl Dressing {
             request.id.as_str()
         );
         // What every list has besides its items is put before the brace that ends it.
-        let rest = self
-            .dress
-            .complete(&RawJson::from_value(&json!({})), Some(LISTS));
+        let base = stale.map_or_else(
+            || RawJson::from_value(&json!({})),
+            |stale| stale.result.clone(),
+        );
+        let rest = self.dress.complete(&base, Some(LISTS));
         let rest = rest.as_bytes().slice(1..);
         let items = page
             .as_bytes()

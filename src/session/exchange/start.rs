@@ -92,6 +92,9 @@ impl Sessions {
             parts.catalog.clone().wait_listed().await;
         }
         let catalog = catalog_of(parts, &sessionless.caller);
+        if let Some(tree) = parts.tree.read(request) {
+            return Ok(Started::Done(parts.dressing.tree(&request.id, &tree)));
+        }
         match &request.method {
             Method::Discover => Ok(Started::Done(
                 parts.dressing.discovered(&request.id, &catalog),
@@ -103,7 +106,10 @@ impl Sessions {
             | Method::CompletionComplete => self.call(sessionless, &catalog),
             method => match ItemKind::of_method(method) {
                 Some(kind) => {
-                    let list = parts.dressing.list(kind, request, &catalog);
+                    let stale = parts.catalog.stale();
+                    let list = parts
+                        .dressing
+                        .list(kind, request, &catalog, stale.as_deref());
                     list.map(Started::Done)
                 }
                 None => {

@@ -13,8 +13,8 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::transport::ChildLimits;
 
-/// How long after `SIGXCPU` a process that heeds it not is killed by the system.
-const CPU_GRACE: rlim_t = 5;
+/// Seconds of CPU time after `SIGXCPU` until the system kills a process that does not heed it.
+const CPU_GRACE: rlim_t = 2;
 
 /// Makes the child the leader of a process group of its own, sets its limits and, where the
 /// system can, has it killed when the calling thread ends: call it only from a thread that lives

@@ -42,6 +42,15 @@ const NEEDED: &[&str] = &[
     "ProgramFiles",
 ];
 
+/// What a service manager told the gateway, and nobody else.
+const OF_THE_GATEWAY: [&str; 5] = [
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+];
+
 /// Families of such variables, by prefix and suffix.
 const NEEDED_PREFIXES: &[&str] = &["LC_", "XDG_"];
 const NEEDED_SUFFIXES: &[&str] = &["_PROXY", "_proxy"];
@@ -67,6 +76,9 @@ pub(super) fn build(settings: &StdioSettings) -> Command {
     command.args(args);
     if !settings.inherit_env {
         command.env_clear().envs(needed(std::env::vars_os()));
+    }
+    for name in OF_THE_GATEWAY {
+        command.env_remove(name);
     }
     let env = settings.env.iter();
     command.envs(env.map(|(name, value)| (name, value.expose_secret())));

@@ -1,5 +1,6 @@
 //! Why a child's link ended, told from what can be known: its exit, its last words, its limits.
 
+use super::stderr::Words;
 use crate::transport::process::Exit;
 use crate::transport::{ChildLimits, Ending};
 
@@ -37,21 +38,34 @@ const NO_MEMORY: [&str; 7] = [
     "enomem",
 ];
 
+/// What they write whose runtime hears of its CPU time.
+const NO_TIME: [&str; 1] = ["sigxcpu"];
+
 /// What they write when they are refused a file.
 const NO_FILES: [&str; 2] = ["too many open files", "emfile"];
 
-pub(super) fn ending(end: End, last_words: Option<&str>, limits: ChildLimits) -> Ending {
+/// Whether a line tells that some limit was reached.
+pub(super) fn tells_of_limit(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let mut phrases = NO_MEMORY.iter().chain(&NO_FILES).chain(&NO_TIME);
+    phrases.any(|phrase| line.contains(phrase))
+}
+
+pub(super) fn ending(end: End, words: &Words, limits: ChildLimits) -> Ending {
     let (mut what, exit) = match end {
         End::Exit(exit) => (format!("process {exit}"), Some(exit)),
         End::OutputClosed => ("server closed its standard output".to_owned(), None),
         End::InputClosed => ("server closed its standard input".to_owned(), None),
     };
-    let judged = exit.map(|exit| judge(exit, last_words.unwrap_or_default(), limits));
+    let of_limit = words.of_limit.as_deref();
+    let judged = exit.map(|exit| judge(exit, of_limit.unwrap_or_default(), limits));
     let mut limit = None;
+    let mut last_words = words.last.as_deref();
     match judged {
         Some(Verdict::Reached(key)) => {
             what = format!("{what} at its limit `{}`", shown(key, limits));
             limit = Some(key);
+            last_words = of_limit.or(last_words);
         }
         Some(Verdict::Perhaps(key)) => {
             what = format!("{what}, perhaps at its limit `{}`", shown(key, limits));
@@ -80,13 +94,13 @@ enum Verdict {
     Other,
 }
 
-fn judge(exit: Exit, last_words: &str, limits: ChildLimits) -> Verdict {
-    let words = last_words.to_lowercase();
+fn judge(exit: Exit, words: &str, limits: ChildLimits) -> Verdict {
+    let words = words.to_lowercase();
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
     let failed = exit != Exit::Code(0);
     let by_cpu = exit == Exit::Signal(SIGXCPU)
         || exit == Exit::Code(SHELL_SIGNAL + SIGXCPU.min(SHELL_SIGNAL))
-        || says(&["sigxcpu"]);
+        || says(&NO_TIME);
     let has_cpu = limits.cpu_max.is_some();
     let has_memory = limits.memory_max.is_some();
     let killed = [Exit::Signal(SIGKILL), Exit::Code(SHELL_SIGNAL + SIGKILL)].contains(&exit);
@@ -175,7 +189,28 @@ mod tests {
             assert_eq!(judge(exit, words, all), expected, "{exit:?} {words}");
             assert_eq!(judge(exit, words, none), Verdict::Other, "{exit:?} {words}");
         }
-        let told = ending(End::Exit(Signal(SIGXCPU)), Some("x"), all);
+        let words = |last: &str, of_limit: Option<&str>| Words {
+            last: Some(last.to_owned()),
+            of_limit: of_limit.map(str::to_owned),
+            since: 0,
+        };
+        let told = ending(
+            End::Exit(Signal(6)),
+            &words("13: 0x1", Some("out of memory")),
+            all,
+        );
+        assert_eq!(
+            told.reason,
+            "process ended by signal 6 at its limit `memory_max = 64MiB`: out of memory"
+        );
+        // What was refused earlier and is not why it ended is not told.
+        let told = ending(
+            End::Exit(Code(0)),
+            &words("bye", Some("out of memory")),
+            all,
+        );
+        assert_eq!(told.reason, "process exited with code 0: bye");
+        let told = ending(End::Exit(Signal(SIGXCPU)), &words("x", None), all);
         assert_eq!(
             told.reason,
             "process ended by signal 24 at its limit `cpu_max = 10m`: x"

@@ -67,7 +67,7 @@ impl Reader {
         };
         // A descendant may hold the pipe open; what came until then is enough.
         let _ = timeout(QUIET, stderr).await;
-        let ending = ending(end, self.last_words.get().as_deref(), self.limits);
+        let ending = ending(end, &self.last_words.get(), self.limits);
         self.sink.send(LinkEvent::Closed(ending));
     }
 

@@ -6,21 +6,34 @@ use std::rc::Rc;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
 
+use super::ending::tells_of_limit;
 use super::lines::{Line, LineSplitter};
 use crate::telemetry::{LogRing, LogSource};
 
 /// Longest line, in bytes; of a longer one only its presence is kept.
 const LINE_MAX: usize = 64 * 1024;
 
-/// The last line with text on it: often the reason why a child ended.
+/// The last line with text on it, often the reason why a child ended, and the last one that
+/// tells of a limit, which a stack trace may follow.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LastWords(Rc<RefCell<Option<String>>>);
+pub(super) struct LastWords(Rc<RefCell<Words>>);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    pub(super) last: Option<String>,
+    pub(super) of_limit: Option<String>,
+    /// Lines after it.
+    pub(super) since: usize,
+}
+
+/// Lines of a stack trace; a refusal that is followed by more did not end the child.
+const TRACE_MAX: usize = 100;
 
 /// Bytes of the last line that go into the reason.
 const LAST_WORDS_MAX: usize = 300;
 
 impl LastWords {
-    pub(super) fn get(&self) -> Option<String> {
+    pub(super) fn get(&self) -> Words {
         self.0.borrow().clone()
     }
 
@@ -28,7 +41,16 @@ impl LastWords {
         let text = text.trim();
         if !text.is_empty() {
             let short = crate::transport::messages::excerpt(text.as_bytes(), LAST_WORDS_MAX);
-            *self.0.borrow_mut() = Some(short);
+            let mut words = self.0.borrow_mut();
+            if tells_of_limit(&short) {
+                words.of_limit = Some(short.clone());
+                words.since = 0;
+            } else if words.since < TRACE_MAX {
+                words.since += 1;
+            } else {
+                words.of_limit = None;
+            }
+            words.last = Some(short);
         }
     }
 }
@@ -56,5 +78,25 @@ pub(super) async fn read(mut pipe: ChildStderr, log: LogRing, last_words: LastWo
     }
     if let Some(line) = lines.finish() {
         keep(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_told_of_a_limit_long_ago_is_forgotten() {
+        let words = LastWords::default();
+        words.set("  out of memory ");
+        for line in 0..TRACE_MAX {
+            words.set(&format!("at frame {line}"));
+            assert_eq!(words.get().of_limit.as_deref(), Some("out of memory"));
+        }
+        words.set("");
+        assert!(words.get().of_limit.is_some());
+        words.set("all is well");
+        assert_eq!(words.get().of_limit, None);
+        assert_eq!(words.get().last.as_deref(), Some("all is well"));
     }
 }

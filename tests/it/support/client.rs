@@ -46,13 +46,22 @@ impl Client {
     }
 
     pub(crate) async fn open_as(gateway: &Gateway, revision: &str, capabilities: Value) -> Self {
+        Self::open_with(gateway.address, revision, capabilities).await
+    }
+
+    /// A session of the newest revision at an address.
+    pub(crate) async fn open_at(address: SocketAddr) -> Self {
+        Self::open_with(address, NEWEST, json!({})).await
+    }
+
+    async fn open_with(address: SocketAddr, revision: &str, capabilities: Value) -> Self {
         let body = initialize(revision, &capabilities).to_string();
-        let answer = Http::post(gateway.address, body).send().await;
+        let answer = Http::post(address, body).send().await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let session = answer.header("mcp-session-id").unwrap().to_owned();
         let result = answer.json().await;
         let client = Self {
-            address: gateway.address,
+            address,
             session,
             revision: result["result"]["protocolVersion"]
                 .as_str()

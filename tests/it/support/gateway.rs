@@ -34,6 +34,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    pub(crate) const BINARY: &str = BINARY;
+
     /// A directory with this configuration.
     pub(crate) fn new(config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -60,7 +62,12 @@ impl Setup {
 
     /// A command of the binary in this directory.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
+        self.command_of(BINARY, arguments)
+    }
+
+    /// A command of another program, in the same place.
+    pub(crate) fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         let mark = self.mark();
         let (name, value) = mark.split_once('=').unwrap();
         command

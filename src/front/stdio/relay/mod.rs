@@ -26,7 +26,7 @@ use url::Url;
 
 use super::pipes::{self, WRITE_OUT_MAX};
 use super::too_long;
-use crate::front::channel::{as_line, claimed_revision, without_session};
+use crate::front::channel::as_line;
 use crate::front::mcp::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
@@ -251,10 +251,6 @@ impl Relay {
     }
 
     async fn on_request(&mut self, request: Request) -> Result<(), Failure> {
-        // Sessionless requests part from the others here, as in a channel.
-        if let Some(claimed) = claimed_revision(&request) {
-            return Err(without_session(&claimed));
-        }
         if self.pending.len() >= PENDING_MAX {
             let message = format!("{PENDING_MAX} requests are not answered yet");
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
@@ -297,12 +293,20 @@ impl Relay {
         let found = id.and_then(|id| {
             let mut pending = self.pending.iter();
             let (number, pending) = pending.find(|(_, pending)| pending.is_for(&id))?;
-            Some((*number, pending.sent))
+            Some((*number, pending.sent, pending.is_sessionless()))
         });
-        let (Some((number, sent)), Some(span)) = (found, params.request_id.clone()) else {
+        let (Some((number, sent, sessionless)), Some(span)) = (found, params.request_id.clone())
+        else {
             return Ok(());
         };
         self.pending.remove(&number);
+        if sessionless {
+            // The end of its stream says it (C-CANC-02).
+            if let Some(link) = &self.link {
+                link.forget(number);
+            }
+            return Ok(());
+        }
         if !sent {
             return Ok(());
         }

@@ -3,16 +3,24 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::json as to_json;
 use tokio::time::Instant;
 
 use super::RETRY_FOR;
-use crate::protocol::{ErrorKind, Failure, Method, Request, RequestId, splice};
-use crate::transport::LinkError;
+use crate::bridge::era::claims_modern;
+use crate::bridge::headers;
+use crate::bridge::meta::ModernClaim;
+use crate::protocol::{
+    ErrorKind, Failure, Method, Notification, Request, RequestId, Revision, json, splice,
+};
+use crate::transport::{LinkError, Outgoing};
 
 /// First and longest delay between attempts to reach a server that is away.
 const DELAY_FIRST: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 pub(super) struct Pending {
     request: Request,
@@ -44,10 +52,40 @@ impl Pending {
         }
     }
 
-    /// The request under our own number.
-    pub(super) fn frame(&self, number: u64) -> Bytes {
-        let edit = self.request.edit_id(&RequestId::from(number));
-        splice(self.request.frame.as_bytes(), &mut [edit])
+    /// The request under our own number; one without a session has headers of its own.
+    pub(super) fn outgoing(&self, number: u64) -> Outgoing {
+        let request = &self.request;
+        let edit = request.edit_id(&RequestId::from(number));
+        let frame = splice(request.frame.as_bytes(), &mut [edit]);
+        let mut outgoing = Outgoing::new(Some(number), frame);
+        if let Some(revision) = self.claimed_revision() {
+            let name = headers::name_of(request);
+            outgoing.headers = headers::standard(&revision, &request.method, name.as_deref());
+        }
+        outgoing
+    }
+
+    /// News of a subscription under the client's own id of it; `None` when it names none.
+    pub(super) fn subscription(&self, news: &Notification) -> Option<Bytes> {
+        let text = news.frame.as_str();
+        let meta = json::member(json::member(text, "params")?, "_meta")?;
+        let id = json::member(meta, SUBSCRIPTION_ID)?;
+        let edit = (json::span(text, id), self.request.id.as_bytes().clone());
+        Some(splice(news.frame.as_bytes(), &mut [edit]))
+    }
+
+    /// Whether it is a request without a session.
+    pub(super) fn is_sessionless(&self) -> bool {
+        claims_modern(&self.request)
+    }
+
+    fn claimed_revision(&self) -> Option<String> {
+        if !self.is_sessionless() {
+            return None;
+        }
+        let claim = ModernClaim::read(&self.request);
+        // What is wrong with the claim is said by the other side.
+        Some(claim.map_or_else(|_| Revision::NEWEST.to_string(), |claim| claim.revision))
     }
 
     pub(super) fn id(&self) -> &RequestId {
@@ -80,7 +118,7 @@ impl Pending {
         if self.request.method != Method::ToolsCall {
             return failure.answer(id);
         }
-        let result = json!({
+        let result = to_json!({
             "content": [{ "type": "text", "text": failure.message }],
             "isError": true,
             "_meta": { "io.mcpvisor/error": failure.data() },
@@ -134,7 +172,7 @@ mod tests {
     fn only_the_id_of_a_request_is_changed() {
         let pending = pending(r#"{ "x":1, "id":"a", "jsonrpc":"2.0","method":"tools/call"}"#);
         assert_eq!(
-            pending.frame(7),
+            pending.outgoing(7).frame,
             r#"{ "x":1, "id":7, "jsonrpc":"2.0","method":"tools/call"}"#
         );
         assert!(pending.is_for(&Bytes::from("\"a\"")));

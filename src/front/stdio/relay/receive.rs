@@ -12,10 +12,15 @@ impl Relay {
         match heard {
             Heard::Again(number) => self.send(number).await,
             Heard::Reopen => self.reopen().await,
-            Heard::Event(LinkEvent::Received { envelope, .. }) => match envelope {
+            Heard::Event(LinkEvent::Received { call, envelope }) => match envelope {
                 Envelope::Response(response) => self.on_response(&response).await,
                 Envelope::Request(request) => self.write(request.frame.as_bytes()).await,
-                Envelope::Notification(news) => self.write(news.frame.as_bytes()).await,
+                Envelope::Notification(news) => {
+                    let pending = call.and_then(|call| self.pending.get(&call));
+                    let named = pending.and_then(|pending| pending.subscription(&news));
+                    let frame = named.as_ref().unwrap_or(news.frame.as_bytes());
+                    self.write(frame).await;
+                }
             },
             Heard::Event(LinkEvent::Failed { call, error }) => self.on_failed(call, &error).await,
             Heard::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,

@@ -39,7 +39,7 @@ impl Relay {
             return;
         };
         pending.sent = true;
-        if let Err(error) = link.send(Outgoing::new(Some(number), pending.frame(number))) {
+        if let Err(error) = link.send(pending.outgoing(number)) {
             let failure = failure_of(&LinkError::NotSent(error.to_string()));
             match self.pending.remove(&number) {
                 Some(pending) if pending.of_client => {

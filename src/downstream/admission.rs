@@ -1,0 +1,291 @@
+//! How many calls a server is given at once, and who is next when it has them.
+//!
+//! A place is taken without a lock as long as nobody waits. Over the limit a call waits where it
+//! arrived, on its own thread; only its turn is kept in the queue of the server. Whoever gives a
+//! place back hands out the next turn.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use actix::Recipient;
+use tokio::time::Instant;
+
+use super::caller::Caller;
+use super::exchange::{CallMessage, Exchange};
+use super::fair::{FairQueue, Pushed};
+use super::resilience::QueueSettings;
+use crate::id::{Principal, SessionId};
+
+/// Who waits: a session, or all calls of a principal without one.
+type Key = (Option<SessionId>, Principal);
+
+/// The calls of one server: how many run, and which ones wait. Shared by all its connections.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    running: AtomicUsize,
+    running_max: AtomicUsize,
+    /// As many as there are in the queue.
+    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    settings: QueueSettings,
+    turns: FairQueue<Key, Waiter>,
+}
+
+/// Where a call waits.
+struct Waiter {
+    load: Arc<Load>,
+    told: Recipient<CallMessage>,
+}
+
+/// It is a call's turn, or it has to make room.
+pub struct Turn {
+    pub(super) number: u64,
+    pub(super) place: Option<Place>,
+}
+
+impl Gate {
+    pub(crate) fn new(running_max: usize, settings: QueueSettings) -> Self {
+        Self {
+            running: AtomicUsize::new(0),
+            running_max: AtomicUsize::new(running_max),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(Queue {
+                settings,
+                turns: FairQueue::default(),
+            }),
+        }
+    }
+
+    /// Goes over to other limits; what waits already stays.
+    pub(crate) fn configure(&self, running_max: usize, settings: QueueSettings) {
+        self.running_max.store(running_max, Ordering::SeqCst);
+        self.lock().settings = settings;
+        self.hand_out();
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn max(&self) -> usize {
+        self.running_max.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> bool {
+        let max = self.running_max.load(Ordering::SeqCst);
+        let more = |running: usize| (running < max).then_some(running + 1);
+        let taken = self
+            .running
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        taken.is_ok()
+    }
+
+    /// Gives free places to those who wait. Whoever frees a place looks for waiters after it, and
+    /// whoever starts to wait looks for a place after it, so that none is left over.
+    fn hand_out(&self) {
+        while let Some((number, waiter)) = self.next() {
+            let place = Some(Place::of(waiter.load));
+            // If nobody is there to take it, the place is given back with the message.
+            waiter
+                .told
+                .do_send(CallMessage::Turn(Turn { number, place }));
+        }
+    }
+
+    fn next(&self) -> Option<(u64, Waiter)> {
+        let mut queue = self.lock();
+        if queue.turns.len() == 0 || !self.take() {
+            return None;
+        }
+        let next = queue.turns.pop();
+        self.waiting.store(queue.turns.len(), Ordering::SeqCst);
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").finish_non_exhaustive()
+    }
+}
+
+/// Calls in flight over one entry of a server's pool.
+#[derive(Debug)]
+pub(crate) struct Load {
+    gate: Arc<Gate>,
+    entry: AtomicUsize,
+    abandoned: AtomicUsize,
+}
+
+/// A call that nobody waits for any more, while its server may still be at it.
+pub(super) struct Abandoned(Arc<Load>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.abandoned.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Load {
+    pub(crate) fn new(gate: Arc<Gate>) -> Self {
+        Self {
+            gate,
+            entry: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn of_entry(&self) -> usize {
+        self.entry.load(Ordering::Relaxed)
+    }
+
+    /// Whether exactly one call is under way, and no other that the server may still be at:
+    /// what it asks now, it asks for this one.
+    pub(crate) fn is_single(&self) -> bool {
+        self.of_entry() == 1 && self.abandoned.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// One place at a server; given back when dropped.
+pub(super) struct Place(Arc<Load>);
+
+impl Place {
+    /// For a place that was taken at the gate.
+    fn of(load: Arc<Load>) -> Self {
+        load.entry.fetch_add(1, Ordering::Relaxed);
+        Self(load)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let gate = &self.0.gate;
+        self.0.entry.fetch_sub(1, Ordering::Relaxed);
+        gate.running.fetch_sub(1, Ordering::SeqCst);
+        if gate.waiting.load(Ordering::SeqCst) > 0 {
+            gate.hand_out();
+        }
+    }
+}
+
+/// Lets the calls of one link in, and keeps those that wait.
+pub(crate) struct Admission {
+    load: Arc<Load>,
+    /// The actor of the link.
+    told: Recipient<CallMessage>,
+    waiting: HashMap<u64, Waiting>,
+}
+
+struct Waiting {
+    exchange: Exchange,
+    _turn: TurnKept,
+}
+
+/// A turn in the queue; withdrawn when dropped.
+struct TurnKept {
+    gate: Arc<Gate>,
+    key: Key,
+    number: u64,
+}
+
+impl Drop for TurnKept {
+    fn drop(&mut self) {
+        let mut queue = self.gate.lock();
+        let waiter = queue.turns.remove(&self.key, self.number);
+        self.gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
+        drop(queue);
+        drop(waiter);
+    }
+}
+
+/// What a call finds at the gate.
+pub(super) enum Entered {
+    Now(Exchange, Place),
+    /// It is kept here, until this time at the latest.
+    Waits(Instant),
+    /// There is no room to wait either.
+    Full(Exchange),
+}
+
+impl Admission {
+    pub(crate) fn new(load: Arc<Load>, told: Recipient<CallMessage>) -> Self {
+        Self {
+            load,
+            told,
+            waiting: HashMap::new(),
+        }
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.load.gate.max()
+    }
+
+    pub(super) fn enter(&mut self, exchange: Exchange, now: Instant) -> Entered {
+        let gate = &self.load.gate;
+        // Those who wait are first.
+        if gate.waiting.load(Ordering::SeqCst) == 0 && gate.take() {
+            return Entered::Now(exchange, Place::of(self.load.clone()));
+        }
+        let (key, number) = (key_of(&exchange.caller), exchange.number);
+        let waiter = Waiter {
+            load: self.load.clone(),
+            told: self.told.clone(),
+        };
+        let mut queue = gate.lock();
+        let QueueSettings { max, wait } = queue.settings;
+        let pushed = queue.turns.push(key.clone(), number, waiter, max);
+        gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
+        drop(queue);
+        match pushed {
+            Pushed::Refused(_) => return Entered::Full(exchange),
+            Pushed::Instead(number, out) => {
+                let place = None;
+                out.told.do_send(CallMessage::Turn(Turn { number, place }));
+            }
+            Pushed::Taken => {}
+        }
+        let until = exchange.deadline.latest.min(now + wait);
+        let _turn = TurnKept {
+            gate: gate.clone(),
+            key,
+            number,
+        };
+        self.waiting.insert(number, Waiting { exchange, _turn });
+        self.load.gate.hand_out();
+        Entered::Waits(until)
+    }
+
+    /// Notes a call that was taken back from the server.
+    pub(super) fn abandon(&self) -> Abandoned {
+        self.load.abandoned.fetch_add(1, Ordering::Relaxed);
+        Abandoned(self.load.clone())
+    }
+
+    /// Takes out a call that waits.
+    pub(super) fn take(&mut self, number: u64) -> Option<Exchange> {
+        Some(self.waiting.remove(&number)?.exchange)
+    }
+
+    /// Takes out all calls that wait.
+    pub(super) fn take_all(&mut self) -> Vec<Exchange> {
+        let waiting = self.waiting.drain();
+        waiting.map(|(_, waiting)| waiting.exchange).collect()
+    }
+}
+
+fn key_of(caller: &Caller) -> Key {
+    (caller.session, caller.principal.clone())
+}

@@ -1,0 +1,380 @@
+//! The breakers of one server: one for itself, one for each of its tools that failed lately.
+//!
+//! A request asks before it is sent and gets a [`Pass`]; its answer tells how it went. As long as
+//! nothing fails, neither takes a lock.
+
+mod machine;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+pub use machine::BreakerSettings;
+use machine::{Breaker, Refused, Seen, Ticket, Turn, Verdict};
+
+use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
+
+/// Tools of one server whose failures are kept in mind.
+const TOOLS_MAX: usize = 1000;
+
+/// The breakers of one server. Shared by all threads.
+pub(crate) struct Breakers {
+    settings: ArcSwap<BreakerSettings>,
+    on_turn: OnTurn,
+    /// Whether any breaker is not at rest.
+    is_troubled: AtomicBool,
+    /// The newest event: failures that counted, and breakers that closed.
+    mark: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    server: Option<Breaker>,
+    /// By native name; those at rest are not kept.
+    tools: HashMap<String, Breaker>,
+}
+
+/// What became of the breakers with one answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Turned {
+    /// The native name of a tool, or the whole server.
+    pub(crate) tool: Option<String>,
+    pub(crate) turn: Turn,
+}
+
+/// Who wants to know when a breaker opens and closes.
+pub(crate) type OnTurn = Box<dyn Fn(&Turned) + Send + Sync>;
+
+/// A request that the breakers let through. Dropped without an answer, it says nothing of its
+/// server.
+pub struct Pass {
+    breakers: Arc<Breakers>,
+    /// The native name of its tool, as JSON.
+    tool: Option<RawJson>,
+    mark: u64,
+    is_server_trial: bool,
+    is_tool_trial: bool,
+    is_told: bool,
+}
+
+/// A breaker, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BreakerView {
+    /// The native name of the tool; absent for the server's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// `closed`, `open`, `half-open` or `tripped`.
+    pub state: &'static str,
+    /// Failures in a row, while it is closed.
+    pub failures: usize,
+    /// When the next call is let through, while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_try_ms: Option<u64>,
+}
+
+impl Breakers {
+    pub(crate) fn new(settings: BreakerSettings, on_turn: OnTurn) -> Self {
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            on_turn,
+            is_troubled: AtomicBool::new(false),
+            mark: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Goes over to other settings; what is open stays open for its time.
+    pub(crate) fn configure(&self, settings: BreakerSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// Lets a request through, or says why not.
+    ///
+    /// # Errors
+    ///
+    /// Returns `breaker_open` with the time of the next try.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        server: &str,
+        tool: Option<&RawJson>,
+    ) -> Result<Pass, Failure> {
+        let mut pass = Pass {
+            breakers: self.clone(),
+            tool: tool.cloned(),
+            mark: self.mark.load(Ordering::Acquire),
+            is_server_trial: false,
+            is_tool_trial: false,
+            is_told: false,
+        };
+        if !self.is_troubled.load(Ordering::Acquire) {
+            return Ok(pass);
+        }
+        let (now, settings) = (Instant::now(), self.settings.load());
+        let name = tool.and_then(text_of);
+        let asked = self.lock().ask_server(now, &settings);
+        pass.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
+        if let Some(name) = name {
+            // Refused here, what was let through for the server is given back with the pass.
+            let asked = self.lock().ask_tool(&name, now, &settings);
+            pass.is_tool_trial = asked.map_err(|why| refused(server, Some(&name), why))?;
+        }
+        Ok(pass)
+    }
+
+    /// A fresh connection is ready: the next call tries, whatever was wrong with the one before.
+    pub(crate) fn renewed(&self) {
+        if self.is_troubled.load(Ordering::Acquire)
+            && let Some(server) = &mut self.lock().server
+        {
+            server.retry_now(Instant::now());
+        }
+    }
+
+    /// Opens a breaker until it is reset.
+    pub(crate) fn trip(&self, tool: Option<&str>) {
+        let mark = self.mark.load(Ordering::Acquire);
+        let mut known = self.lock();
+        match tool {
+            None => known.server_breaker(mark).trip(),
+            Some(tool) => {
+                let tools = &mut known.tools;
+                tools
+                    .entry(tool.to_owned())
+                    .or_insert_with(|| Breaker::new(mark))
+                    .trip();
+            }
+        }
+        self.is_troubled.store(true, Ordering::Release);
+    }
+
+    /// Closes a breaker, or without a name all of them.
+    pub(crate) fn reset(&self, tool: Option<&str>) {
+        let mut known = self.lock();
+        let mark = self.mark.fetch_add(1, Ordering::AcqRel) + 1;
+        match tool {
+            None => {
+                known.server = Some(Breaker::new(mark));
+                known.tools.clear();
+            }
+            Some(tool) => {
+                known.tools.remove(tool);
+            }
+        }
+        self.settle(&known);
+    }
+
+    /// The server's breaker, and those of tools that are not at rest, by name.
+    pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
+        let now = Instant::now();
+        let known = self.lock();
+        let closed = Seen::Closed { failures: 0 };
+        let server = (known.server.as_ref()).map_or(closed, |server| server.seen(now));
+        let tools = known.tools.iter();
+        let tools = tools.map(|(name, breaker)| view(Some(name.clone()), breaker.seen(now)));
+        let mut tools: Vec<_> = tools.collect();
+        tools.sort_by(|one, other| one.tool.cmp(&other.tool));
+        (view(None, server), tools)
+    }
+
+    fn tell(&self, pass: &Pass, verdict: Verdict, of_tool: Verdict) -> Vec<Turned> {
+        let is_quiet = !self.is_troubled.load(Ordering::Acquire);
+        let says_nothing = |verdict| matches!(verdict, Verdict::Success | Verdict::Nothing);
+        if is_quiet && says_nothing(verdict) && says_nothing(of_tool) {
+            return Vec::new();
+        }
+        let (now, settings) = (Instant::now(), self.settings.load());
+        let mut known = self.lock();
+        let mark = self.mark.fetch_add(1, Ordering::AcqRel) + 1;
+        let ticket = |is_trial| Ticket {
+            mark: pass.mark,
+            is_trial,
+        };
+        let server = known.server_breaker(0);
+        let turn = server.tell(ticket(pass.is_server_trial), verdict, mark, now, &settings);
+        let mut turned: Vec<Turned> = turn
+            .map(|turn| Turned { tool: None, turn })
+            .into_iter()
+            .collect();
+        if let Some(name) = pass.tool.as_ref().and_then(text_of)
+            && let Some(breaker) = known.tool_breaker(&name, of_tool, &settings)
+        {
+            let turn = breaker.tell(ticket(pass.is_tool_trial), of_tool, mark, now, &settings);
+            if breaker.is_at_rest() {
+                known.tools.remove(&name);
+            }
+            turned.extend(turn.map(|turn| Turned {
+                tool: Some(name),
+                turn,
+            }));
+        }
+        self.settle(&known);
+        turned
+    }
+
+    fn settle(&self, known: &Known) {
+        let server = known.server.as_ref();
+        let is_troubled =
+            server.is_some_and(|server| !server.is_at_rest()) || !known.tools.is_empty();
+        self.is_troubled.store(is_troubled, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn server_breaker(&mut self, mark: u64) -> &mut Breaker {
+        self.server.get_or_insert_with(|| Breaker::new(mark))
+    }
+
+    fn ask_server(&mut self, now: Instant, settings: &BreakerSettings) -> Result<bool, Refused> {
+        let server = self.server.as_mut();
+        server.map_or(Ok(false), |server| server.ask(now, settings))
+    }
+
+    fn ask_tool(
+        &mut self,
+        name: &str,
+        now: Instant,
+        settings: &BreakerSettings,
+    ) -> Result<bool, Refused> {
+        let tool = self.tools.get_mut(name);
+        tool.map_or(Ok(false), |tool| tool.ask(now, settings))
+    }
+
+    /// The breaker of a tool; one is made for a tool that fails. Over the limit, one that is
+    /// closed makes room.
+    fn tool_breaker(
+        &mut self,
+        name: &str,
+        verdict: Verdict,
+        settings: &BreakerSettings,
+    ) -> Option<&mut Breaker> {
+        let fails = matches!(verdict, Verdict::Failure | Verdict::Loss) && settings.tools;
+        if fails && !self.tools.contains_key(name) {
+            if self.tools.len() >= TOOLS_MAX {
+                let mut tools = self.tools.iter();
+                let closed = tools.find(|(_, breaker)| breaker.is_closed());
+                let closed = closed.map(|(name, _)| name.clone())?;
+                self.tools.remove(&closed);
+            }
+            self.tools.insert(name.to_owned(), Breaker::new(0));
+        }
+        self.tools.get_mut(name)
+    }
+}
+
+impl Pass {
+    /// The request was answered.
+    pub(crate) fn tell(mut self, answer: &Result<Response, Failure>) {
+        let verdict = verdict(answer);
+        let mut of_tool = verdict;
+        // Read only where somebody wants it: most results are not parsed at all.
+        let counts_errors = self.tool.is_some() && self.breakers.settings.load().tool_errors;
+        if verdict == Verdict::Success && counts_errors && is_tool_error(answer) {
+            of_tool = Verdict::Failure;
+        }
+        self.told(verdict, of_tool);
+    }
+
+    fn told(&mut self, verdict: Verdict, of_tool: Verdict) {
+        self.is_told = true;
+        for turned in self.breakers.tell(self, verdict, of_tool) {
+            (self.breakers.on_turn)(&turned);
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if !self.is_told && (self.is_server_trial || self.is_tool_trial) {
+            self.told(Verdict::Nothing, Verdict::Nothing);
+        }
+    }
+}
+
+/// What an answer says of its server. An error that a server answers with shows that it works.
+fn verdict(answer: &Result<Response, Failure>) -> Verdict {
+    let Err(failure) = answer else {
+        return Verdict::Success;
+    };
+    match failure.kind {
+        ErrorKind::Timeout | ErrorKind::ServerProtocol => Verdict::Failure,
+        ErrorKind::ServerLost | ErrorKind::ServerUnavailable => Verdict::Loss,
+        _ => Verdict::Nothing,
+    }
+}
+
+fn is_tool_error(answer: &Result<Response, Failure>) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ToolResult {
+        #[serde(default)]
+        is_error: bool,
+    }
+    match answer.as_ref().map(|response| &response.outcome) {
+        Ok(Outcome::Result(value)) => value
+            .parse::<ToolResult>()
+            .is_ok_and(|result| result.is_error),
+        Ok(Outcome::Error(_)) => true,
+        Err(_) => false,
+    }
+}
+
+fn text_of(name: &RawJson) -> Option<String> {
+    name.parse().ok()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn refused(server: &str, tool: Option<&str>, why: Refused) -> Failure {
+    let (what, name) = match tool {
+        Some(tool) => (format!("tool `{tool}` of server `{server}`"), tool),
+        None => (format!("server `{server}`"), ""),
+    };
+    let failure = match why {
+        Refused::For(time) => {
+            let message = format!(
+                "{what} failed several times in a row and is not called now (its breaker is open); it is tried again by itself"
+            );
+            // Rounded up: whoever comes back after this time is let through.
+            Failure::new(ErrorKind::BreakerOpen, message).retry_after_ms(millis(time) + 1)
+        }
+        Refused::Tripped => {
+            let command = format!("mcpvisor servers reset {server} {name}");
+            let message = format!(
+                "{what} was switched off by an operator; `{}` switches it on",
+                command.trim_end()
+            );
+            Failure::new(ErrorKind::BreakerOpen, message)
+        }
+    };
+    failure.server(server)
+}
+
+fn view(tool: Option<String>, seen: Seen) -> BreakerView {
+    let (state, failures, next_try) = match seen {
+        Seen::Closed { failures } => ("closed", failures, None),
+        Seen::Open { next_try } => ("open", 0, Some(next_try)),
+        Seen::HalfOpen => ("half-open", 0, None),
+        Seen::Tripped => ("tripped", 0, None),
+    };
+    BreakerView {
+        tool,
+        state,
+        failures,
+        next_try_ms: next_try.map(millis),
+    }
+}

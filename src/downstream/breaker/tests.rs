@@ -1,0 +1,181 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::machine::{Breaker, BreakerSettings, Refused, Seen, Ticket, Turn, Verdict};
+
+const SETTINGS: BreakerSettings = BreakerSettings {
+    failures: 3,
+    within: Duration::from_secs(10),
+    open_for: Duration::from_secs(5),
+    tools: true,
+    tool_errors: false,
+};
+
+/// A breaker with the clock and the numbers that it is given.
+struct Bench {
+    breaker: Breaker,
+    mark: u64,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            breaker: Breaker::new(0),
+            mark: 0,
+            now: Instant::now(),
+        }
+    }
+
+    fn ask(&mut self) -> Result<Ticket, Refused> {
+        let is_trial = self.breaker.ask(self.now, &SETTINGS)?;
+        let mark = self.mark;
+        Ok(Ticket { mark, is_trial })
+    }
+
+    fn tell(&mut self, ticket: Ticket, verdict: Verdict) -> Option<Turn> {
+        self.mark += 1;
+        self.breaker
+            .tell(ticket, verdict, self.mark, self.now, &SETTINGS)
+    }
+
+    fn call(&mut self, verdict: Verdict) -> Option<Turn> {
+        let ticket = self.ask().unwrap();
+        self.tell(ticket, verdict)
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+    }
+
+    fn open(&mut self) {
+        let turns = [Verdict::Failure; 3].map(|verdict| self.call(verdict));
+        assert_eq!(turns, [None, None, Some(Turn::Opened)]);
+    }
+}
+
+#[test]
+fn failures_in_a_row_within_the_time_open_it() {
+    let mut bench = Bench::new();
+    bench.open();
+    assert_eq!(bench.ask(), Err(Refused::For(Duration::from_secs(5))));
+    bench.pass(2);
+    assert_eq!(bench.ask(), Err(Refused::For(Duration::from_secs(3))));
+    let next_try = Duration::from_secs(3);
+    assert_eq!(bench.breaker.seen(bench.now), Seen::Open { next_try });
+}
+
+#[test]
+fn a_success_or_time_between_failures_keeps_it_closed() {
+    let mut bench = Bench::new();
+    for _ in 0..3 {
+        assert_eq!(bench.call(Verdict::Failure), None);
+        assert_eq!(bench.call(Verdict::Failure), None);
+        assert_eq!(bench.call(Verdict::Success), None);
+    }
+    for _ in 0..9 {
+        bench.pass(6);
+        assert_eq!(bench.call(Verdict::Failure), None);
+    }
+    for _ in 0..9 {
+        assert_eq!(bench.call(Verdict::Nothing), None);
+    }
+}
+
+#[test]
+fn calls_that_are_lost_together_are_one_failure() {
+    let mut bench = Bench::new();
+    for turn in [None, None, Some(Turn::Opened)] {
+        let together: Vec<Ticket> = (0..10).map(|_| bench.ask().unwrap()).collect();
+        let turns: Vec<_> = together
+            .into_iter()
+            .filter_map(|ticket| bench.tell(ticket, Verdict::Loss))
+            .collect();
+        assert_eq!(turns.first().copied(), turn);
+        assert!(turns.len() <= 1);
+    }
+}
+
+#[test]
+fn one_call_tries_and_decides() {
+    let mut bench = Bench::new();
+    let late = bench.ask().unwrap();
+    bench.open();
+    bench.pass(5);
+    let trial = bench.ask().unwrap();
+    assert!(trial.is_trial);
+    assert!(bench.ask().is_err());
+    // What began before it opened decides nothing.
+    assert_eq!(bench.tell(late, Verdict::Success), None);
+    assert!(bench.ask().is_err());
+    assert_eq!(bench.tell(trial, Verdict::Failure), Some(Turn::Opened));
+    assert_eq!(bench.ask(), Err(Refused::For(Duration::from_secs(5))));
+    bench.pass(5);
+    // Nobody learns anything from a trial that was taken back: the next call tries.
+    let trial = bench.ask().unwrap();
+    assert_eq!(bench.tell(trial, Verdict::Nothing), None);
+    assert_eq!(bench.call(Verdict::Success), Some(Turn::Closed));
+    assert!(bench.breaker.is_at_rest());
+    assert_eq!(bench.tell(late, Verdict::Failure), None);
+    assert!(bench.breaker.is_at_rest());
+}
+
+#[test]
+fn an_operator_opens_it_until_he_resets_it() {
+    let mut bench = Bench::new();
+    let before = bench.ask().unwrap();
+    bench.breaker.trip();
+    bench.pass(3600);
+    assert_eq!(bench.ask(), Err(Refused::Tripped));
+    assert_eq!(bench.tell(before, Verdict::Success), None);
+    bench.breaker.retry_now(bench.now);
+    assert_eq!(bench.ask(), Err(Refused::Tripped));
+    bench.breaker.reset(bench.mark);
+    assert!(!bench.ask().unwrap().is_trial);
+}
+
+#[test]
+fn a_reason_to_try_opens_the_way_for_one_call() {
+    let mut bench = Bench::new();
+    bench.open();
+    bench.breaker.retry_now(bench.now);
+    assert!(bench.ask().unwrap().is_trial);
+    assert!(bench.ask().is_err());
+}
+
+proptest! {
+    /// Whatever happens: at most one trial at a time, and successes always close it again.
+    #[test]
+    fn it_never_lets_two_try_and_never_stays_shut(
+        steps in proptest::collection::vec((0..6u8, 0..4u64), 0..200)
+    ) {
+        let mut bench = Bench::new();
+        let mut under_way: Vec<Ticket> = Vec::new();
+        for (what, seconds) in steps {
+            match what {
+                0 | 1 => under_way.extend(bench.ask().ok()),
+                2 => bench.pass(seconds),
+                _ => {
+                    let verdicts = [Verdict::Success, Verdict::Failure, Verdict::Loss];
+                    let verdict = verdicts[usize::from(what) - 3];
+                    if !under_way.is_empty() {
+                        let ticket = under_way.remove(0);
+                        bench.tell(ticket, verdict);
+                    }
+                }
+            }
+            let trials = under_way.iter().filter(|ticket| ticket.is_trial).count();
+            prop_assert!(trials <= 1);
+        }
+        for ticket in under_way {
+            bench.tell(ticket, Verdict::Nothing);
+        }
+        bench.pass(5);
+        let ticket = bench.ask();
+        prop_assert!(ticket.is_ok());
+        bench.tell(ticket.unwrap(), Verdict::Success);
+        prop_assert!(bench.breaker.is_closed());
+    }
+}

@@ -1,0 +1,61 @@
+//! The service manager (systemd): the socket that it opened, and what it is told.
+//!
+//! The manager keeps the socket open while the gateway is started again, so that connections wait
+//! instead of being refused.
+
+use std::io;
+use std::net::TcpListener;
+
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+
+/// Takes the socket that the manager passes (`LISTEN_FDS`), if it passes one. To be called once,
+/// before the process has threads: it changes the environment. The socket is not inherited by
+/// children.
+///
+/// # Errors
+///
+/// Says what is wrong with what was passed.
+pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
+    let mut passed = ListenFd::from_env();
+    match passed.len() {
+        0 => Ok(None),
+        1 => passed.take_tcp_listener(0).map_err(|error| {
+            let message = format!("the service manager passes no TCP socket: {error}");
+            io::Error::new(error.kind(), message)
+        }),
+        many => {
+            let message =
+                format!("the service manager passes {many} sockets: leave one `ListenStream=`");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+        }
+    }
+}
+
+/// What the manager is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Tell<'a> {
+    /// Requests are answered; with a line for its status.
+    Ready(&'a str),
+    /// The configuration is read again; [`Tell::Ready`] follows.
+    Reloading,
+    Stopping,
+}
+
+/// Tells the manager, if there is one (`NOTIFY_SOCKET`).
+pub fn tell(news: Tell<'_>) {
+    let told = match news {
+        Tell::Ready(status) => {
+            sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
+        }
+        Tell::Reloading => NotifyState::monotonic_usec_now()
+            .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
+        Tell::Stopping => sd_notify::notify(&[
+            NotifyState::Stopping,
+            NotifyState::Status("finishing the calls under way"),
+        ]),
+    };
+    if let Err(error) = told {
+        log::warn!(error:%; "the service manager cannot be told");
+    }
+}

@@ -1,0 +1,194 @@
+//! Breakers: when a server or a tool that fails is not asked, and when it is again.
+
+use std::rc::Rc;
+
+use mcpvisor::downstream::{BreakerSettings, Order};
+use mcpvisor::id::ServerName;
+use mcpvisor::transport::LinkError;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::server::{Server, text, tool};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
+
+const BREAKER: BreakerSettings = BreakerSettings {
+    failures: 3,
+    within: seconds(30),
+    open_for: seconds(10),
+    tools: true,
+    tool_errors: false,
+};
+
+fn planned(plan: &mut Plan) {
+    plan.settings.resilience.breaker = BREAKER;
+    let tools = ["echo", "hold", "holdfast"].map(tool).to_vec();
+    plan.script.lists.insert("tools", tools);
+}
+
+/// Calls a tool that the server then breaks the protocol for.
+async fn fail(client: &Client, server: &Server, tool: &str) {
+    let exchange = client.call(tool).await;
+    let call = server.held().pop().unwrap();
+    server.fail(&call, LinkError::Protocol("nonsense".to_owned()));
+    settle().await;
+    assert_eq!(exchange.failure()["code"], "server_protocol");
+}
+
+#[test]
+fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        for _ in 0..3 {
+            fail(&client, &server, "a__hold").await;
+        }
+        assert_eq!(world.view("a").breaker.state, "open");
+        assert_eq!(world.counted("breakers_opened"), 2);
+        pass(seconds(4)).await;
+        let sent = server.held().len();
+        let failure = client.call("a__echo").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+        assert_eq!(failure["retryable"], true);
+        let after = failure["retryAfterMs"].as_u64().unwrap();
+        assert!((5_000..=6_001).contains(&after), "{after}");
+        assert_eq!(world.counted("calls_barred"), 1);
+        pass(millis(after)).await;
+        // One call tries; until it is answered the others are refused.
+        let trial = client.call("a__hold").await;
+        assert_eq!(server.held().len(), sent + 1);
+        assert_eq!(world.view("a").breaker.state, "half-open");
+        let failure = client.call("a__echo").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+        server.answer(&server.held().pop().unwrap(), text(json!("back")));
+        settle().await;
+        assert_eq!(trial.result(), text(json!("back")));
+        client.call("a__echo").await.result();
+        assert_eq!(world.view("a").breaker.state, "closed");
+        assert!(world.view("a").tool_breakers.is_empty());
+        assert_eq!(world.counted("breakers_closed"), 2);
+    });
+}
+
+#[test]
+fn a_failing_tool_leaves_the_others_alone() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        for _ in 0..3 {
+            fail(&client, &server, "a__hold").await;
+            client.call("a__echo").await.result();
+        }
+        let failure = client.call("a__hold").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+        client.call("a__echo").await.result();
+        let view = world.view("a");
+        assert_eq!(view.breaker.state, "closed");
+        assert_eq!(view.tool_breakers[0].tool.as_deref(), Some("hold"));
+        assert_eq!(view.tool_breakers[0].state, "open");
+        pass(seconds(10)).await;
+        // A trial that its client takes back leaves the next call to try.
+        let trial = client.call("a__hold").await;
+        client.cancel(&trial).await;
+        fail(&client, &server, "a__hold").await;
+        let failure = client.call("a__hold").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+    });
+}
+
+#[test]
+fn one_crash_with_many_calls_is_one_failure() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let mut lost = Vec::new();
+        for _ in 0..10 {
+            lost.push(client.call("a__hold").await);
+        }
+        server.crash("gone");
+        settle().await;
+        for exchange in &lost {
+            assert_eq!(exchange.failure()["code"], "server_lost");
+        }
+        pass(seconds(2)).await;
+        client.call("a__echo").await.result();
+        let view = world.view("a");
+        assert_eq!((view.breaker.state, view.breaker.failures), ("closed", 0));
+        assert_eq!(view.tool_breakers[0].failures, 1);
+    });
+}
+
+#[test]
+fn results_with_is_error_count_only_where_they_are_to() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let failed = json!({"content": [], "isError": true});
+        let call = async || {
+            let exchange = client.call("a__hold").await;
+            server.answer(&server.held().pop().unwrap(), failed.clone());
+            settle().await;
+            assert_eq!(exchange.result(), failed);
+        };
+        for _ in 0..5 {
+            call().await;
+        }
+        let counting = BreakerSettings {
+            tool_errors: true,
+            ..BREAKER
+        };
+        let tune = |settings: &mut mcpvisor::downstream::ServerSettings| {
+            settings.resilience.breaker = counting;
+        };
+        world.retune("a", tune).await;
+        for _ in 0..3 {
+            call().await;
+        }
+        let failure = client.call("a__hold").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+        client.call("a__echo").await.result();
+    });
+}
+
+#[test]
+fn an_operator_trips_and_resets_a_server_or_a_tool() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let name = || ServerName::try_new("a").unwrap();
+        let order = |order| world.downstreams.order(name(), order);
+        let tool = || Some("echo".to_owned());
+        order(Order::Trip(tool())).await.unwrap();
+        let failure = client.call("a__echo").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+        assert!(failure["retryAfterMs"].is_null(), "{failure}");
+        fail(&client, &server, "a__hold").await;
+        pass(seconds(600)).await;
+        let sentence = client.call("a__echo").await.sentence();
+        assert!(
+            sentence.contains("mcpvisor servers reset a echo"),
+            "{sentence}"
+        );
+        order(Order::Reset(tool())).await.unwrap();
+        client.call("a__echo").await.result();
+        order(Order::Trip(None)).await.unwrap();
+        assert_eq!(world.view("a").breaker.state, "tripped");
+        client.call("a__echo").await.failure();
+        // A fresh connection does not overrule the operator.
+        order(Order::Restart).await.unwrap();
+        client.call("a__echo").await.failure();
+        order(Order::Reset(None)).await.unwrap();
+        client.call("a__echo").await.result();
+        let refused = order(Order::Trip(Some("nothing".to_owned()))).await;
+        assert!(refused.unwrap_err().to_string().contains("has no tool"));
+    });
+}

@@ -1,0 +1,144 @@
+//! The stream on which a sessionless server reports changes.
+
+use std::rc::Rc;
+
+use mcpvisor::transport::LinkError;
+use serde_json::json;
+
+use crate::modern::sessionless;
+use crate::server::{Frame, note};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
+
+/// A server with lists that change and resources that can be watched.
+fn reporting(plan: &mut Plan) {
+    sessionless(plan);
+    plan.script.capabilities =
+        json!({"tools": {"listChanged": true}, "resources": {"subscribe": true}});
+    let resource = |uri: &str| json!({"uri": uri, "name": uri});
+    let resources = vec![resource("x://1"), resource("x://2")];
+    plan.script.lists.insert("resources", resources);
+}
+
+#[test]
+fn changes_are_reported_on_a_stream_that_is_replaced_when_more_is_wanted() {
+    run(async {
+        for is_http in [true, false] {
+            let world = Rc::new(World::new());
+            let server = match is_http {
+                true => world.http("a", reporting).await,
+                false => world.stdio("a", reporting).await,
+            };
+            let client = world.client(json!({})).await;
+            let news = client.listen(None).await;
+            pass(millis(50)).await;
+            let first = server.last("subscriptions/listen");
+            let wanted = |frame: &Frame| frame.json["params"]["notifications"].clone();
+            assert_eq!(wanted(&first), json!({"toolsListChanged": true}));
+            let listed = server.of("tools/list").len();
+            server.report(&first, note("notifications/tools/list_changed", json!({})));
+            pass(millis(200)).await;
+            assert_eq!(server.of("tools/list").len(), listed + 1);
+
+            server.mute("subscriptions/listen");
+            let subscribed = client
+                .request("resources/subscribe", json!({"uri": "x://1"}))
+                .await;
+            let second = server.last("subscriptions/listen");
+            let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["x://1"]});
+            assert_eq!(wanted(&second), filter);
+            assert!(subscribed.is_waiting());
+            // The old one serves until the new one does.
+            assert!(server.forgotten(first.link).is_empty());
+            server.acknowledge(&second, &filter);
+            settle().await;
+            assert_eq!(subscribed.result(), json!({}));
+            assert_eq!(server.forgotten(first.link), [first.call.unwrap()]);
+            let told = server.of("notifications/cancelled").len();
+            assert_eq!(told, usize::from(!is_http));
+
+            let updated = || note("notifications/resources/updated", json!({"uri": "x://1"}));
+            server.report(&first, updated());
+            settle().await;
+            assert!(news.of("notifications/resources/updated").is_empty());
+            server.report(&second, updated());
+            settle().await;
+            let seen = news.of("notifications/resources/updated");
+            assert_eq!(seen[0]["params"]["uri"], "x://1");
+
+            server.behave();
+            client
+                .request("resources/unsubscribe", json!({"uri": "x://1"}))
+                .await
+                .result();
+            settle().await;
+            assert_eq!(wanted(&server.last("subscriptions/listen")), wanted(&first));
+        }
+    });
+}
+
+#[test]
+fn c_sub_03_after_a_break_everything_may_have_changed() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", reporting).await;
+        let client = world.client(json!({})).await;
+        let news = client.listen(None).await;
+        pass(millis(50)).await;
+        client
+            .request("resources/subscribe", json!({"uri": "x://1"}))
+            .await
+            .result();
+        let listed = server.of("tools/list").len();
+        let stream = server.last("subscriptions/listen");
+        server.fail(&stream, LinkError::Lost("broken".to_owned()));
+        pass(seconds(1)).await;
+        assert_eq!(server.of("subscriptions/listen").len(), 3);
+        assert!(server.of("tools/list").len() > listed);
+        assert_eq!(news.of("notifications/resources/updated").len(), 1);
+        // The server ends it in order: the same.
+        let stream = server.last("subscriptions/listen");
+        server.answer(&stream, json!({"resultType": "complete"}));
+        pass(seconds(1)).await;
+        assert_eq!(server.of("subscriptions/listen").len(), 4);
+        assert_eq!(news.of("notifications/resources/updated").len(), 2);
+        // A server that never acknowledges is asked again, ever more rarely.
+        server.mute("subscriptions/listen");
+        let stream = server.last("subscriptions/listen");
+        server.fail(&stream, LinkError::Lost("broken".to_owned()));
+        pass(seconds(300)).await;
+        let attempts = server.of("subscriptions/listen").len();
+        assert!((8..14).contains(&attempts), "{attempts}");
+        assert_eq!(world.view("a").shared.restarts, 0);
+    });
+}
+
+#[test]
+fn a_subscription_that_is_not_granted_is_refused() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", reporting).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        server.mute("subscriptions/listen");
+        let watch = async |uri: &str| {
+            client
+                .request("resources/subscribe", json!({"uri": uri}))
+                .await
+        };
+        let one = watch("x://1").await;
+        let stream = server.last("subscriptions/listen");
+        server.acknowledge(&stream, &json!({"toolsListChanged": true}));
+        settle().await;
+        assert_eq!(one.error()["code"], -32602);
+        let two = watch("x://2").await;
+        let stream = server.last("subscriptions/listen");
+        server.refuse(&stream, -32603, "too many");
+        settle().await;
+        assert!(
+            two.error()["message"]
+                .as_str()
+                .unwrap()
+                .contains("too many")
+        );
+    });
+}
