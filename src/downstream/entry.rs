@@ -104,6 +104,9 @@ impl Callers {
 #[rtype(result = "()")]
 pub enum Wish {
     Level(LogLevel),
+    /// What one sessionless request asks for: a server that is told once for all its callers
+    /// says more from now on, never less.
+    LevelAtLeast(LogLevel),
     Subscribe(String),
     Unsubscribe(String),
     /// Look again whether the lists changed.

@@ -91,6 +91,11 @@ impl EntryKey {
         matches!(self.owner, EntryOwner::Session(..) | EntryOwner::Lease(..))
     }
 
+    /// Whether it serves one call at a time, for whichever client of its audience.
+    pub fn is_leased(&self) -> bool {
+        matches!(self.owner, EntryOwner::Lease(..))
+    }
+
     /// The session whose questions may arrive on any stream of this connection.
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {

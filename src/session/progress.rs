@@ -3,19 +3,23 @@
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::protocol::{Edit, Notification, Request, splice};
+use crate::bridge::projection::project_progress;
+use crate::protocol::{Notification, Request, Revision, splice};
 
 /// What a client wants to hear of a call's progress.
 pub(crate) struct Progress {
     /// Its token, raw; `None` when it wants none.
     token: Option<Bytes>,
     last: f64,
+    /// What the client speaks.
+    to: Revision,
 }
 
 impl Progress {
     /// As the client asks for it in its request.
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request, to: Revision) -> Self {
         Self {
+            to,
             token: request.member(request.params.progress_token.as_ref()),
             last: f64::NEG_INFINITY,
         }
@@ -35,7 +39,8 @@ impl Progress {
         }
         self.last = params.progress;
         let span = notification.params.progress_token.clone()?;
-        let edit: Edit = (span, token);
-        Some(splice(notification.frame.as_bytes(), &mut [edit]))
+        let mut edits = project_progress(notification, self.to);
+        edits.push((span, token));
+        Some(splice(notification.frame.as_bytes(), &mut edits))
     }
 }

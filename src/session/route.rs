@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::bridge::projection::project_params;
 use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
@@ -27,12 +28,20 @@ pub(crate) struct Tool {
     pub(crate) hints: Hints,
 }
 
-/// Finds the owner of what a request names.
+/// Finds the owner of what a request names, and what must read differently for it.
 ///
 /// # Errors
 ///
 /// Returns the failure that the client is to read: the name is missing or unknown.
 pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+    let mut target = owner(request, catalog)?;
+    if let Some(part) = catalog.part(&target.server) {
+        target.edits.extend(project_params(request, part.revision));
+    }
+    Ok(target)
+}
+
+fn owner(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
     match &request.method {
         Method::ToolsCall => named(request, "tool", |name| catalog.tool(name)),
         Method::PromptsGet => named(request, "prompt", |name| catalog.prompt(name)),

@@ -87,6 +87,11 @@ const NATURE: &[Row] = &[
         holds: |pair| pair.client >= MODERN || pair.server >= MODERN,
         why: "2026-07-28 asks for roots in each call and has no notification of their change",
     },
+    Row {
+        step: "roots_changed",
+        holds: |pair| pair.back == Back::Http,
+        why: "over Streamable HTTP clients share a connection, and no change of roots is that of all",
+    },
 ];
 
 /// What the gateway does not do yet.

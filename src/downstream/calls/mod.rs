@@ -259,7 +259,7 @@ impl Calls {
         let call = match notification.method {
             Method::Progress => progress_of(&notification),
             Method::LogMessage if self.is_modern => call.or_else(|| self.only_one_that_logs()),
-            Method::LogMessage => call,
+            Method::LogMessage => call.or_else(|| self.only_one_of_a_lease()),
             _ => return Some(Unhandled::Notification(notification)),
         };
         let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))

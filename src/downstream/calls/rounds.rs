@@ -130,6 +130,13 @@ impl Calls {
         logging.next().is_none().then_some(*number)
     }
 
+    /// The call that a connection serves alone: whatever comes belongs to it.
+    pub(super) fn only_one_of_a_lease(&self) -> Option<u64> {
+        let mut numbers = self.pending.keys().filter(|_| self.spec.key.is_leased());
+        let number = *numbers.next()?;
+        numbers.next().is_none().then_some(number)
+    }
+
     /// The end of a call, as its caller reads it.
     fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
         let Some(pending) = self.take(number) else {

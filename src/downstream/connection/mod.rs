@@ -30,7 +30,9 @@ use super::modern;
 use super::own::{Own, OwnRequests};
 use super::timer::Timer;
 use crate::catalog::{ItemKind, ServerPart};
-use crate::protocol::{Era, Method, Notification, RequestId, Response, notification, request};
+use crate::protocol::{
+    Era, LogLevel, Method, Notification, RequestId, Response, notification, request,
+};
 use crate::supervision::{self, Shutdown};
 use crate::transport::{LinkError, LinkEvent, Outgoing};
 use listening::{Listening, ended};
@@ -48,6 +50,8 @@ pub(crate) struct Connection {
     era: Option<Era>,
     living: Option<Living>,
     listening: Listening,
+    /// The log level that the server was told last.
+    told_level: Option<LogLevel>,
     /// A new handshake is under way because the server forgot our session.
     renewing: bool,
     /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
@@ -90,6 +94,7 @@ impl Connection {
             era: None,
             living: None,
             listening: Listening::default(),
+            told_level: None,
             renewing: false,
             stale: Vec::new(),
             failed_lists: Vec::new(),
@@ -380,9 +385,14 @@ impl Handler<Wish> for Connection {
 
     fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
         match wish {
-            Wish::Level(_) | Wish::RootsChanged if self.is_modern() => {}
+            Wish::Level(_) | Wish::LevelAtLeast(_) | Wish::RootsChanged if self.is_modern() => {}
             Wish::Subscribe(_) | Wish::Unsubscribe(_) if self.is_modern() => self.relisten(ctx),
             Wish::Level(level) => self.wish_level(level, ctx),
+            Wish::LevelAtLeast(level) => {
+                if self.told_level.is_none_or(|told| level < told) {
+                    self.wish_level(level, ctx);
+                }
+            }
             Wish::Subscribe(uri) => self.subscribe(&uri, ctx),
             Wish::Unsubscribe(uri) => {
                 let own = Own::Wish("resources/unsubscribe");

@@ -203,6 +203,7 @@ impl Connection {
             None => desired.level(),
         };
         let uris = desired.subscriptions(self.spec.server(), key);
+        self.told_level = None;
         if let Some(level) = level {
             self.wish_level(level, ctx);
         }
@@ -225,6 +226,7 @@ impl Connection {
             .as_ref()
             .is_some_and(|negotiated| negotiated.has("logging"))
         {
+            self.told_level = Some(level);
             let own = Own::Wish("logging/setLevel");
             self.ask_server(
                 &Method::LoggingSetLevel,

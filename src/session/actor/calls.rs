@@ -84,7 +84,7 @@ impl Session {
             method: request.method.clone(),
             server: target.server.clone(),
             item: self.item(&request, &target.server),
-            progress: Progress::of(&request),
+            progress: Progress::of(&request, self.record.revision),
             accepts_stream,
             outlet: Outlet::Direct(reply),
             watches: watches.flatten(),

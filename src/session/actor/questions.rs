@@ -1,15 +1,17 @@
 //! Questions of servers to the client (sampling, elicitation, roots).
 
 use actix::{AsyncContext, Context};
+use bytes::Bytes;
 use serde::Deserialize;
 
 use super::super::streams::GENERAL;
 use super::Session;
 use super::calls::Outlet;
+use crate::bridge::question as bridge;
 use crate::downstream::Question;
 use crate::id::ServerName;
 use crate::protocol::{
-    ErrorKind, Failure, Method, Request, RequestId, Response, notification, splice,
+    ErrorKind, Failure, Method, Request, RequestId, Response, Revision, notification, splice,
 };
 use crate::telemetry::Counter;
 
@@ -51,8 +53,10 @@ impl Session {
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
         let number = self.parts.numbers.next();
-        let edit = question.request.edit_id(&RequestId::from(number));
-        let frame = splice(question.request.frame.as_bytes(), &mut [edit]);
+        let frame = match self.fitted(&question.request, &RequestId::from(number)) {
+            Ok(frame) => frame,
+            Err(failure) => return question.answer(Err(failure)),
+        };
         self.remember_elicitation(&question.request);
         self.streams().send(stream, &frame);
         self.parts.counters.add(Counter::QuestionsAsked);
@@ -74,6 +78,24 @@ impl Session {
                     .answer(Err(Failure::new(ErrorKind::Timeout, message)));
             }
         });
+    }
+
+    /// A question in the words of the client's revision.
+    fn fitted(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
+        let revision = self.record.revision;
+        let declared = self.record.profile.as_map();
+        let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
+        let Some(asked) = older
+            .then(|| bridge::Question::from_server(request, declared))
+            .flatten()
+        else {
+            let edit = request.edit_id(id);
+            return Ok(splice(request.frame.as_bytes(), &mut [edit]));
+        };
+        match asked.for_client(revision, declared, "") {
+            Ok(asked) => Ok(asked.request(id)),
+            Err(error) => Err(Failure::new(ErrorKind::MethodNotFound, error.to_string())),
+        }
     }
 
     pub(super) fn on_client_answer(&mut self, response: Response) {

@@ -24,9 +24,9 @@ use super::super::streams::message_event;
 use super::inputs::{Inputs, invalid_state};
 use super::parked::{Place, Resume};
 use crate::downstream::{
-    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange,
+    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Wish,
 };
-use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response};
+use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
 
 pub(crate) struct ExchangeActor {
     pub(super) number: u64,
@@ -101,7 +101,7 @@ impl ExchangeActor {
             item: beginning.item,
             arguments: request.member(request.params.arguments.as_ref()),
             id: request.id.clone(),
-            progress: Progress::of(&request),
+            progress: Progress::of(&request, Revision::NEWEST),
             accepts_stream: beginning.accepts_stream,
             client: Client::Waits(beginning.reply),
             turn: beginning.number,
@@ -144,6 +144,9 @@ impl ExchangeActor {
             return;
         };
         self.callers = Some(callers.clone());
+        if let Some(level) = self.caller.level {
+            callers.wish(Wish::LevelAtLeast(level));
+        }
         let answers_to = Arc::new(ctx.address().recipient());
         let exchange = Exchange {
             number: self.number,
@@ -215,7 +218,7 @@ impl ExchangeActor {
             return;
         }
         self.id = resume.request.id.clone();
-        self.progress = Progress::of(&resume.request);
+        self.progress = Progress::of(&resume.request, Revision::NEWEST);
         self.accepts_stream = resume.accepts_stream;
         self.client = Client::Waits(resume.reply);
         self.turn = resume.number;

@@ -209,6 +209,8 @@ impl Sessions {
                     caller.profile = CapabilityProfile::default();
                 }
                 parts.counters.add(Counter::CallsStarted);
+                // What was read may be written otherwise than what came.
+                let target = route::target(&request, catalog)?;
                 ExchangeActor::new(Beginning {
                     number,
                     parts: parts.clone(),

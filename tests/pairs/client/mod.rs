@@ -147,16 +147,26 @@ impl Client {
             if result["resultType"] != "input_required" {
                 return Ok(answer);
             }
-            given = params.clone();
-            if let Some(state) = result.get("requestState") {
-                given["requestState"] = state.clone();
-            }
-            let questions = result["inputRequests"].as_object();
-            for (key, question) in questions.into_iter().flatten() {
-                given["inputResponses"][key] = self.answer_to(question);
-            }
+            given = self.retry(&params, result);
         }
         Err(format!("{method}: asked too often"))
+    }
+
+    /// The parameters of the next round. What is new in it comes first: nothing says in which
+    /// order members come.
+    fn retry(&self, params: &Value, required: &Value) -> Value {
+        let mut given = json!({});
+        if let Some(state) = required.get("requestState") {
+            given["requestState"] = state.clone();
+        }
+        let questions = required["inputRequests"].as_object();
+        for (key, question) in questions.into_iter().flatten() {
+            given["inputResponses"][key] = self.answer_to(question);
+        }
+        for (name, value) in params.as_object().into_iter().flatten() {
+            given[name] = value.clone();
+        }
+        given
     }
 
     /// Sends a request.
