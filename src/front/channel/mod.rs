@@ -120,7 +120,7 @@ impl Channel {
             }
             // S-LIFE-21: the message decides, each for itself.
             if claims_modern(request) {
-                return self.serve(request.clone());
+                return self.serve(request.clone()).map_err(refuse);
             }
             if request.method == Method::Initialize {
                 return self.initialize(request).await.map_err(refuse);
@@ -139,7 +139,10 @@ impl Channel {
             drop(self.tell(&session, envelope, true));
             return Ok(());
         };
-        let place = self.place(&request.id)?;
+        let place = self.place().map_err(|failure| Refusal {
+            failure,
+            id: Some(request.id.clone()),
+        })?;
         let request = request.id.clone();
         let answer = self.tell(&session, envelope, true);
         let channel = Arc::clone(self);
@@ -151,13 +154,11 @@ impl Channel {
     }
 
     /// A place among the requests under way.
-    fn place(&self, id: &RequestId) -> Result<OwnedSemaphorePermit, Refusal> {
+    fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| {
             let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-            let id = Some(id.clone());
-            Refusal { failure, id }
+            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
         })
     }
 
@@ -267,11 +268,7 @@ impl Channel {
             let message = format!("a batch holds 1 to {BATCH_MAX} messages");
             return Err(refuse(message).into());
         }
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| {
-            let message = "too many requests are under way on this channel";
-            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
-        })?;
+        let place = self.place()?;
         let answers: Vec<_> = messages
             .into_iter()
             .map(|message| self.member(&session, body.slice_ref(message.get().as_bytes())))

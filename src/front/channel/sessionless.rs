@@ -8,7 +8,6 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::super::mcp::Refusal;
 use super::Channel;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
@@ -30,17 +29,12 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// Returns the refusal that the client is to read.
-    pub(super) fn serve(self: &Arc<Self>, request: Request) -> Result<(), Refusal> {
+    /// Returns the failure that the client is to read.
+    pub(super) fn serve(self: &Arc<Self>, request: Request) -> Result<(), Failure> {
         let id = request.id.clone();
-        let refuse = |failure| Refusal {
-            failure,
-            id: Some(id.clone()),
-        };
-        let claim = ModernClaim::read(&request).map_err(|error| refuse(Failure::from(error)))?;
-        let principal = self.principal().clone();
-        let caller = Caller::sessionless(&claim, principal).map_err(refuse)?;
-        let place = self.place(&id)?;
+        let claim = ModernClaim::read(&request)?;
+        let caller = Caller::sessionless(&claim, self.principal().clone())?;
+        let place = self.place()?;
         let cancelled = CancellationToken::new();
         self.sessionless.all().insert(id.clone(), cancelled.clone());
         let channel = Arc::clone(self);
