@@ -16,8 +16,8 @@ use mcpvisor::cli::{
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{Config, ConfigError, LogFormat, ProcessEnvironment, describe, fill_in};
 use mcpvisor::front::{Relay, RelaySettings};
-use mcpvisor::gateway::Gateway;
 use mcpvisor::gateway::service::{self, Tell};
+use mcpvisor::gateway::{Gateway, known_notices};
 use mcpvisor::{example_server, telemetry, transport};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -167,13 +167,16 @@ fn relay(url: Url, headers: Vec<Header>) -> Result<(), Failed> {
 fn check(path: Option<&Path>) -> Result<(), Failed> {
     let loaded = Config::load(path, &ProcessEnvironment::new())?;
     print(&(describe(&loaded) + "\n"))?;
-    // Which names are cut is known to a gateway that has listed its servers.
-    match one_thread()?.block_on(ask_status(&loaded.config.data_dir)) {
-        Ok(status) => print(&notes(&status)),
-        Err(_) => print(
-            "names          checked once the gateway runs; `mcpvisor check` lists them then\n",
-        ),
-    }
+    // Which names are cut is known to a gateway that runs, and from the lists that one kept.
+    one_thread()?.block_on(async {
+        if let Ok(status) = ask_status(&loaded.config.data_dir).await {
+            return print(&notes(&status));
+        }
+        match known_notices(&loaded.config).await {
+            Some(notices) => print(&notes(&serde_json::json!({ "notices": notices }))),
+            None => print("names          not known: no gateway has listed these servers yet\n"),
+        }
+    })
 }
 
 /// How often a watched status is shown.

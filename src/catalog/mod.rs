@@ -36,7 +36,7 @@ pub use notice::Notice;
 pub use page::InvalidCursor;
 pub use part::{Quarantined, ServerPart};
 pub use settings::{CatalogSettings, IngestLimits, NameSettings};
-pub use snapshot::{Changes, Owned, OwnedUri, Snapshot};
+pub use snapshot::{Changes, EXTENSIONS, Owned, OwnedUri, Snapshot};
 
 #[cfg(test)]
 mod tests;

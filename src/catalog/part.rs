@@ -40,6 +40,9 @@ pub struct ServerPart {
     caching: [Option<Caching>; 4],
 }
 
+/// What takes more than passing methods on: its ids and states would have to be the gateway's.
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
 impl ServerPart {
     /// A server that offers nothing yet.
     pub fn new(server: ServerName) -> Self {
@@ -137,6 +140,13 @@ impl ServerPart {
     pub fn reports_updates(&self) -> bool {
         let resources = self.capabilities.get("resources");
         resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
+    }
+
+    /// What the server declares under `extensions` or `experimental`, by name.
+    pub fn extensions(&self, member: &str) -> impl Iterator<Item = (&String, &Value)> {
+        let declared = self.capabilities.get(member).and_then(Value::as_object);
+        let declared = declared.into_iter().flatten();
+        declared.filter(|(name, _)| *name != TASKS)
     }
 
     /// Whether the server declared a capability, such as `tools` or `completions`.

@@ -4,12 +4,17 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision};
 
 use super::page::{InvalidCursor, Pages};
 use super::template::Template;
 use super::{Hints, ItemKind, Notice, ServerPart, json, uri};
+
+/// The capabilities in which a server names its extensions.
+pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
 
 /// Character comparisons that templates of one server may cost in one look-up.
 const MATCH_STEPS_MAX: usize = 1 << 20;
@@ -162,6 +167,34 @@ impl Snapshot {
             server: self.servers[server].part.server().clone(),
             native: native.to_owned(),
         }
+    }
+
+    /// The server that a method of an extension goes to: the only one that declares an extension
+    /// (or something experimental) of whose name the method reminds, as `com.example/chat` or
+    /// `chat` of `chat/send`.
+    pub fn extension_owner(&self, method: &str) -> Option<&ServerName> {
+        let named = |name: &str| {
+            let rest = method.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        let declares = |part: &ServerPart| {
+            let mut names = EXTENSIONS.iter().flat_map(|member| part.extensions(member));
+            names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
+        };
+        let mut owners = self.parts().filter(|part| declares(part));
+        let owner = owners.next()?;
+        owners.next().is_none().then(|| owner.server())
+    }
+
+    /// What all servers declare of `extensions` or `experimental`; the first one counts.
+    pub fn extensions(&self, member: &str) -> Map<String, Value> {
+        let mut all = Map::new();
+        for part in self.parts() {
+            for (name, settings) in part.extensions(member) {
+                all.entry(name.clone()).or_insert_with(|| settings.clone());
+            }
+        }
+        all
     }
 
     /// One page of a list as a client of a revision reads it: the complete `result` object. Costs

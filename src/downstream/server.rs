@@ -336,7 +336,8 @@ fn entry_for(sharing: Sharing, attributes: bool, caller: &Caller) -> EntryKey {
     let owner = match (sharing, attributes) {
         (Sharing::Shared, _) => EntryOwner::Shared,
         (Sharing::Session, _) => session(),
-        (Sharing::Auto, _) if !can_be_asked => EntryOwner::Shared,
+        (Sharing::Auto, _) if caller.profile.is_plain() => EntryOwner::Shared,
+        (Sharing::Auto, _) if !can_be_asked => audience(),
         (Sharing::Auto, true) => audience(),
         (Sharing::Principal, _) if !can_be_asked || attributes => audience(),
         (Sharing::Auto | Sharing::Principal, _) => session(),
@@ -361,6 +362,8 @@ mod tests {
         let session = SessionId::new(Uuid::from_u128(1));
         let silent = CapabilityProfile::default();
         let asked = CapabilityProfile::from_declared(json!({"sampling": {}}).as_object().unwrap());
+        let extended = json!({"extensions": {"com.example/x": {}}});
+        let extended = CapabilityProfile::from_declared(extended.as_object().unwrap());
         let caller = |profile: &CapabilityProfile| Caller {
             principal: Principal::Anonymous,
             view: ViewId,
@@ -381,6 +384,7 @@ mod tests {
             (Sharing::Auto, false, &silent, EntryOwner::Shared),
             (Sharing::Auto, true, &asked, of_profile(&asked)),
             (Sharing::Auto, false, &asked, of_session(&asked)),
+            (Sharing::Auto, false, &extended, of_profile(&extended)),
             (Sharing::Shared, false, &asked, EntryOwner::Shared),
             (Sharing::Principal, false, &silent, of_profile(&silent)),
             (Sharing::Principal, false, &asked, of_session(&asked)),

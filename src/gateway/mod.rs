@@ -1,6 +1,7 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
 mod build;
+mod known;
 pub mod service;
 mod state;
 
@@ -30,6 +31,7 @@ use crate::supervision::{Arbiters, Direct};
 use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::Spawner;
 use build::{Ground, build};
+pub use known::known_notices;
 use state::{Operated, State, health_source, tree_source};
 
 /// Connections that may wait to be accepted.

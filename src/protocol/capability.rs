@@ -49,6 +49,16 @@ impl CapabilityProfile {
         self.has_sampling() || self.has_elicitation() || self.has_roots()
     }
 
+    /// Whether a server serves this client as one that declares nothing: there is nothing to ask
+    /// it for, and no extension that it knows.
+    pub fn is_plain(&self) -> bool {
+        let extends = |name: &str| {
+            let declared = self.0.get(name).and_then(Value::as_object);
+            declared.is_some_and(|declared| !declared.is_empty())
+        };
+        !self.can_be_asked() && !extends("extensions") && !extends("experimental")
+    }
+
     /// The object to declare to a downstream server.
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0

@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::catalog::Snapshot;
+use crate::catalog::{EXTENSIONS, Snapshot};
 use crate::protocol::{RawJson, Request, Revision};
 
 /// The results of `initialize`, one for each revision, made anew when the catalog changes.
@@ -47,7 +47,7 @@ impl Greetings {
 
 /// The gateway offers every capability; what the owner of an item lacks is answered per request
 /// (design: "Capabilities").
-pub(crate) fn capabilities(revision: Revision) -> Value {
+pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "prompts": { "listChanged": true },
@@ -56,6 +56,12 @@ pub(crate) fn capabilities(revision: Revision) -> Value {
     });
     if revision >= Revision::V2025_03_26 {
         capabilities["completions"] = json!({});
+    }
+    for member in EXTENSIONS {
+        let declared = catalog.extensions(member);
+        if !declared.is_empty() {
+            capabilities[member] = Value::Object(declared);
+        }
     }
     capabilities
 }
@@ -79,7 +85,7 @@ pub(crate) fn server_info(revision: Revision) -> Value {
 }
 
 fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
-    greeting(revision, catalog, &capabilities(revision))
+    greeting(revision, catalog, &capabilities(revision, catalog))
 }
 
 fn greeting(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {

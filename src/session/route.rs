@@ -49,10 +49,18 @@ fn owner(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
             resource(request, catalog)
         }
         Method::CompletionComplete => completion(request, catalog),
-        method => {
-            let message = format!("method `{method}` does not exist here");
-            Err(Failure::new(ErrorKind::MethodNotFound, message))
-        }
+        method => match catalog.extension_owner(method.as_str()) {
+            Some(server) => Ok(Target {
+                server: server.clone(),
+                edits: Vec::new(),
+                native_uri: None,
+                tool: None,
+            }),
+            None => {
+                let message = format!("method `{method}` does not exist here");
+                Err(Failure::new(ErrorKind::MethodNotFound, message))
+            }
+        },
     }
 }
 

@@ -81,15 +81,16 @@ impl SessionParts {
         self.settings.load().idle_timeout.saturating_mul(2)
     }
 
-    /// A session is over: nothing of it is left. `done` is told when its record is gone.
-    pub(crate) fn forget(&self, id: SessionId, done: Option<oneshot::Sender<()>>) {
-        self.registry.remove(id);
+    /// A session is over: nothing of it is left. `done` is told when its record is gone. It is
+    /// unknown only from then on, so that what a client was told once holds after a kill, too.
+    pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.downstreams.forget(id);
-        let (store, key) = (self.store.clone(), record_key(id));
+        let parts = self.clone();
         actix_rt::spawn(async move {
-            if let Err(error) = store.delete(&key).await {
+            if let Err(error) = parts.store.delete(&record_key(id)).await {
                 log::warn!(error:%; "record of an ended session could not be deleted");
             }
+            parts.registry.remove(id);
             if let Some(done) = done {
                 // Its client may have left.
                 let _ = done.send(());

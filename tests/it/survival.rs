@@ -305,9 +305,10 @@ async fn what_differs_from_the_kept_lists_is_told_once() {
 
 #[tokio::test]
 async fn lists_of_another_server_of_the_same_name_are_not_shown() {
+    let patient = "[gateway]\nfirst_list_wait = \"30s\"\n";
     let mut gateway = Gateway::start(&example("same")).await;
     let mut client = Client::open(&gateway).await;
-    gateway.write_config(&python("same", ""));
+    gateway.write_config(&format!("{patient}{}", python("same", "")));
     killed_and_started_again(&mut gateway, &mut client).await;
     let list = client.get("tools/list", json!({})).await;
     assert!(names(&list["tools"]).contains(&"same__pid"), "{list}");

@@ -27,6 +27,7 @@ use crate::downstream::{
     CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Wish,
 };
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
+use crate::telemetry::Counter;
 
 pub(crate) struct ExchangeActor {
     pub(super) number: u64,
@@ -163,6 +164,7 @@ impl ExchangeActor {
 
     /// Takes the call back from the server; nobody is answered.
     pub(super) fn take_back(&mut self, reason: &str, ctx: &mut Context<Self>) {
+        self.parts.counters.add(Counter::CallsCancelled);
         if let Some(callers) = &self.callers {
             let (number, reason) = (self.number, Some(reason.to_owned()));
             callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));

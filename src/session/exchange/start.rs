@@ -121,7 +121,10 @@ impl Sessions {
                         .list(kind, request, &catalog, stale.as_deref(), to);
                     list.map(Started::Done)
                 }
-                None => Err(unknown(request)),
+                None => match catalog.extension_owner(method.as_str()) {
+                    Some(_) => self.call(sessionless, &catalog),
+                    None => Err(unknown(request)),
+                },
             },
         }
     }
