@@ -91,6 +91,10 @@ enum Expected {
     /// Everything but these scenarios, which fail for the reason beside them.
     AllBut(&'static [(&'static str, &'static str)]),
     /// So many scenarios at least: the cell is being built.
+    #[expect(
+        dead_code,
+        reason = "all cells are built; the next revision needs it again"
+    )]
     AtLeast(usize, &'static str),
 }
 
@@ -101,11 +105,7 @@ const SERVERS: [(&str, &str, Expected); 6] = [
     ("legacy", OLD, AllBut(&[])),
     ("dual", OLD, AllBut(&[])),
     ("modern", OLD, AllBut(&[])),
-    (
-        "legacy",
-        NEW,
-        AtLeast(34, "questions have no names of their own yet"),
-    ),
+    ("legacy", NEW, AllBut(&[])),
     ("dual", NEW, AllBut(&[])),
     ("modern", NEW, AllBut(&[])),
 ];

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Fallible;
 use crate::http::Answer;
-use crate::lane::{Ids, Lane, Place, Work, result};
+use crate::lane::{Era, Ids, Lane, Place, Work, result};
 use crate::process::cpu_us;
 use crate::scan;
 use crate::targets::{self, Target};
@@ -15,12 +15,14 @@ use crate::targets::{self, Target};
 pub(crate) async fn run() -> Fallible<bool> {
     let stub = targets::stub(9).await?;
     let pass = targets::passthrough(stub.place.port).await?;
-    for target in [&stub, &pass] {
+    let sessionless = targets::stub_of(Era::Sessionless, 9).await?;
+    for target in [&stub, &pass, &sessionless] {
         works(target)
             .await
             .map_err(|error| format!("{}: {error}", target.name))?;
     }
     notices_what_is_wrong(&stub).await?;
+    eras_differ(&stub, &sessionless).await?;
     stdio().await?;
     println!("bench: the stub, the pass-through and the checks work");
     Ok(true)
@@ -40,13 +42,34 @@ async fn works(target: &Target) -> Fallible<()> {
         Work::List(9),
         Work::Session(9),
     ];
-    for work in work {
+    let sessions = target.place.era == Era::Handshake;
+    let possible = |work: &Work| sessions || !matches!(work, Work::Session(_));
+    for work in work.into_iter().filter(possible) {
         lane.run(work)
             .await
             .map_err(|error| format!("{work:?}: {error}"))?;
     }
     if cpu_us(target.pid()) > 60_000_000 {
         return Err("more processor time than this test can have taken".into());
+    }
+    Ok(())
+}
+
+/// Each stub refuses clients of the other era, so that what crosses eras was bridged.
+async fn eras_differ(stub: &Target, sessionless: &Target) -> Fallible<()> {
+    for (target, era) in [(stub, Era::Sessionless), (sessionless, Era::Handshake)] {
+        let place = Place {
+            era,
+            ..target.place.clone()
+        };
+        let ids = Ids::default();
+        let spoken = match Lane::open(&place, &ids).await {
+            Ok(mut lane) => lane.run(Work::Echo).await,
+            Err(error) => Err(error),
+        };
+        if spoken.is_ok() {
+            return Err(format!("a stub of the other era answered {era:?}").into());
+        }
     }
     Ok(())
 }
@@ -91,8 +114,8 @@ async fn notices_what_is_wrong(stub: &Target) -> Fallible<()> {
         return Err("a list of another length was taken for a right one".into());
     }
     let nowhere = Place {
-        port: stub.place.port,
         prefix: "nowhere__",
+        ..stub.place.clone()
     };
     let mut lane = Lane::open(&nowhere, &ids).await?;
     if lane.run(Work::Echo).await.is_ok() {

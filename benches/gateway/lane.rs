@@ -7,7 +7,9 @@ use crate::Fallible;
 use crate::http::{Answer, Connection};
 use crate::scan;
 
+/// What clients with a handshake speak, and clients without one.
 const REVISION: &str = "2025-11-25";
+pub(crate) const SESSIONLESS: &str = "2026-07-28";
 
 /// Ids have one length, so that equal answers have equal lengths.
 const FIRST_ID: u64 = 100_000_000;
@@ -47,11 +49,26 @@ impl Ids {
     }
 }
 
-/// Where requests go: a port, and what stands before the name of a tool there.
+/// How it is spoken: after a handshake, or with requests that say all of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    Handshake,
+    Sessionless,
+}
+
+/// Where requests go: a port, what stands before the name of a tool there, and how to speak.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) port: u16,
     pub(crate) prefix: &'static str,
+    pub(crate) era: Era,
+}
+
+impl Place {
+    pub(crate) fn new(port: u16, era: Era) -> Self {
+        let prefix = "";
+        Self { port, prefix, era }
+    }
 }
 
 pub(crate) struct Lane {
@@ -78,10 +95,12 @@ impl Lane {
         })
     }
 
-    /// Connects and opens a session.
+    /// Connects and opens a session, if there are any.
     pub(crate) async fn open(place: &Place, ids: &Ids) -> Fallible<Self> {
         let mut lane = Self::connect(place, ids).await?;
-        lane.initialize().await?;
+        if place.era == Era::Handshake {
+            lane.initialize().await?;
+        }
         Ok(lane)
     }
 
@@ -92,11 +111,11 @@ impl Lane {
         let params = format!(
             r#"{{"protocolVersion":"{REVISION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}"#
         );
-        self.compose("initialize", &params, Some(id));
+        self.compose("initialize", None, &params, Some(id));
         let answer = self.connection.exchange(&self.request).await?;
         result(&answer, id)?;
         self.session = answer.session;
-        self.compose("notifications/initialized", "{}", None);
+        self.compose("notifications/initialized", None, "{}", None);
         let answer = self.connection.exchange(&self.request).await?;
         match answer.status {
             202 => Ok(()),
@@ -104,9 +123,12 @@ impl Lane {
         }
     }
 
-    /// Ends the session.
+    /// Ends the session, if there is one.
     pub(crate) async fn delete(&mut self) -> Fallible<()> {
-        self.head("DELETE", None);
+        if self.place.era == Era::Sessionless {
+            return Ok(());
+        }
+        self.head("DELETE", "", None);
         let answer = self.connection.exchange(&self.request).await?;
         self.session = None;
         match answer.status {
@@ -140,8 +162,11 @@ impl Lane {
     /// A call of a tool by its name at the stub (or of another server, with its own prefix).
     pub(crate) async fn call_tool(&mut self, name: &str, arguments: &str) -> Fallible<Vec<u8>> {
         let id = self.ids.next();
-        let params = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
-        self.compose("tools/call", &params, Some(id));
+        let params = format!(
+            r#"{{"name":"{name}","arguments":{arguments}{}}}"#,
+            self.meta("", ",")
+        );
+        self.compose("tools/call", Some(name), &params, Some(id));
         let answer = self.connection.exchange(&self.request).await?;
         Ok(answer.body.to_vec())
     }
@@ -152,7 +177,7 @@ impl Lane {
         let (tool, arguments, meta) = match work {
             Work::Big(bytes) => ("big", format!(r#"{{"bytes":{bytes}}}"#), String::new()),
             Work::Progress(steps) => {
-                let meta = format!(r#","_meta":{{"progressToken":{id}}}"#);
+                let meta = format!(r#""progressToken":{id}"#);
                 ("progress", format!(r#"{{"steps":{steps}}}"#), meta)
             }
             Work::Sleep(ms) => ("sleep", format!(r#"{{"ms":{ms}}}"#), String::new()),
@@ -162,8 +187,9 @@ impl Lane {
                 String::new(),
             ),
         };
-        let params = format!(r#"{{"name":"{prefix}{tool}","arguments":{arguments}{meta}}}"#);
-        self.compose("tools/call", &params, Some(id));
+        let (name, meta) = (format!("{prefix}{tool}"), self.meta(&meta, ","));
+        let params = format!(r#"{{"name":"{name}","arguments":{arguments}{meta}}}"#);
+        self.compose("tools/call", Some(&name), &params, Some(id));
         let answer = self.connection.exchange(&self.request).await?;
         let (events, message) = (answer.body, result(&answer, id)?);
         let whole = match work {
@@ -189,10 +215,11 @@ impl Lane {
     }
 
     async fn list(&mut self, tools: usize) -> Fallible<()> {
-        let (mut found, mut len, mut params) = (0, 0, "{}".to_owned());
+        let first = format!("{{{}}}", self.meta("", ""));
+        let (mut found, mut len, mut params) = (0, 0, first);
         for _ in 0..PAGES_MAX {
             let id = self.ids.next();
-            self.compose("tools/list", &params, Some(id));
+            self.compose("tools/list", None, &params, Some(id));
             let answer = self.connection.exchange(&self.request).await?;
             let message = result(&answer, id)?;
             len += message.len();
@@ -206,7 +233,8 @@ impl Lane {
                 scan::value(front, "nextCursor").or_else(|| scan::value(back, "nextCursor"));
             match cursor.filter(|cursor| *cursor != b"null") {
                 Some(cursor) => {
-                    params = format!(r#"{{"cursor":{}}}"#, String::from_utf8_lossy(cursor));
+                    let cursor = String::from_utf8_lossy(cursor).into_owned();
+                    params = format!(r#"{{"cursor":{cursor}{}}}"#, self.meta("", ","));
                 }
                 None => {
                     let known = matches!(self.usual, Some((Work::List(_), _)));
@@ -233,18 +261,40 @@ impl Lane {
         }
     }
 
-    fn compose(&mut self, method: &str, params: &str, id: Option<u64>) {
+    /// `_meta` with these members and what each request has to say of itself; nothing if empty.
+    fn meta(&self, members: &str, before: &str) -> String {
+        let claim = format!(
+            r#""io.modelcontextprotocol/protocolVersion":"{SESSIONLESS}","io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}"#
+        );
+        match (self.place.era, members) {
+            (Era::Handshake, "") => String::new(),
+            (Era::Handshake, members) => format!(r#"{before}"_meta":{{{members}}}"#),
+            (Era::Sessionless, "") => format!(r#"{before}"_meta":{{{claim}}}"#),
+            (Era::Sessionless, members) => format!(r#"{before}"_meta":{{{claim},{members}}}"#),
+        }
+    }
+
+    /// A request or notification; `name` is that of the tool which it is about.
+    fn compose(&mut self, method: &str, name: Option<&str>, params: &str, id: Option<u64>) {
         let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
         let body = format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{params}}}"#);
-        self.head("POST", Some(body.len()));
+        let claim = match (self.place.era, name) {
+            (Era::Handshake, _) => String::new(),
+            (Era::Sessionless, name) => {
+                let name = name.map(|name| format!("Mcp-Name: {name}\r\n"));
+                let name = name.unwrap_or_default();
+                format!("Mcp-Protocol-Version: {SESSIONLESS}\r\nMcp-Method: {method}\r\n{name}")
+            }
+        };
+        self.head("POST", &claim, Some(body.len()));
         self.request.extend_from_slice(body.as_bytes());
     }
 
-    fn head(&mut self, method: &str, body: Option<usize>) {
+    fn head(&mut self, method: &str, claim: &str, body: Option<usize>) {
         let port = self.place.port;
         let mut head = format!(
             "{method} /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\
-            Accept: application/json, text/event-stream\r\n"
+            Accept: application/json, text/event-stream\r\n{claim}"
         );
         if let Some(session) = &self.session {
             head += &format!("Mcp-Session-Id: {session}\r\nMcp-Protocol-Version: {REVISION}\r\n");

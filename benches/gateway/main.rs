@@ -29,7 +29,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::Bench;
-use scenarios::{failures, fleet, forward, lists, memory, recovery, stdio};
+use lane::Era;
+use scenarios::{eras, failures, fleet, forward, lists, memory, recovery, stdio};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Fallible<T> = Result<T, Failure>;
@@ -53,13 +54,18 @@ fn main() -> ExitCode {
 fn start(arguments: &[String]) -> Fallible<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["stub", port, tools] => {
+        [role @ ("stub" | "stub-sessionless"), port, tools] => {
             stub::end_with_parent();
-            runtime()?.block_on(stub::http::serve(port.parse()?, tools.parse()?, false))?;
+            let era = match *role {
+                "stub" => Era::Handshake,
+                _ => Era::Sessionless,
+            };
+            let stub = stub::Stub::new(era, tools.parse()?);
+            runtime()?.block_on(stub::http::serve(port.parse()?, Some(stub)))?;
         }
         ["mute", port] => {
             stub::end_with_parent();
-            runtime()?.block_on(stub::http::serve(port.parse()?, 0, true))?;
+            runtime()?.block_on(stub::http::serve(port.parse()?, None))?;
         }
         ["stub-stdio", tools] => runtime()?.block_on(stub::stdio::serve(tools.parse()?))?,
         ["passthrough", port, target] => {
@@ -89,6 +95,9 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 async fn all(mut bench: Bench) -> Fallible<bool> {
     if bench.wants_any(&forward::NAMES) {
         limited(forward::run(&mut bench)).await?;
+    }
+    if bench.wants_any(&eras::NAMES) {
+        limited(eras::run(&mut bench)).await?;
     }
     if bench.wants_any(&lists::NAMES) {
         limited(lists::run(&mut bench)).await?;

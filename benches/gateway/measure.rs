@@ -6,9 +6,17 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::lane::{Ids, Lane, Work};
+use crate::lane::{Ids, Lane, Place, Work};
 use crate::process::cpu_us;
-use crate::targets::Target;
+
+/// What is measured: a process, how it is spoken to, and the process behind it.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) place: Place,
+    pub(crate) pid: u32,
+    pub(crate) server: u32,
+}
 
 /// What one target did in one slice.
 #[derive(Default)]
@@ -56,7 +64,7 @@ pub(crate) struct Plan {
 const HANG: Duration = Duration::from_secs(20);
 
 struct Runner<'a> {
-    target: &'a Target,
+    target: &'a Subject,
     work: Work,
     ids: &'a Ids,
     connections: usize,
@@ -65,16 +73,15 @@ struct Runner<'a> {
     figure: Figure,
 }
 
-/// Runs work on all targets. `server` is the process behind them.
+/// Runs work on all targets.
 pub(crate) async fn compare(
     plan: Plan,
     ids: &Ids,
-    targets: &[(&Target, Work)],
-    server: u32,
+    targets: &[(Subject, Work)],
     connections: usize,
 ) -> Vec<Figure> {
     let mut runners = Vec::new();
-    for &(target, work) in targets {
+    for (target, work) in targets {
         let figure = Figure {
             target: target.name,
             ..Figure::default()
@@ -82,7 +89,7 @@ pub(crate) async fn compare(
         let (lanes, slices) = (Vec::new(), Vec::new());
         let mut runner = Runner {
             target,
-            work,
+            work: *work,
             ids,
             connections,
             lanes,
@@ -90,14 +97,14 @@ pub(crate) async fn compare(
             figure,
         };
         // The first answers warm everything up and are not counted.
-        runner.slice(plan.slice / 4, server).await;
+        runner.slice(plan.slice / 4).await;
         runners.push(runner);
     }
     for round in 0..plan.rounds {
         let count = runners.len();
         for turn in 0..count {
             if let Some(runner) = runners.get_mut((round + turn) % count) {
-                let slice = runner.slice(plan.slice, server).await;
+                let slice = runner.slice(plan.slice).await;
                 runner.slices.push(slice);
             }
         }
@@ -122,9 +129,9 @@ impl Runner<'_> {
         }
     }
 
-    async fn slice(&mut self, length: Duration, server: u32) -> Slice {
+    async fn slice(&mut self, length: Duration) -> Slice {
         self.open().await;
-        let pid = self.target.pid();
+        let (pid, server) = (self.target.pid, self.target.server);
         let before = (cpu_us(pid), cpu_us(server));
         let begun = Instant::now();
         let end = begun + length;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lane::{Ids, Lane, Place, Work};
+use crate::lane::{Era, Ids, Lane, Place, Work};
+use crate::measure::Subject;
 use crate::process::{Process, free_port};
 use crate::{Failure, Fallible};
 
@@ -33,20 +34,39 @@ impl Target {
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
+
+    /// As something to measure, with the process that works behind it.
+    pub(crate) fn subject(&self, server: u32) -> Subject {
+        Subject {
+            name: self.name,
+            place: self.place.clone(),
+            pid: self.pid(),
+            server,
+        }
+    }
 }
 
 /// The stub with so many tools.
 pub(crate) async fn stub(tools: usize) -> Fallible<Target> {
+    stub_of(Era::Handshake, tools).await
+}
+
+/// The stub of an era.
+pub(crate) async fn stub_of(era: Era, tools: usize) -> Fallible<Target> {
     let port = free_port()?;
-    let process = Process::again(&["stub", &port.to_string(), &tools.to_string()])?;
-    listening("direct", Place { port, prefix: "" }, process).await
+    let role = match era {
+        Era::Handshake => "stub",
+        Era::Sessionless => "stub-sessionless",
+    };
+    let process = Process::again(&[role, &port.to_string(), &tools.to_string()])?;
+    listening("direct", Place::new(port, era), process).await
 }
 
 /// A server that takes connections and never says a word.
 pub(crate) async fn mute() -> Fallible<Target> {
     let port = free_port()?;
     let process = Process::again(&["mute", &port.to_string()])?;
-    listening("mute", Place { port, prefix: "" }, process).await
+    listening("mute", Place::new(port, Era::Handshake), process).await
 }
 
 /// The bare pass-through in front of a port.
@@ -54,7 +74,7 @@ pub(crate) async fn passthrough(to: u16) -> Fallible<Target> {
     let port = free_port()?;
     let url = format!("http://127.0.0.1:{to}/mcp");
     let process = Process::again(&["passthrough", &port.to_string(), &url])?;
-    listening("pass-through", Place { port, prefix: "" }, process).await
+    listening("pass-through", Place::new(port, Era::Handshake), process).await
 }
 
 /// nginx in front of a port, with everything that it writes in `dir`.
@@ -73,7 +93,7 @@ pub(crate) async fn nginx(program: &Path, dir: &Path, to: u16) -> Fallible<Targe
         .arg("-e")
         .arg("stderr");
     let process = Process::start(command.stderr(File::create(dir.join("log"))?))?;
-    listening("nginx", Place { port, prefix: "" }, process).await
+    listening("nginx", Place::new(port, Era::Handshake), process).await
 }
 
 fn nginx_config(dir: &Path, port: u16, to: u16) -> Fallible<String> {
@@ -212,6 +232,7 @@ impl Home {
         Place {
             port: self.port,
             prefix: PREFIX,
+            era: Era::Handshake,
         }
     }
 

@@ -29,7 +29,7 @@ fn request(message: &Request) {
     expected["id"] = json!(7);
     assert_eq!(parse(&renamed), expected);
     let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
-    let declaration = Declaration::new(Revision::NEWEST, &client, &Map::new());
+    let declaration = Declaration::new(Revision::NEWEST, client.as_str(), &Map::new());
     for to in Revision::ALL {
         let mut edits = project_params(message, to);
         edits.push(message.edit_id(&id));

@@ -129,7 +129,7 @@ fn is_json(raw: &RawJson) -> bool {
 
 fn declaration() -> Declaration {
     let client = RawJson::from_value(&json!({ "name": "gw", "version": "1" }));
-    Declaration::new(Revision::NEWEST, &client, &Map::new())
+    Declaration::new(Revision::NEWEST, client.as_str(), &Map::new())
 }
 
 proptest! {

@@ -11,6 +11,13 @@ use crate::transport::{Headers, Outgoing};
 /// The revision that is spoken in this era.
 pub(crate) const REVISION: Revision = Revision::V2026_07_28;
 
+/// The same as [`client_info`], for what is sent with each call.
+pub(crate) const CLIENT_INFO: &str = concat!(
+    r#"{"name":"mcpvisor","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""}"#
+);
+
 /// `Implementation` of the gateway.
 pub(crate) fn client_info() -> Value {
     json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") })
@@ -68,6 +75,7 @@ mod tests {
         );
         assert_eq!(frame["params"]["cursor"], "x");
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(CLIENT_INFO, client_info().to_string());
         let expected = [
             pair("mcp-protocol-version", "2026-07-28"),
             pair("mcp-method", "tools/list"),

@@ -157,7 +157,15 @@ async fn never(bench: &mut Bench) -> Fallible<()> {
 async fn both(bench: &Bench, gateway: &Target, server: u32, tools: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
     for work in [Work::Echo, Work::List(tools)] {
-        figures.extend(compare(bench.plan, &bench.ids, &[(gateway, work)], server, 1).await);
+        figures.extend(
+            compare(
+                bench.plan,
+                &bench.ids,
+                &[(gateway.subject(server), work)],
+                1,
+            )
+            .await,
+        );
     }
     figures
 }

@@ -49,14 +49,14 @@ async fn merged(
     let mut targets: Vec<_> = rig
         .targets()
         .into_iter()
-        .map(|target| (target, Work::List(direct)))
+        .map(|target| (target.subject(server), Work::List(direct)))
         .collect();
     targets.extend(
         gateway
             .as_ref()
-            .map(|gateway| (gateway, Work::List(count * each))),
+            .map(|gateway| (gateway.subject(server), Work::List(count * each))),
     );
-    let figures = compare(plan, &bench.ids, &targets, server, CONNECTIONS).await;
+    let figures = compare(plan, &bench.ids, &targets, CONNECTIONS).await;
     bench.report.table(&figures);
     Ok(figures)
 }

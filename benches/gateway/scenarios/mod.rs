@@ -1,5 +1,6 @@
 //! What is measured, with the targets that the gateway has to reach.
 
+pub(crate) mod eras;
 pub(crate) mod failures;
 pub(crate) mod fleet;
 pub(crate) mod forward;
@@ -58,9 +59,9 @@ impl Rig {
         let targets: Vec<_> = self
             .targets()
             .into_iter()
-            .map(|target| (target, work))
+            .map(|target| (target.subject(server), work))
             .collect();
-        let figures = compare(plan, &bench.ids, &targets, server, connections).await;
+        let figures = compare(plan, &bench.ids, &targets, connections).await;
         bench.report.table(&figures);
         figures
     }

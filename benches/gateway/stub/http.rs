@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::LocalSet;
 
-use super::{Stub, Wish, progress, read};
+use super::{Stub, Wish, progress};
 use crate::scan;
 
 const READ: usize = 16 * 1024;
@@ -18,13 +18,13 @@ const READ: usize = 16 * 1024;
 /// tries again after a second: hundreds may come at once here.
 const BACKLOG: u32 = 4096;
 
-/// Serves on a port of the loopback. A mute one takes connections and never answers.
-pub(crate) async fn serve(port: u16, tools: usize, mute: bool) -> io::Result<()> {
+/// Serves on a port of the loopback. Without a stub it takes connections and never answers.
+pub(crate) async fn serve(port: u16, stub: Option<Stub>) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
     let listener = socket.listen(BACKLOG)?;
-    let stub = Rc::new(Stub::new(tools));
+    let stub = stub.map(Rc::new);
     let local = LocalSet::new();
     local
         .run_until(async {
@@ -33,10 +33,9 @@ pub(crate) async fn serve(port: u16, tools: usize, mute: bool) -> io::Result<()>
                 stream.set_nodelay(true)?;
                 let stub = stub.clone();
                 tokio::task::spawn_local(async move {
-                    let ended = if mute {
-                        hear(stream).await
-                    } else {
-                        connection(&stub, stream).await
+                    let ended = match stub {
+                        None => hear(stream).await,
+                        Some(stub) => connection(&stub, stream).await,
                     };
                     // A peer that went away is no news here.
                     let _ = ended;
@@ -118,7 +117,7 @@ async fn answer(
     stream: &mut TcpStream,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let (id, wish) = read(message);
+    let (id, wish) = stub.read(message);
     match wish {
         Wish::Nothing => {
             out.extend_from_slice(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n");

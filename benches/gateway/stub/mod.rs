@@ -6,16 +6,21 @@ pub(crate) mod stdio;
 
 use std::io::Write as _;
 
+use crate::lane::{Era, SESSIONLESS};
 use crate::scan;
 
 /// Tools that do something, in the order of the list; further ones only fill the list.
 const TOOLS: [&str; 5] = ["echo", "big", "progress", "sleep", "never"];
+
+/// What only requests without a session say.
+const CLAIM: &[u8] = b"\"io.modelcontextprotocol/protocolVersion\"";
 
 /// Largest answer of `big`, in bytes.
 const BIG_MAX: usize = 64 * 1024 * 1024;
 
 /// The stub with its list of tools as it goes out.
 pub(crate) struct Stub {
+    era: Era,
     list: Vec<u8>,
 }
 
@@ -27,6 +32,7 @@ pub(crate) enum Wish<'a> {
     Initialize {
         revision: &'a [u8],
     },
+    Discover,
     Ping,
     List,
     Echo {
@@ -46,17 +52,24 @@ pub(crate) enum Wish<'a> {
     Unknown,
 }
 
-/// The raw id of a message and what it wants.
-pub(crate) fn read(message: &[u8]) -> (&[u8], Wish<'_>) {
+/// The raw id of a message and what it wants of a server of this era.
+fn read(message: &[u8], era: Era) -> (&[u8], Wish<'_>) {
     let (Some(id), Some(method)) = (scan::value(message, "id"), scan::value(message, "method"))
     else {
         return (b"null", Wish::Nothing);
     };
+    if era == Era::Sessionless && !scan::contains(message, CLAIM) {
+        return (id, Wish::Unknown);
+    }
     let wish = match method {
+        b"\"tools/call\"" if era == Era::Handshake && scan::contains(message, CLAIM) => {
+            Wish::Unknown
+        }
         b"\"tools/call\"" => call(message),
         b"\"tools/list\"" => Wish::List,
         b"\"ping\"" => Wish::Ping,
-        b"\"initialize\"" => {
+        b"\"server/discover\"" if era == Era::Sessionless => Wish::Discover,
+        b"\"initialize\"" if era == Era::Handshake => {
             let revision = scan::value(message, "protocolVersion");
             Wish::Initialize {
                 revision: revision.unwrap_or(b"\"2025-11-25\""),
@@ -73,7 +86,7 @@ fn call(message: &[u8]) -> Wish<'_> {
             .and_then(scan::number)
             .unwrap_or(0)
     };
-    match scan::value(message, "name") {
+    match tool(message) {
         Some(b"\"echo\"") => Wish::Echo {
             message: scan::value(message, "message").unwrap_or(b"\"\""),
         },
@@ -93,9 +106,22 @@ fn call(message: &[u8]) -> Wish<'_> {
     }
 }
 
+/// The name of the tool: `clientInfo`, which may stand before it, has a name as well.
+fn tool(message: &[u8]) -> Option<&[u8]> {
+    let name = scan::value(message, "name")?;
+    let bare = name
+        .strip_prefix(b"\"")
+        .and_then(|name| name.strip_suffix(b"\""));
+    if bare.is_some_and(|bare| TOOLS.iter().any(|tool| bare == tool.as_bytes())) {
+        return Some(name);
+    }
+    let at = scan::find(message, b"\"name\"")?;
+    tool(message.get(at + 6..)?)
+}
+
 impl Stub {
     /// With so many tools of about 400 bytes each.
-    pub(crate) fn new(tools: usize) -> Self {
+    pub(crate) fn new(era: Era, tools: usize) -> Self {
         let filler = "A tool of the stub server. ".repeat(6);
         let names = TOOLS.iter().map(|name| (*name).to_owned());
         let fillers = (TOOLS.len()..).map(|number| format!("filler-{number}"));
@@ -109,9 +135,19 @@ impl Stub {
                 )
             })
             .collect();
+        let cached = match era {
+            Era::Handshake => "",
+            Era::Sessionless => r#","ttlMs":60000,"cacheScope":"public","resultType":"complete""#,
+        };
         Self {
-            list: format!(r#"{{"tools":[{}]}}"#, list.join(",")).into_bytes(),
+            era,
+            list: format!(r#"{{"tools":[{}]{cached}}}"#, list.join(",")).into_bytes(),
         }
+    }
+
+    /// The raw id of a message and what it wants.
+    pub(crate) fn read<'a>(&self, message: &'a [u8]) -> (&'a [u8], Wish<'a>) {
+        read(message, self.era)
     }
 
     /// Appends the whole answer to `out`.
@@ -130,15 +166,20 @@ impl Stub {
                 out.extend_from_slice(revision);
                 out.extend_from_slice(b",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"stub\",\"version\":\"1\"}}");
             }
+            Wish::Discover => {
+                out.extend_from_slice(b"{\"resultType\":\"complete\",\"supportedVersions\":[\"");
+                out.extend_from_slice(SESSIONLESS.as_bytes());
+                out.extend_from_slice(b"\"],\"capabilities\":{\"tools\":{}},\"ttlMs\":60000,\"cacheScope\":\"public\"}");
+            }
             Wish::List => out.extend_from_slice(&self.list),
-            Wish::Echo { message } => text(out, |out| out.extend_from_slice(message)),
-            Wish::Big { bytes } => text(out, |out| {
+            Wish::Echo { message } => self.text(out, |out| out.extend_from_slice(message)),
+            Wish::Big { bytes } => self.text(out, |out| {
                 out.push(b'"');
                 out.resize(out.len() + bytes, b'x');
                 out.push(b'"');
             }),
             Wish::Progress { .. } | Wish::Sleep { .. } => {
-                text(out, |out| out.extend_from_slice(b"\"done\""));
+                self.text(out, |out| out.extend_from_slice(b"\"done\""));
             }
             Wish::Ping | Wish::Never | Wish::Nothing | Wish::Unknown => {
                 out.extend_from_slice(b"{}");
@@ -146,12 +187,15 @@ impl Stub {
         }
         out.push(b'}');
     }
-}
 
-fn text(out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
-    out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":");
-    value(out);
-    out.extend_from_slice(b"}]}");
+    fn text(&self, out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
+        out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":");
+        value(out);
+        out.extend_from_slice(match self.era {
+            Era::Handshake => b"}]}".as_slice(),
+            Era::Sessionless => b"}],\"resultType\":\"complete\"}".as_slice(),
+        });
+    }
 }
 
 /// Appends one progress notification.

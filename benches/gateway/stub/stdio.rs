@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 
-use super::{Stub, Wish, progress, read};
+use super::{Stub, Wish, progress};
+use crate::lane::Era;
 
 const READ: usize = 64 * 1024;
 
@@ -17,7 +18,7 @@ const READ: usize = 64 * 1024;
 pub(crate) async fn serve(tools: usize) -> io::Result<()> {
     let mut stdin = Receiver::from_file(File::from(io::stdin().as_fd().try_clone_to_owned()?))?;
     let mut stdout = Sender::from_file(File::from(io::stdout().as_fd().try_clone_to_owned()?))?;
-    let stub = Stub::new(tools);
+    let stub = Stub::new(Era::Handshake, tools);
     let (late, mut ready) = mpsc::unbounded_channel::<Vec<u8>>();
     let mut input = Vec::with_capacity(READ);
     let mut out = Vec::with_capacity(READ);
@@ -46,7 +47,7 @@ pub(crate) async fn serve(tools: usize) -> io::Result<()> {
 }
 
 fn answer(stub: &Stub, line: &[u8], late: &mpsc::UnboundedSender<Vec<u8>>, out: &mut Vec<u8>) {
-    let (id, wish) = read(line);
+    let (id, wish) = stub.read(line);
     match wish {
         Wish::Nothing | Wish::Never => return,
         Wish::Sleep { ms } => {

@@ -142,7 +142,7 @@ impl Dress {
         } else {
             self.inserted(result.as_str(), &hints)
         };
-        text.and_then(object::raw).unwrap_or_else(|| result.clone())
+        text.map_or_else(|| result.clone(), RawJson::of_parts)
     }
 
     /// Nothing of ours is there yet: one insertion after the brace.
@@ -186,7 +186,7 @@ pub fn strip_for_legacy(result: &RawJson) -> Option<RawJson> {
         "_meta" => strip_meta(value),
         _ => Change::Keep,
     });
-    object::raw(stripped?)
+    stripped.map(RawJson::of_parts)
 }
 
 /// `_meta` of a result without the server's identity; dropped when nothing else is in it.

@@ -31,9 +31,9 @@ pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 pub struct Declaration(String);
 
 impl Declaration {
-    /// `client` is the `Implementation` object of the gateway.
-    pub fn new(revision: Revision, client: &RawJson, capabilities: &Map<String, Value>) -> Self {
-        let (client, capabilities) = (client.as_str(), RawJson::from_value(capabilities));
+    /// `client` is the `Implementation` object of the gateway, as JSON.
+    pub fn new(revision: Revision, client: &str, capabilities: &Map<String, Value>) -> Self {
+        let capabilities = RawJson::from_value(capabilities);
         let capabilities = capabilities.as_str();
         Self(format!(
             r#""{VERSION}":"{revision}","{CLIENT_INFO}":{client},"{CAPABILITIES}":{capabilities}"#

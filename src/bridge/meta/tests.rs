@@ -22,7 +22,7 @@ fn declaration() -> Declaration {
     let capabilities = json!({ "roots": {} });
     Declaration::new(
         Revision::V2026_07_28,
-        &client,
+        client.as_str(),
         capabilities.as_object().unwrap(),
     )
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::protocol::{Method, RawJson, Revision, json as text};
 
 use super::answer;
-use super::object::{self, Change, Object, has_any, is_object, rebuild_elements};
+use super::object::{Change, Object, has_any, is_object, rebuild_elements};
 
 pub use declared::{client_capabilities, implementation, server_capabilities};
 pub use item::{ItemKind, project_item};
@@ -72,7 +72,7 @@ pub fn project_result(
         "_meta" if legs.crosses_eras() => answer::strip_meta(value),
         _ => Change::Keep,
     });
-    object::raw(changed?)
+    changed.map(RawJson::of_parts)
 }
 
 fn may_differ(result: &RawJson, legs: Legs) -> bool {

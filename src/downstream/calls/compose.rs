@@ -43,12 +43,11 @@ impl Asked<'_> {
     pub(super) fn modern(&self, number: u64, given: Option<&Given>) -> Outgoing {
         let (request, caller) = (self.request, self.caller);
         let declared = caller.profile.as_map();
-        let client = RawJson::from_value(&modern::client_info());
         let declaration = match caller.revision.era() {
-            Era::Modern => Declaration::new(modern::REVISION, &client, declared),
+            Era::Modern => Declaration::new(modern::REVISION, modern::CLIENT_INFO, declared),
             Era::Legacy => {
                 let declared = client_capabilities(declared, modern::REVISION);
-                Declaration::new(modern::REVISION, &client, &declared)
+                Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared)
             }
         };
         let mut edits = self.edits.to_vec();

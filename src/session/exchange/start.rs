@@ -70,7 +70,9 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let number = self.number;
         // Who has answered is gone.
-        self.worker.do_send(ClientGone { number });
+        if self.worker.connected() {
+            self.worker.do_send(ClientGone { number });
+        }
     }
 }
 

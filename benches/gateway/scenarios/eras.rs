@@ -1,0 +1,95 @@
+//! Calls by clients and servers of both eras, through one gateway.
+
+use crate::Fallible;
+use crate::bench::Bench;
+use crate::lane::{Era, Place, Work};
+use crate::measure::{Figure, Subject, compare};
+use crate::report::{Bound, CPU, Goal, ratio};
+use crate::targets::{self, Server, Target};
+
+pub(crate) const NAMES: [&str; 2] = ["sessionless", "bridged"];
+
+const CONNECTIONS: usize = 64;
+
+/// Tools of each server.
+const TOOLS: usize = 4;
+
+/// What the pairings are called: the client, and the server.
+const OLD_OLD: &str = "old to old";
+const OLD_NEW: &str = "old to new";
+const NEW_OLD: &str = "new to old";
+const NEW_NEW: &str = "new to new";
+
+/// A gateway in front of a server of each era.
+struct Eras {
+    old: Target,
+    new: Target,
+    gateway: Target,
+}
+
+pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
+    let old = targets::stub_of(Era::Handshake, TOOLS).await?;
+    let new = targets::stub_of(Era::Sessionless, TOOLS).await?;
+    let servers = [Server::http("old", &old), Server::http("new", &new)];
+    let Some(gateway) = super::start_gateway(bench, &servers, 2 * TOOLS).await else {
+        return Ok(());
+    };
+    let eras = Eras { old, new, gateway };
+    if bench.wants("sessionless") {
+        let text = "calls without a session beside calls in one, 64 connections";
+        bench.report.title("sessionless", text);
+        let figures = eras.measure(bench, &[OLD_OLD, NEW_NEW, NEW_OLD]).await;
+        at_most(bench, &figures, (NEW_NEW, OLD_OLD), 1.05);
+    }
+    if bench.wants("bridged") {
+        let text = "calls between eras beside calls within one, 64 connections";
+        bench.report.title("bridged", text);
+        let figures = eras.measure(bench, &[OLD_OLD, OLD_NEW, NEW_NEW, NEW_OLD]);
+        let figures = figures.await;
+        at_most(bench, &figures, (OLD_NEW, OLD_OLD), 1.3);
+        at_most(bench, &figures, (NEW_OLD, NEW_NEW), 1.3);
+    }
+    Ok(())
+}
+
+impl Eras {
+    fn subject(&self, name: &'static str) -> Subject {
+        let (client, server, prefix) = match name {
+            OLD_OLD => (Era::Handshake, &self.old, "old__"),
+            OLD_NEW => (Era::Handshake, &self.new, "new__"),
+            NEW_OLD => (Era::Sessionless, &self.old, "old__"),
+            _ => (Era::Sessionless, &self.new, "new__"),
+        };
+        let port = self.gateway.place.port;
+        Subject {
+            name,
+            place: Place {
+                port,
+                prefix,
+                era: client,
+            },
+            pid: self.gateway.pid(),
+            server: server.pid(),
+        }
+    }
+
+    async fn measure(&self, bench: &mut Bench, names: &[&'static str]) -> Vec<Figure> {
+        let targets: Vec<_> = names
+            .iter()
+            .map(|name| (self.subject(name), Work::Echo))
+            .collect();
+        let figures = compare(bench.plan, &bench.ids, &targets, CONNECTIONS).await;
+        bench.report.table(&figures);
+        figures
+    }
+}
+
+fn at_most(bench: &mut Bench, figures: &[Figure], (of, to): (&str, &str), most: f64) {
+    let value = ratio(figures, of, to, CPU);
+    let what = format!("CPU per call, {of} beside {to}");
+    bench.report.goal(Goal {
+        what,
+        value,
+        bound: Bound::AtMost(most),
+    });
+}
