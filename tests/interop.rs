@@ -123,7 +123,14 @@ fn killed_servers_come_back_unnoticed() {
 
 /// Version 2 of the SDK in front: the era that it speaks, and the eras that the server behind
 /// speaks, on version 1 of the SDK if it is only the one with a handshake.
-const ERAS: [(&str, &str); 2] = [("legacy", "legacy"), ("legacy", "dual")];
+const ERAS: [(&str, &str); 6] = [
+    ("legacy", "legacy"),
+    ("legacy", "dual"),
+    ("legacy", "modern"),
+    ("modern", "legacy"),
+    ("modern", "dual"),
+    ("modern", "modern"),
+];
 
 #[test]
 fn eras_meet_over_stdio() {

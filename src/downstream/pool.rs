@@ -146,20 +146,27 @@ impl Downstreams {
         }
     }
 
-    /// Somebody wants to hear of updates of a resource on a server's shared connection, which is
-    /// opened for that.
-    pub fn watch(&self, watched: Watched, watcher: SessionId) {
-        let (server, uri) = (watched.server.clone(), watched.uri.clone());
+    /// Somebody wants to hear of updates of a resource on one of a server's connections, which is
+    /// opened for that; if it is one of its own, on the arbiter of this index.
+    pub fn watch(&self, watched: Watched, watcher: SessionId, arbiter: usize) {
+        let (server, key, uri) = (
+            watched.server.clone(),
+            watched.key.clone(),
+            watched.uri.clone(),
+        );
         if self.desired.watch(watched, watcher) == Change::Nothing {
             return;
         }
-        let Some(server) = self.get(&server) else {
-            return;
-        };
-        // One that is away is asked when it is back.
-        match server.shared.current() {
-            Ok(up) => up.value.wish(Wish::Subscribe(uri)),
-            Err(_) => server.shared.wake(),
+        // One that is not there yet is asked when it is.
+        match self.get(&server).and_then(|server| server.find(&key)) {
+            Some(child) => match child.current() {
+                Ok(up) => up.value.wish(Wish::Subscribe(uri)),
+                Err(_) => child.wake(),
+            },
+            None => {
+                let downstreams = self.clone();
+                actix_rt::spawn(async move { downstreams.open(server, key, arbiter).await });
+            }
         }
     }
 

@@ -87,17 +87,35 @@ impl Server {
         }
     }
 
+    /// The connection whose news concern a client without a session: that of its calls, or the
+    /// first of these where each serves one call at a time.
+    pub fn listening_entry(&self, caller: &Caller) -> EntryKey {
+        let key = self.entry_for(caller);
+        match &key.owner {
+            EntryOwner::Audience(audience) if self.leases_entries(caller) => EntryKey {
+                owner: EntryOwner::Lease(audience.clone(), 0),
+                ..key
+            },
+            _ => key,
+        }
+    }
+
+    /// Whether each call of this caller has a connection for itself.
+    fn leases_entries(&self, caller: &Caller) -> bool {
+        let attributes = self.connector.attributes();
+        caller.session.is_none() && !attributes && caller.profile.can_be_asked()
+    }
+
     /// Which connection serves one call of this caller, and what keeps it from serving others
     /// meanwhile. A client without a session can be asked only on a connection that serves
     /// nobody else, where the transport does not say whose call a question belongs to; when
     /// all of these are taken, the shared one serves and the client is not asked.
     pub fn reserve(&self, caller: &Caller) -> (EntryKey, Option<Lease>) {
         let key = self.entry_for(caller);
-        let attributes = self.connector.attributes();
         let EntryOwner::Audience(audience) = &key.owner else {
             return (key, None);
         };
-        if caller.session.is_some() || attributes || !caller.profile.can_be_asked() {
+        if !self.leases_entries(caller) {
             return (key, None);
         }
         let places = self.settings.load().limits.entries_max;

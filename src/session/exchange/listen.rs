@@ -15,7 +15,7 @@ use super::super::message::{EndGeneralStream, Notice, ToFront};
 use super::super::streams::message_event;
 use super::actor::ClientGone;
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Caller, EntryKey, Watched};
+use crate::downstream::{Caller, Watched};
 use crate::id::SessionId;
 use crate::protocol::{Method, Request, RequestId, notification};
 
@@ -53,6 +53,8 @@ pub(crate) struct Listener {
     name: SessionId,
     parts: Arc<SessionParts>,
     caller: Caller,
+    /// Index of the arbiter that it lives on.
+    arbiter: usize,
     /// The id of the request, as the client wrote it.
     subscription: RequestId,
     filter: Filter,
@@ -118,7 +120,7 @@ impl Listener {
     pub(super) fn start(
         name: SessionId,
         parts: Arc<SessionParts>,
-        caller: Caller,
+        (caller, arbiter): (Caller, usize),
         request: &Request,
         filter: Filter,
         reply: oneshot::Sender<ToFront>,
@@ -132,6 +134,7 @@ impl Listener {
             name,
             parts,
             caller,
+            arbiter,
             subscription: request.id.clone(),
             filter,
             watched: BTreeSet::new(),
@@ -162,8 +165,12 @@ impl Listener {
             if !part.is_some_and(|part| part.reports_updates()) {
                 continue;
             }
-            let watched = Watched::new(&owned.server, &EntryKey::shared(), &owned.native);
-            self.parts.downstreams.watch(watched, self.name);
+            let server = self.parts.downstreams.get(&owned.server);
+            let Some(server) = server else { continue };
+            let key = server.listening_entry(&self.caller);
+            let watched = Watched::new(&owned.server, &key, &owned.native);
+            let downstreams = &self.parts.downstreams;
+            downstreams.watch(watched, self.name, self.arbiter);
             if self.watched.insert(uri.clone()) {
                 self.filter.resource_subscriptions.push(uri);
             }

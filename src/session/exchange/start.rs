@@ -157,7 +157,7 @@ impl Sessions {
         }
         let name = SessionId::new((parts.mint)());
         let (reply, answer) = oneshot::channel();
-        let caller = sessionless.caller.clone();
+        let caller = (sessionless.caller.clone(), sessionless.arbiter);
         let address = Listener::start(name, parts.clone(), caller, request, filter, reply);
         Ok(Started::Running(Running {
             answer,
