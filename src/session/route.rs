@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
+use crate::downstream::Tasks;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
@@ -16,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
     pub(crate) native_uri: Option<String>,
+    /// What becomes of a task.
+    pub(crate) tasks: Tasks,
     /// The tool, if it is called.
     pub(crate) tool: Option<Tool>,
 }
@@ -93,6 +96,7 @@ fn named<'a>(
         server: owned.server.clone(),
         edits: vec![(span, owned.native.as_bytes().clone())],
         native_uri: None,
+        tasks: Tasks::default(),
         tool: (request.method == Method::ToolsCall).then(|| Tool {
             native: owned.native.clone(),
             hints: owned.hints,
@@ -116,6 +120,7 @@ fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
         server,
         edits,
         native_uri: Some(native),
+        tasks: Tasks::default(),
         tool: None,
     })
 }
@@ -161,6 +166,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> 
         server,
         edits: vec![(span, Bytes::from(reference.to_string()))],
         native_uri: None,
+        tasks: Tasks::default(),
         tool: None,
     })
 }

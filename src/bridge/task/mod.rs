@@ -330,5 +330,44 @@ pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
         .unwrap_or_else(|| holder.clone())
 }
 
+/// A `params` or `result` without `related-task`, for a peer that knows no tasks; `None` when there
+/// is none in it.
+pub fn without_related_task(holder: &RawJson) -> Option<RawJson> {
+    if !object::has_any(holder.as_bytes(), &[RELATED_TASK]) {
+        return None;
+    }
+    let members = Object::parse(holder.as_str())?;
+    let meta = Object::parse(members.get("_meta")?)?;
+    let is_alone = meta.iter().all(|(key, _)| key == RELATED_TASK);
+    let kept = meta.rebuild("", |key, _| Change::keep_if(key != RELATED_TASK))?;
+    let built = members.rebuild("", |key, _| match key {
+        "_meta" if is_alone => Change::Drop,
+        "_meta" => Change::Value(kept.clone()),
+        _ => Change::Keep,
+    });
+    object::raw(built?)
+}
+
+/// What a client declares, and the extension.
+pub fn with_extension(declared: &Map<String, Value>) -> Map<String, Value> {
+    let mut declared = declared.clone();
+    let extensions = declared.entry("extensions").or_insert_with(|| json!({}));
+    if !extensions.is_object() {
+        *extensions = json!({});
+    }
+    if let Some(extensions) = extensions.as_object_mut() {
+        extensions.entry(EXTENSION).or_insert_with(|| json!({}));
+    }
+    declared
+}
+
+/// Whether a server of 2025-11-25 takes `tools/call` as a task, as its capabilities say
+/// (C-TASK-01).
+pub fn takes_calls(capabilities: &Map<String, Value>) -> bool {
+    let tasks = capabilities.get("tasks");
+    let call = tasks.and_then(|tasks| tasks.pointer("/requests/tools/call"));
+    call.is_some_and(Value::is_object)
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use super::super::modern;
 use crate::bridge::headers::{self, ParamHeaders};
 use crate::bridge::meta::{Declaration, strip_for_legacy};
 use crate::bridge::projection::client_capabilities;
+use crate::bridge::task;
 use crate::protocol::{Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice};
 use crate::transport::{Headers, Outgoing};
 
@@ -19,6 +20,8 @@ pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
+    /// Whether the server goes on in tasks for who asks for that.
+    pub(super) has_tasks: bool,
 }
 
 /// A call for a server with a handshake.
@@ -47,7 +50,10 @@ impl Asked<'_> {
         let declaration = match caller.revision.era() {
             Era::Modern => Declaration::new(modern::REVISION, &client, declared),
             Era::Legacy => {
-                let declared = client_capabilities(declared, modern::REVISION);
+                let mut declared = client_capabilities(declared, modern::REVISION);
+                if self.has_tasks && request.method == Method::ToolsCall {
+                    declared = task::with_extension(&declared);
+                }
                 Declaration::new(modern::REVISION, &client, &declared)
             }
         };
@@ -166,6 +172,7 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
+            has_tasks: false,
         };
         let given = Given {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
@@ -199,6 +206,7 @@ mod tests {
             request: &request,
             edits: &[],
             caller: &caller,
+            has_tasks: false,
         };
         let given = Given {
             responses: None,
@@ -219,6 +227,7 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
+            has_tasks: false,
         };
         let tool = json!({"name": "n", "inputSchema": {"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},

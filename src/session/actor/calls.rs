@@ -13,6 +13,7 @@ use super::super::message::ToFront;
 use super::super::progress::Progress;
 use super::super::reading::{Reading, legs};
 use super::super::route::{self, Target};
+use super::super::tasks;
 use super::Session;
 use super::again::Again;
 use super::requests::failure_frame;
@@ -126,7 +127,9 @@ impl Session {
             let message = "a request with this id is in flight already";
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
-        let target = route::target(request, &self.catalog())?;
+        let catalog = self.catalog();
+        let mut target = route::target(request, &catalog)?;
+        tasks::arrange(&mut target, request, &catalog, &self.caller)?;
         let item = request.name().or_else(|| request.uri()).unwrap_or_default();
         self.parts
             .policy
@@ -188,6 +191,7 @@ impl Session {
             caller: self.caller.clone(),
             request,
             edits: target.edits,
+            tasks: target.tasks,
             deadline,
             reply,
         };

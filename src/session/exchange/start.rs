@@ -9,6 +9,7 @@ use super::super::SessionParts;
 use super::super::message::{ToFront, Upgrade};
 use super::super::route;
 use super::super::sessions::Sessions;
+use super::super::tasks;
 use super::actor::{Beginning, ClientGone, ExchangeActor};
 use super::answers;
 use super::inputs::Given;
@@ -167,7 +168,8 @@ impl Sessions {
             arbiter,
             accepts_stream,
         } = sessionless;
-        let target = route::target(&request, catalog)?;
+        let mut target = route::target(&request, catalog)?;
+        tasks::arrange(&mut target, &request, catalog, &caller)?;
         if let Some(headers) = headers {
             check_params(&headers, &request, catalog)?;
         }
