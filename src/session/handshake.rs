@@ -6,8 +6,10 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::tasks;
+use crate::bridge::task::EXTENSION;
 use crate::catalog::Snapshot;
-use crate::protocol::{RawJson, Request, Revision};
+use crate::protocol::{Era, RawJson, Request, Revision};
 
 /// The results of `initialize`, one for each revision, made anew when the catalog changes.
 #[derive(Default)]
@@ -47,7 +49,7 @@ impl Greetings {
 
 /// The gateway offers every capability; what the owner of an item lacks is answered per request
 /// (design: "Capabilities").
-pub(crate) fn capabilities(revision: Revision) -> Value {
+pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "prompts": { "listChanged": true },
@@ -56,6 +58,12 @@ pub(crate) fn capabilities(revision: Revision) -> Value {
     });
     if revision >= Revision::V2025_03_26 {
         capabilities["completions"] = json!({});
+    }
+    if tasks::are_offered(catalog, revision) {
+        match revision.era() {
+            Era::Legacy => capabilities["tasks"] = tasks::capability(),
+            Era::Modern => capabilities["extensions"] = json!({ EXTENSION: {} }),
+        }
     }
     capabilities
 }
@@ -72,7 +80,7 @@ pub(crate) fn server_info(revision: Revision) -> Value {
 fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
     let mut result = json!({
         "protocolVersion": revision,
-        "capabilities": capabilities(revision),
+        "capabilities": capabilities(revision, catalog),
         "serverInfo": server_info(revision),
     });
     if let Some(instructions) = catalog.instructions() {

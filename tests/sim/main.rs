@@ -33,4 +33,5 @@ mod rest;
 mod sessions;
 mod storm;
 mod storm_servers;
+mod tasks;
 mod wake;

@@ -71,11 +71,11 @@ impl Asked<'_> {
     pub(super) fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
         let request = self.request;
         let span = match request.method {
-            Method::ToolsCall | Method::PromptsGet => request.params.name.as_ref(),
-            Method::ResourcesRead => request.params.uri.as_ref(),
-            _ => None,
+            Method::ToolsCall | Method::PromptsGet => request.params.name.clone(),
+            Method::ResourcesRead => request.params.uri.clone(),
+            _ => task::id_span(request),
         };
-        let name = edited_text(self.edits, span);
+        let name = edited_text(self.edits, span.as_ref());
         let name = name.or_else(|| headers::name_of(request).map(Into::into));
         let mut all = modern::standard_headers(&request.method, name.as_deref());
         let of_tool = name.and_then(|name| params.get(&name));

@@ -6,6 +6,7 @@
 mod about;
 mod compose;
 mod failures;
+mod questions;
 mod rounds;
 mod tasks;
 mod turns;
@@ -21,16 +22,14 @@ use super::admission::{Abandoned, Admission, Place};
 use super::caller::Caller;
 use super::deadlines::Deadlines;
 use super::entry::EntrySpec;
-use super::exchange::{
-    Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, Tasks, lost,
-};
-use super::reverse;
+use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Reply, Tasks, lost};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
 };
 use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
 
 use failures::{link_failure, not_sent};
+use questions::is_asked;
 use rounds::Again;
 use tasks::Following;
 
@@ -304,74 +303,6 @@ impl Calls {
         None
     }
 
-    fn on_request(&mut self, call: Option<u64>, request: Request) -> Option<Unhandled> {
-        let asks_client = reverse::asks_client(&request.method);
-        let call = call.or_else(|| self.of_task(&request));
-        let call = call.filter(|_| asks_client);
-        let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
-        else {
-            return Some(Unhandled::Request {
-                request,
-                of_ended_call: call.is_some(),
-            });
-        };
-        self.deadlines.set(number, pending.deadline.latest);
-        self.asked.insert(request.id.clone(), vec![pending.call]);
-        let (request, task) = about::unrelated(request, pending.tasks);
-        self.related
-            .extend(task.map(|task| (request.id.clone(), task)));
-        pending
-            .reply
-            .ask(Question::new(request, self.asker.clone()));
-        None
-    }
-
-    /// Asks the client of the calls under way, on a link that cannot tell whose question it is
-    /// but serves one client only: any of them may wait for the answer. Gives the request back
-    /// when there is none.
-    pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some((_, newest)) = self.pending.iter().max_by_key(|(number, _)| **number) else {
-            return Some(request);
-        };
-        for (number, pending) in &self.pending {
-            self.deadlines.set(*number, pending.deadline.latest);
-        }
-        let waiting = self.pending.values().map(|pending| pending.call).collect();
-        self.asked.insert(request.id.clone(), waiting);
-        newest
-            .reply
-            .ask(Question::of_any_call(request, self.asker.clone()));
-        None
-    }
-
-    /// Writes a client's answer to the server; the deadlines that waited for it run again.
-    pub(crate) fn on_answered(&mut self, answered: Answered, roots: &[String], now: Instant) {
-        let Answered { request, answer } = answered;
-        if let Some(number) = self.inputs.remove(&request.id) {
-            return self.on_input(number, &request.id, answer, roots, now);
-        }
-        let frame = reverse::answer_frame(&request, answer, roots);
-        let frame = match self.related.remove(&request.id) {
-            Some(task) => about::related(frame, &task),
-            None => frame,
-        };
-        // The server is gone if this fails, which its calls notice by themselves.
-        let _ = self.link.send(Outgoing::new(None, frame));
-        let waited = self.asked.remove(&request.id).unwrap_or_default();
-        for call in waited {
-            let number = self.current(call);
-            if let Some(pending) = self.pending.get_mut(&number)
-                && !is_asked(&self.asked, call)
-            {
-                let until = pending.deadline.from(now);
-                if let Some(following) = &mut pending.following {
-                    following.until = until;
-                }
-                self.deadlines.set(number, until);
-            }
-        }
-    }
-
     /// From now on calls wait for a new handshake.
     pub(crate) fn hold(&mut self) {
         self.is_held = true;
@@ -528,11 +459,6 @@ impl Calls {
         ));
         self.link.forget(number);
     }
-}
-
-/// Whether a call waits for the answer to a question, by what its caller knows it by.
-fn is_asked(asked: &HashMap<RequestId, Vec<u64>>, call: u64) -> bool {
-    asked.values().any(|calls| calls.contains(&call))
 }
 
 /// The call that a progress notification is about: our tokens are call numbers.

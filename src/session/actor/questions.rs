@@ -4,6 +4,7 @@ use actix::{AsyncContext, Context};
 use serde::Deserialize;
 
 use super::super::streams::GENERAL;
+use super::super::tasks;
 use super::Session;
 use super::calls::Outlet;
 use crate::downstream::Question;
@@ -52,7 +53,13 @@ impl Session {
         }
         let number = self.parts.numbers.next();
         let edit = question.request.edit_id(&RequestId::from(number));
-        let frame = splice(question.request.frame.as_bytes(), &mut [edit]);
+        let mut edits = vec![edit];
+        if let Some(pending) = self.pending.get(&call) {
+            let (asked, server) = (&question.request, &pending.server);
+            let sealing = &self.parts.sealing;
+            edits.extend(tasks::question_edit(asked, server, &self.caller, sealing));
+        }
+        let frame = splice(question.request.frame.as_bytes(), &mut edits);
         self.remember_elicitation(&question.request);
         self.streams().send(stream, &frame);
         self.parts.counters.add(Counter::QuestionsAsked);

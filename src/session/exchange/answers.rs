@@ -69,7 +69,7 @@ impl Dressing {
     pub(super) fn discovered(&self, id: &RequestId, catalog: &Snapshot) -> ToFront {
         let mut result = json!({
             "supportedVersions": [Revision::V2026_07_28],
-            "capabilities": capabilities(Revision::V2026_07_28),
+            "capabilities": capabilities(Revision::V2026_07_28, catalog),
         });
         if let Some(instructions) = catalog.instructions() {
             result["instructions"] = json!(instructions);

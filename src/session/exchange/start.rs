@@ -104,7 +104,10 @@ impl Sessions {
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
-            | Method::CompletionComplete => self.call(sessionless, &catalog),
+            | Method::CompletionComplete
+            | Method::TasksGet
+            | Method::TasksUpdate
+            | Method::TasksCancel => self.call(sessionless, &catalog),
             method => match ItemKind::of_method(method) {
                 Some(kind) => {
                     let stale = parts.catalog.stale();
@@ -168,8 +171,7 @@ impl Sessions {
             arbiter,
             accepts_stream,
         } = sessionless;
-        let mut target = route::target(&request, catalog)?;
-        tasks::arrange(&mut target, &request, catalog, &caller)?;
+        let target = tasks::target(&request, catalog, &caller, &parts.sealing)?;
         if let Some(headers) = headers {
             check_params(&headers, &request, catalog)?;
         }
