@@ -34,4 +34,5 @@ mod sessions;
 mod storm;
 mod storm_servers;
 mod tasks;
+mod tasks_passed;
 mod wake;

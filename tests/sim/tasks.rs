@@ -118,34 +118,37 @@ fn c_task_02_a_tool_that_wants_to_be_a_task_is_one_for_any_client() {
 fn only_what_asks_for_tasks_is_told_to_be_one() {
     run(async {
         let (_world, server, client) = world(tasking, true).await;
-        for tool in ["optional", "forbidden"] {
-            // No tasks are offered, so the wish means nothing (S-TASK-L-02).
-            let params = json!({"name": format!("a__{tool}"), "task": {"ttl": 1}, "arguments": {}});
-            let exchange = client.request("tools/call", params).await;
+        for tool in ["a__optional", "a__forbidden"] {
+            let exchange = client.call(tool).await;
             let call = server.last("tools/call");
             assert_eq!(call.json["params"]["task"], Value::Null, "{}", call.raw);
-            assert_eq!(call.json["params"]["arguments"], json!({}));
             // What looks like a task beside content is none.
             let mut answer = text(json!("x"));
-            answer["task"] = task("working", 0);
+            answer["task"] = json!({"a": 1, "status": "working"});
             server.answer(&call, answer.clone());
             settle().await;
             assert_eq!(exchange.result(), answer);
         }
-        // A server that does not offer to be asked is not.
-        let (_world, server, client) = self::world(
-            |plan| {
-                tasking(plan);
-                plan.script.capabilities = json!({"tools": {}});
-            },
-            true,
-        )
-        .await;
-        client.call("a__required").await;
-        assert_eq!(
-            server.last("tools/call").json["params"]["task"],
-            Value::Null
-        );
+        // A server that does not offer to be asked is not, and a wish that nobody can fulfil
+        // means nothing (S-TASK-L-02).
+        let silent = |plan: &mut Plan| {
+            tasking(plan);
+            plan.script.capabilities = json!({"tools": {}});
+        };
+        let (_world, server, client) = world(silent, true).await;
+        let params = json!({"name": "a__required", "task": {"ttl": 1}, "arguments": {"a": 1.5}});
+        client.request("tools/call", params).await;
+        let call = server.last("tools/call");
+        assert_eq!(call.json["params"]["task"], Value::Null, "{}", call.raw);
+        assert_eq!(call.json["params"]["arguments"], json!({"a": 1.5}));
+        // A server that goes on in a task unasked is followed all the same.
+        let exchange = client.call("a__optional").await;
+        let created = json!({"task": task("completed", 0)});
+        server.answer(&server.last("tools/call"), created);
+        settle().await;
+        server.answer(&server.last("tasks/result"), text(json!("done")));
+        settle().await;
+        assert_eq!(exchange.result(), text(json!("done")));
     });
 }
 

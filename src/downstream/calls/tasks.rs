@@ -406,7 +406,8 @@ impl Calls {
             "server `{server}` runs this call as a task, which took too long to be waited for and was cancelled; a client that declares the extension `{EXTENSION}` can follow it"
         );
         let required = json!({ "extensions": { EXTENSION: {} } });
-        Some(Failure::missing_capability(message, required).server(server.as_str()))
+        // Without a server in it, it is an error of the protocol and not one for the model.
+        Some(Failure::missing_capability(message, required))
     }
 
     fn end_task(&mut self, number: u64, outcome: &Outcome) {
