@@ -24,6 +24,7 @@ pub struct Exchange {
     pub request: Request,
     /// What must read differently for the server: its native name or URI.
     pub edits: Vec<Edit>,
+    pub tasks: Tasks,
     pub deadline: Deadline,
     /// Where the answer, progress, log lines and questions go.
     pub reply: Reply,
@@ -35,6 +36,19 @@ impl Exchange {
         let native = edited_text(&self.edits, self.request.params.uri.as_ref());
         native.or_else(|| self.request.uri().map(Cow::into_owned))
     }
+}
+
+/// What becomes of a call whose server goes on in a task (bridging.md §12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tasks {
+    /// It is not to; if it does nevertheless, the task is followed.
+    #[default]
+    Unasked,
+    /// A server of 2025-11-25 is told to: the task is followed until it ends, and the call
+    /// answered as if there were none.
+    Followed,
+    /// The client reads of the task, and follows it itself.
+    Passed,
 }
 
 /// The text that an edit puts in the place of `span`.

@@ -42,7 +42,7 @@ pub use crash::{CrashReport, CrashSink};
 pub use desired::{Change, Desired, Watched};
 pub use entry::{Callers, FromServer, News, Wish};
 pub use exchange::{
-    Answered, CallMessage, Cancel, Deadline, Delivered, Delivery, Exchange, Question, Reply,
+    Answered, CallMessage, Cancel, Deadline, Delivered, Delivery, Exchange, Question, Reply, Tasks,
 };
 pub use handshake::{HandshakeError, Negotiated};
 pub use key::{Audience, EntryKey, EntryOwner};

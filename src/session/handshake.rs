@@ -6,8 +6,10 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::tasks;
+use crate::bridge::task::EXTENSION;
 use crate::catalog::{EXTENSIONS, Snapshot};
-use crate::protocol::{RawJson, Request, Revision};
+use crate::protocol::{Era, RawJson, Request, Revision};
 
 /// The results of `initialize`, one for each revision, made anew when the catalog changes.
 #[derive(Default)]
@@ -61,6 +63,12 @@ pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
         let declared = catalog.extensions(member);
         if !declared.is_empty() {
             capabilities[member] = Value::Object(declared);
+        }
+    }
+    if tasks::are_offered(catalog, revision) {
+        match revision.era() {
+            Era::Legacy => capabilities["tasks"] = tasks::capability(),
+            Era::Modern => capabilities["extensions"][EXTENSION] = json!({}),
         }
     }
     capabilities

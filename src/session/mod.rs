@@ -23,6 +23,7 @@ mod sealing;
 mod sessions;
 mod settings;
 mod streams;
+mod tasks;
 mod tree;
 mod view;
 mod wheel;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bridge::projection::project_params;
 use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
+use crate::downstream::Tasks;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
@@ -17,6 +18,8 @@ pub(crate) struct Target {
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
     pub(crate) native_uri: Option<String>,
+    /// What becomes of a task.
+    pub(crate) tasks: Tasks,
     /// The tool, if it is called.
     pub(crate) tool: Option<Tool>,
 }
@@ -54,6 +57,7 @@ fn owner(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
                 server: server.clone(),
                 edits: Vec::new(),
                 native_uri: None,
+                tasks: Tasks::default(),
                 tool: None,
             }),
             None => {
@@ -110,6 +114,7 @@ fn named<'a>(
         server: owned.server.clone(),
         edits: vec![(span, owned.native.as_bytes().clone())],
         native_uri: None,
+        tasks: Tasks::default(),
         tool: (request.method == Method::ToolsCall).then(|| Tool {
             native: owned.native.clone(),
             hints: owned.hints,
@@ -133,6 +138,7 @@ fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
         server,
         edits,
         native_uri: Some(native),
+        tasks: Tasks::default(),
         tool: None,
     })
 }
@@ -178,6 +184,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> 
         server,
         edits: vec![(span, Bytes::from(reference.to_string()))],
         native_uri: None,
+        tasks: Tasks::default(),
         tool: None,
     })
 }

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::bridge::seal::{Binding, Expected, SealError, Sealer, SealingKey, State, Tier};
-use crate::id::ServerName;
+use crate::bridge::seal::{
+    Binding, Digest, Expected, SealError, Sealer, SealingKey, State, TaskRef, Tier,
+};
+use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::store::{Store, StoreError, WallClock};
 
@@ -116,6 +118,29 @@ impl Sealing {
             round: state.round,
             tier: state.tier,
         })
+    }
+
+    /// The id by which a client knows a task of a server; it holds for this principal only
+    /// (S-TASK-X-12).
+    pub(crate) fn seal_task(
+        &self,
+        server: &ServerName,
+        native: &str,
+        principal: &Principal,
+    ) -> Option<String> {
+        let task = TaskRef {
+            server: server.clone(),
+            native: native.to_owned(),
+            session: None,
+        };
+        let principal = Digest::of_principal(principal.as_str());
+        self.sealer.seal_task(&task, &principal).ok()
+    }
+
+    /// The task behind an id, if it was given to this principal.
+    pub(crate) fn open_task(&self, id: &str, principal: &Principal) -> Option<TaskRef> {
+        let principal = Digest::of_principal(principal.as_str());
+        self.sealer.open_task(id, &principal).ok()
     }
 
     fn now(&self) -> u64 {

@@ -63,6 +63,8 @@ counters! {
     ServersListened = "servers_listened",
     /// Calls that a server asked for more input for, which was fetched from the client.
     InputRounds = "input_rounds",
+    /// Calls that their server went on with in a task, which the gateway followed.
+    TasksFollowed = "tasks_followed",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
     /// Times that the machine had slept, or the process was stopped.

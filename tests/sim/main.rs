@@ -34,4 +34,6 @@ mod rest;
 mod sessions;
 mod storm;
 mod storm_servers;
+mod tasks;
+mod tasks_passed;
 mod wake;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{Outcome, RawJson, json as text};
+use crate::protocol::{Method, Outcome, RawJson, Request, Span, json as text};
 
 use super::answer::{InvalidInputRequired, parse_requests};
 use super::meta::RELATED_TASK;
@@ -328,6 +328,88 @@ pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
     built
         .and_then(object::raw)
         .unwrap_or_else(|| holder.clone())
+}
+
+/// A `params` or `result` without `related-task`, for a peer that knows no tasks; `None` when there
+/// is none in it.
+pub fn without_related_task(holder: &RawJson) -> Option<RawJson> {
+    if !object::has_any(holder.as_bytes(), &[RELATED_TASK]) {
+        return None;
+    }
+    let members = Object::parse(holder.as_str())?;
+    let meta = Object::parse(members.get("_meta")?)?;
+    let is_alone = meta.iter().all(|(key, _)| key == RELATED_TASK);
+    let kept = meta.rebuild("", |key, _| Change::keep_if(key != RELATED_TASK))?;
+    let built = members.rebuild("", |key, _| match key {
+        "_meta" if is_alone => Change::Drop,
+        "_meta" => Change::Value(kept.clone()),
+        _ => Change::Keep,
+    });
+    object::raw(built?)
+}
+
+/// Where a request about a task names it.
+pub fn id_span(request: &Request) -> Option<Span> {
+    let is_about_task = matches!(
+        request.method,
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult
+    );
+    let frame = request.frame.as_str();
+    let params = text::member(frame, "params").filter(|_| is_about_task)?;
+    let id = text::member(params, "taskId")?;
+    Some(text::span(frame, id))
+}
+
+/// A result or `params` in which every task has the id by which its reader knows it: of itself, in
+/// `task`, and in `related-task`. `None` when there is none in it.
+pub fn with_ids(holder: &RawJson, id: impl Fn(&str) -> Option<String>) -> Option<RawJson> {
+    if !object::has_any(holder.as_bytes(), &["\"taskId\""]) {
+        return None;
+    }
+    let renamed = |written: &str| {
+        let id = id(&text::text(written)?)?;
+        Some(text::quoted(&id).as_str().to_owned())
+    };
+    let in_task = |object: &str| {
+        Object::parse(object)?.rebuild("", |key, value| match key {
+            "taskId" => Change::maybe(renamed(value)),
+            _ => Change::Keep,
+        })
+    };
+    let in_meta = |meta: &str| {
+        Object::parse(meta)?.rebuild("", |key, value| match key {
+            RELATED_TASK => Change::maybe(in_task(value)),
+            _ => Change::Keep,
+        })
+    };
+    let built = Object::parse(holder.as_str())?.rebuild("", |key, value| match key {
+        "taskId" => Change::maybe(renamed(value)),
+        "task" => Change::maybe(in_task(value)),
+        "_meta" => Change::maybe(in_meta(value)),
+        _ => Change::Keep,
+    });
+    object::raw(built?)
+}
+
+/// What a client declares, and the extension.
+pub fn with_extension(declared: &Map<String, Value>) -> Map<String, Value> {
+    let mut declared = declared.clone();
+    let extensions = declared.entry("extensions").or_insert_with(|| json!({}));
+    if !extensions.is_object() {
+        *extensions = json!({});
+    }
+    if let Some(extensions) = extensions.as_object_mut() {
+        extensions.entry(EXTENSION).or_insert_with(|| json!({}));
+    }
+    declared
+}
+
+/// Whether a server of 2025-11-25 takes `tools/call` as a task, as its capabilities say
+/// (C-TASK-01).
+pub fn takes_calls(capabilities: &Map<String, Value>) -> bool {
+    let tasks = capabilities.get("tasks");
+    let call = tasks.and_then(|tasks| tasks.pointer("/requests/tools/call"));
+    call.is_some_and(Value::is_object)
 }
 
 #[cfg(test)]

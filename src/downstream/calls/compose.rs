@@ -11,6 +11,7 @@ use super::super::modern;
 use crate::bridge::headers::{self, ParamHeaders};
 use crate::bridge::meta::{Declaration, strip_for_legacy};
 use crate::bridge::projection::client_capabilities;
+use crate::bridge::task;
 use crate::protocol::{Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice};
 use crate::transport::{Headers, Outgoing};
 
@@ -19,6 +20,8 @@ pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
+    /// Whether the server goes on in tasks for who asks for that.
+    pub(super) has_tasks: bool,
 }
 
 /// A call for a server with a handshake.
@@ -46,7 +49,10 @@ impl Asked<'_> {
         let declaration = match caller.revision.era() {
             Era::Modern => Declaration::new(modern::REVISION, modern::CLIENT_INFO, declared),
             Era::Legacy => {
-                let declared = client_capabilities(declared, modern::REVISION);
+                let mut declared = client_capabilities(declared, modern::REVISION);
+                if self.has_tasks && request.method == Method::ToolsCall {
+                    declared = task::with_extension(&declared);
+                }
                 Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared)
             }
         };
@@ -64,11 +70,11 @@ impl Asked<'_> {
     pub(super) fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
         let request = self.request;
         let span = match request.method {
-            Method::ToolsCall | Method::PromptsGet => request.params.name.as_ref(),
-            Method::ResourcesRead => request.params.uri.as_ref(),
-            _ => None,
+            Method::ToolsCall | Method::PromptsGet => request.params.name.clone(),
+            Method::ResourcesRead => request.params.uri.clone(),
+            _ => task::id_span(request),
         };
-        let name = edited_text(self.edits, span);
+        let name = edited_text(self.edits, span.as_ref());
         let name = name.or_else(|| headers::name_of(request).map(Into::into));
         let mut all = modern::standard_headers(&request.method, name.as_deref());
         let of_tool = name.and_then(|name| params.get(&name));
@@ -165,6 +171,7 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
+            has_tasks: false,
         };
         let given = Given {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
@@ -198,6 +205,7 @@ mod tests {
             request: &request,
             edits: &[],
             caller: &caller,
+            has_tasks: false,
         };
         let given = Given {
             responses: None,
@@ -218,6 +226,7 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
+            has_tasks: false,
         };
         let tool = json!({"name": "n", "inputSchema": {"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},

@@ -3,9 +3,12 @@
 //! Used by the connection itself and by its lanes on other arbiters; whatever belongs to no call
 //! goes back to the owner as [`Unhandled`].
 
+mod about;
 mod compose;
 mod failures;
+mod questions;
 mod rounds;
+mod tasks;
 mod turns;
 
 use std::collections::HashMap;
@@ -16,17 +19,19 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::admission::{Abandoned, Admission, Place};
+use super::caller::Caller;
 use super::deadlines::Deadlines;
 use super::entry::EntrySpec;
-use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Question, Reply, lost};
-use super::reverse;
+use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Reply, Tasks, lost};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
 };
 use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
 
 use failures::{link_failure, not_sent};
+use questions::is_asked;
 use rounds::Again;
+use tasks::Following;
 
 /// What came over the link and belongs to no call of a client.
 pub(crate) enum Unhandled {
@@ -68,6 +73,8 @@ pub(crate) struct Calls {
     deadlines: Deadlines,
     /// Questions under way, each with the calls whose deadline waits for its answer.
     asked: HashMap<RequestId, Vec<u64>>,
+    /// The tasks that questions under way belong to, by their server's ids.
+    related: HashMap<RequestId, String>,
     /// Refused by the server because our session was gone; sent again after a new handshake.
     refused: Vec<u64>,
     /// Where a call is that was repeated under another number.
@@ -89,6 +96,10 @@ struct Pending {
     outgoing: Outgoing,
     /// What it takes to ask a sessionless server once more.
     again: Option<Box<Again>>,
+    caller: Arc<Caller>,
+    tasks: Tasks,
+    /// The task that its server goes on in.
+    following: Option<Box<Following>>,
     deadline: Deadline,
     reply: Reply,
     resent: bool,
@@ -112,6 +123,7 @@ impl Calls {
             abandoned: HashMap::new(),
             deadlines: Deadlines::default(),
             asked: HashMap::new(),
+            related: HashMap::new(),
             refused: Vec::new(),
             moved: HashMap::new(),
             inputs: HashMap::new(),
@@ -166,11 +178,12 @@ impl Calls {
             caller,
             request,
             edits,
+            tasks,
             deadline,
             mut reply,
         } = exchange;
         let (outgoing, again) = if self.is_modern {
-            let again = Again::new(caller, request, edits);
+            let again = Again::new(caller.clone(), request, edits);
             (self.compose(&again, number, None), Some(Box::new(again)))
         } else {
             (compose::legacy(&request, edits, &caller, number), None)
@@ -187,6 +200,9 @@ impl Calls {
             call: number,
             outgoing,
             again,
+            caller,
+            tasks,
+            following: None,
             deadline,
             reply,
             resent: false,
@@ -211,14 +227,13 @@ impl Calls {
                 envelope: Envelope::Request(request),
             } => self.on_request(call, request),
             LinkEvent::Failed { call, error } => {
-                let Some(pending) = self.take(call) else {
+                if !self.is_pending(call) {
                     return Some(Unhandled::Failed {
                         number: call,
                         error,
                     });
-                };
-                let failure = link_failure(&self.spec.server, &error);
-                pending.reply.answer(Err(failure));
+                }
+                self.on_failed(call, &error, now);
                 // A refused connection concerns more than this call: the owner looks after it.
                 matches!(error, LinkError::NotSent(_)).then_some(Unhandled::Failed {
                     number: call,
@@ -238,9 +253,13 @@ impl Calls {
         let is_pending = |number: &u64| self.pending.contains_key(number);
         let Some(number) = number.filter(is_pending) else {
             // Too late for whoever asked, but now the server is done with it.
-            number.and_then(|number| self.abandoned.remove(&number));
+            let abandoned = number.and_then(|number| self.abandoned.remove(&number));
+            if abandoned.is_some() {
+                self.cancel_late_task(&response);
+            }
             return Some(Unhandled::Response(response));
         };
+        let response = self.on_task_response(number, response, now)?;
         if self.is_modern {
             return self.on_sessionless(number, response, now);
         }
@@ -257,77 +276,29 @@ impl Calls {
         now: Instant,
     ) -> Option<Unhandled> {
         let call = match notification.method {
-            Method::Progress => progress_of(&notification),
+            Method::Progress => progress_of(&notification).map(|number| self.current(number)),
+            Method::TaskStatus if self.hurry(&notification, now) => return None,
             Method::LogMessage if self.is_modern => call.or_else(|| self.only_one_that_logs()),
             Method::LogMessage => call.or_else(|| self.only_one_of_a_lease()),
             _ => return Some(Unhandled::Notification(notification)),
         };
-        let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
+        let Some((number, pending)) = call.and_then(|n| self.pending.get_mut(&n).map(|p| (n, p)))
         else {
             // Progress of a call that has ended is late news; a log line may be of interest.
             let late = notification.method == Method::Progress;
             return (!late).then_some(Unhandled::Notification(notification));
         };
-        if notification.method == Method::Progress && !is_asked(&self.asked, number) {
-            self.deadlines.set(number, pending.deadline.from(now));
+        if notification.method == Method::Progress {
+            let until = pending.deadline.from(now);
+            if let Some(following) = &mut pending.following {
+                following.on_progress(until);
+            }
+            if !is_asked(&self.asked, pending.call) {
+                self.deadlines.set(number, until);
+            }
         }
         pending.reply.notify(notification);
         None
-    }
-
-    fn on_request(&mut self, call: Option<u64>, request: Request) -> Option<Unhandled> {
-        let asks_client = reverse::asks_client(&request.method);
-        let call = call.filter(|_| asks_client);
-        let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
-        else {
-            return Some(Unhandled::Request {
-                request,
-                of_ended_call: call.is_some(),
-            });
-        };
-        self.deadlines.set(number, pending.deadline.latest);
-        self.asked.insert(request.id.clone(), vec![number]);
-        pending
-            .reply
-            .ask(Question::new(request, self.asker.clone()));
-        None
-    }
-
-    /// Asks the client of the calls under way, on a link that cannot tell whose question it is
-    /// but serves one client only: any of them may wait for the answer. Gives the request back
-    /// when there is none.
-    pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some((_, newest)) = self.pending.iter().max_by_key(|(number, _)| **number) else {
-            return Some(request);
-        };
-        for (number, pending) in &self.pending {
-            self.deadlines.set(*number, pending.deadline.latest);
-        }
-        let waiting = self.pending.keys().copied().collect();
-        self.asked.insert(request.id.clone(), waiting);
-        newest
-            .reply
-            .ask(Question::of_any_call(request, self.asker.clone()));
-        None
-    }
-
-    /// Writes a client's answer to the server; the deadlines that waited for it run again.
-    pub(crate) fn on_answered(&mut self, answered: Answered, roots: &[String], now: Instant) {
-        let Answered { request, answer } = answered;
-        if let Some(number) = self.inputs.remove(&request.id) {
-            return self.on_input(number, &request.id, answer, roots, now);
-        }
-        let frame = reverse::answer_frame(&request, answer, roots);
-        // The server is gone if this fails, which its calls notice by themselves.
-        let _ = self.link.send(Outgoing::new(None, frame));
-        let waited = self.asked.remove(&request.id).unwrap_or_default();
-        for number in waited {
-            if let Some(pending) = self.pending.get(&number)
-                && !is_asked(&self.asked, number)
-            {
-                self.deadlines.set(number, pending.deadline.from(now));
-            }
-        }
     }
 
     /// From now on calls wait for a new handshake.
@@ -374,8 +345,7 @@ impl Calls {
         if self.leave_queue(cancel.number) {
             return;
         }
-        let moved = self.moved.get(&cancel.number);
-        let number = moved.copied().unwrap_or(cancel.number);
+        let number = self.current(cancel.number);
         let Some(pending) = self.take(number) else {
             return;
         };
@@ -399,6 +369,10 @@ impl Calls {
                 continue;
             };
             self.tell_cancelled(number, &pending, "timed out");
+            if let Some(failure) = self.task_timed_out(&pending) {
+                pending.reply.answer(Err(failure));
+                continue;
+            }
             let message = format!(
                 "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
                 self.spec.server,
@@ -417,6 +391,7 @@ impl Calls {
         self.pauses = Deadlines::default();
         self.moved.clear();
         self.inputs.clear();
+        self.related.clear();
         // Dropped unanswered, these say that they were not sent.
         drop(self.admission.take_all());
         for (_, pending) in self.pending.drain() {
@@ -424,10 +399,29 @@ impl Calls {
         }
     }
 
+    fn is_pending(&self, number: u64) -> bool {
+        self.pending.contains_key(&number)
+    }
+
+    /// The number that a call is pending under, by the one that its caller knows it by.
+    fn current(&self, call: u64) -> u64 {
+        self.moved.get(&call).copied().unwrap_or(call)
+    }
+
+    fn on_failed(&mut self, number: u64, error: &LinkError, now: Instant) {
+        if self.is_followed(number) {
+            return self.ask_later(number, now);
+        }
+        if let Some(pending) = self.take(number) {
+            let failure = link_failure(&self.spec.server, error);
+            pending.reply.answer(Err(failure));
+        }
+    }
+
     fn take(&mut self, number: u64) -> Option<Pending> {
         let pending = self.pending.remove(&number)?;
         self.deadlines.remove(number);
-        if pending.again.is_some() {
+        if pending.again.is_some() || pending.following.is_some() {
             self.moved.remove(&pending.call);
             self.pauses.remove(number);
             self.inputs.retain(|_, waiting| *waiting != number);
@@ -436,12 +430,20 @@ impl Calls {
     }
 
     fn tell_cancelled(&mut self, number: u64, pending: &Pending, reason: &str) {
+        if let Some(following) = &pending.following {
+            self.link.forget(number);
+            return self.cancel_task(following.task_id(), &pending.caller);
+        }
         // Nothing of it waits at a sessionless server between two rounds.
         if pending.again.as_ref().is_some_and(|again| again.is_away()) {
             return;
         }
         if self.abandoned.len() < ABANDONED_MAX {
             self.abandoned.insert(number, self.admission.abandon());
+        }
+        // Its task is cancelled as soon as it is known (S-CANC-04).
+        if pending.tasks == Tasks::Followed {
+            return;
         }
         // The end of its stream says it (C-CANC-02).
         if self.is_modern && self.spec.connector.attributes() {
@@ -455,11 +457,6 @@ impl Calls {
         ));
         self.link.forget(number);
     }
-}
-
-/// Whether a call waits for the answer to a question.
-fn is_asked(asked: &HashMap<RequestId, Vec<u64>>, call: u64) -> bool {
-    asked.values().any(|calls| calls.contains(&call))
 }
 
 /// The call that a progress notification is about: our tokens are call numbers.

@@ -14,6 +14,7 @@ use super::compose::Asked;
 use super::failures::not_sent;
 use super::{Calls, Pending, Unhandled};
 use crate::bridge::answer::{InputRequired, ResultKind, strip_for_legacy};
+use crate::bridge::task::Task;
 use crate::protocol::{
     Edit, Envelope, Era, ErrorKind, Failure, Method, Outcome, Request, RequestId, Response,
     Revision, code, notification,
@@ -52,6 +53,12 @@ impl Again {
         }
     }
 
+    /// What its server is given, if it was asked for something.
+    pub(super) fn take_given(&mut self) -> Option<Given> {
+        self.is_away = false;
+        self.round.take().map(Round::given)
+    }
+
     pub(super) const fn is_away(&self) -> bool {
         self.is_away
     }
@@ -68,6 +75,7 @@ impl Calls {
             request: &again.request,
             edits: &again.edits,
             caller: &again.caller,
+            has_tasks: self.offers_tasks(),
         };
         let mut outgoing = asked.modern(number, given);
         if self.spec.connector.attributes() {
@@ -104,9 +112,8 @@ impl Calls {
                     let failure = self.protocol_failure("result of an unknown type");
                     self.finish(number, Err(failure));
                 }
-                ResultKind::Task if self.is_for_us(number) => {
-                    let failure = self.protocol_failure("a task, which was not asked for");
-                    self.finish(number, Err(failure));
+                ResultKind::Task if !self.passes_tasks(number) => {
+                    self.begin_task(number, Task::of_modern(result), now);
                 }
                 _ => self.finish(number, Ok(response)),
             },
@@ -138,7 +145,7 @@ impl Calls {
     }
 
     /// The end of a call, as its caller reads it.
-    fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
+    pub(super) fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
         let Some(pending) = self.take(number) else {
             return;
         };
@@ -187,7 +194,7 @@ impl Calls {
         }
     }
 
-    fn begin_round(&mut self, number: u64, required: InputRequired, now: Instant) {
+    pub(super) fn begin_round(&mut self, number: u64, required: InputRequired, now: Instant) {
         let numbers = &self.spec.numbers;
         let Some(Pending {
             again: Some(again),
@@ -245,14 +252,16 @@ impl Calls {
 
     /// Sends a call again, under a new id (C-MRTR-03), with what was given.
     pub(super) fn repeat(&mut self, number: u64, now: Instant) {
+        if self.is_followed(number) {
+            return self.ask_again(number, now);
+        }
         let Some(mut pending) = self.take(number) else {
             return;
         };
         let Some(mut again) = pending.again.take() else {
             return;
         };
-        let given = again.round.take().map(Round::given);
-        again.is_away = false;
+        let given = again.take_given();
         let repeated = self.spec.numbers.next();
         pending.outgoing = self.compose(&again, repeated, given.as_ref());
         if let Err(error) = self.link.send(pending.outgoing.clone()) {
@@ -272,7 +281,7 @@ impl Calls {
         self.finish(number, Err(failure));
     }
 
-    fn protocol_failure(&self, text: &str) -> Failure {
+    pub(super) fn protocol_failure(&self, text: &str) -> Failure {
         let server = &self.spec.server;
         let message = format!("server `{server}`: {text}");
         Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())

@@ -230,6 +230,8 @@ impl Connection {
             Method::LogMessage if self.is_modern() => return,
             Method::LogMessage => News::Log(notification),
             Method::Cancelled | Method::Progress => return,
+            // Of a task that nobody follows here any more.
+            Method::TaskStatus | Method::Tasks => return,
             _ => News::Other(notification),
         };
         self.tell(news);

@@ -12,7 +12,8 @@ use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::ToFront;
 use super::super::progress::Progress;
 use super::super::reading::{Reading, legs};
-use super::super::route::{self, Target};
+use super::super::route::Target;
+use super::super::tasks;
 use super::Session;
 use super::again::Again;
 use super::requests::failure_frame;
@@ -20,7 +21,8 @@ use crate::bridge::error::Shown;
 use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
-    ErrorKind, Failure, LogLevel, Method, Notification, Outcome, Request, RequestId, Response,
+    ErrorKind, Failure, LogLevel, Method, Notification, Outcome, RawJson, Request, RequestId,
+    Response,
 };
 use crate::telemetry::Counter;
 
@@ -126,7 +128,8 @@ impl Session {
             let message = "a request with this id is in flight already";
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
-        let target = route::target(request, &self.catalog())?;
+        let catalog = self.catalog();
+        let target = tasks::target(request, &catalog, &self.caller, &self.parts.sealing)?;
         let item = request.name().or_else(|| request.uri()).unwrap_or_default();
         self.parts
             .policy
@@ -188,6 +191,7 @@ impl Session {
             caller: self.caller.clone(),
             request,
             edits: target.edits,
+            tasks: target.tasks,
             deadline,
             reply,
         };
@@ -246,12 +250,16 @@ impl Session {
         let reading = Reading {
             catalog: &catalog,
             server: &pending.server,
-            method: &pending.method,
+            method: match pending.method {
+                // It is what the tool says.
+                Method::TasksResult => &Method::ToolsCall,
+                ref method => method,
+            },
             item: pending.item.as_deref(),
             to: self.record.revision,
         };
         let shown = match &response.outcome {
-            Outcome::Result(result) => reading.result(result).map(Shown::Result),
+            Outcome::Result(result) => self.public_result(reading, result).map(Shown::Result),
             Outcome::Error(error) => reading.error(error),
         };
         let id = pending.id.as_str();
@@ -266,6 +274,18 @@ impl Session {
                 format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
             }
         }
+    }
+
+    fn public_result(&self, reading: Reading<'_>, result: &RawJson) -> Option<RawJson> {
+        let read = reading.result(result);
+        let sealing = &self.parts.sealing;
+        let named = tasks::public(
+            reading,
+            read.as_ref().unwrap_or(result),
+            &self.caller,
+            sealing,
+        );
+        named.or(read)
     }
 
     /// Progress and log lines of a call go out on its own stream.

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::super::streams::GENERAL;
+use super::super::tasks;
 use super::Session;
 use super::calls::Outlet;
 use crate::bridge::question as bridge;
@@ -53,7 +54,7 @@ impl Session {
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
         let number = self.parts.numbers.next();
-        let frame = match self.fitted(&question.request, &RequestId::from(number)) {
+        let frame = match self.fitted(call, &question.request, &RequestId::from(number)) {
             Ok(frame) => frame,
             Err(failure) => return question.answer(Err(failure)),
         };
@@ -81,7 +82,7 @@ impl Session {
     }
 
     /// A question in the words of the client's revision.
-    fn fitted(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
+    fn fitted(&self, call: u64, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
         let revision = self.record.revision;
         let declared = self.record.profile.as_map();
         let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
@@ -89,8 +90,12 @@ impl Session {
             .then(|| bridge::Question::from_server(request, declared))
             .flatten()
         else {
-            let edit = request.edit_id(id);
-            return Ok(splice(request.frame.as_bytes(), &mut [edit]));
+            let mut edits = vec![request.edit_id(id)];
+            if let Some(pending) = self.pending.get(&call) {
+                let (server, sealing) = (&pending.server, &self.parts.sealing);
+                edits.extend(tasks::question_edit(request, server, &self.caller, sealing));
+            }
+            return Ok(splice(request.frame.as_bytes(), &mut edits));
         };
         match asked.for_client(revision, declared, "") {
             Ok(asked) => Ok(asked.request(id)),

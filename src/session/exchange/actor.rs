@@ -154,6 +154,7 @@ impl ExchangeActor {
             caller: self.caller.clone(),
             request,
             edits: std::mem::take(&mut self.target.edits),
+            tasks: self.target.tasks,
             deadline,
             reply: self
                 .hold

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::super::message::ToFront;
 use super::super::reading::Reading;
 use super::super::streams::message_event;
+use super::super::tasks;
 use super::actor::{Client, ExchangeActor};
 use super::answers::error_frame;
 use crate::bridge::answer::{Caching, ResultKind};
@@ -53,6 +54,9 @@ impl ExchangeActor {
         let catalog = self.catalog();
         let read = self.reading(&catalog).result(result);
         let result = read.as_ref().unwrap_or(result);
+        let (reading, sealing) = (self.reading(&catalog), &self.parts.sealing);
+        let named = tasks::public(reading, result, &self.caller, sealing);
+        let result = named.as_ref().unwrap_or(result);
         let caching = (self.method == Method::ResourcesRead).then(|| Caching::of(result));
         let frame = self
             .parts

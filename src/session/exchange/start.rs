@@ -10,6 +10,7 @@ use super::super::SessionParts;
 use super::super::message::{ToFront, Upgrade};
 use super::super::route;
 use super::super::sessions::Sessions;
+use super::super::tasks;
 use super::actor::{Beginning, ClientGone, ExchangeActor};
 use super::answers;
 use super::inputs::Given;
@@ -114,7 +115,10 @@ impl Sessions {
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
-            | Method::CompletionComplete => self.call(sessionless, &catalog),
+            | Method::CompletionComplete
+            | Method::TasksGet
+            | Method::TasksUpdate
+            | Method::TasksCancel => self.call(sessionless, &catalog),
             method => match ItemKind::of_method(method) {
                 Some(kind) => {
                     let stale = parts.catalog.stale();
@@ -178,7 +182,7 @@ impl Sessions {
             arbiter,
             accepts_stream,
         } = sessionless;
-        let target = route::target(&request, catalog)?;
+        let target = tasks::target(&request, catalog, &caller, &parts.sealing)?;
         if let Some(headers) = headers {
             check_params(&headers, &request, catalog)?;
         }

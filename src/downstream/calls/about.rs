@@ -1,0 +1,111 @@
+//! What is said about tasks, to their server and about questions of theirs.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::super::caller::Caller;
+use super::super::exchange::Tasks;
+use super::super::modern;
+use crate::bridge::meta::Declaration;
+use crate::bridge::projection::client_capabilities;
+use crate::bridge::task;
+use crate::protocol::{Envelope, Method, Outcome, RawJson, Request, json as text, request};
+use crate::transport::Outgoing;
+
+/// A result that is longer is no task, in bytes: the length of ids and messages is bounded by it.
+const TASK_MAX: usize = 16 * 1024;
+
+/// A request about a task.
+pub(super) struct About<'a> {
+    pub(super) method: Method,
+    pub(super) task: &'a str,
+    /// `inputResponses`, as JSON.
+    pub(super) responses: Option<&'a str>,
+}
+
+impl About<'_> {
+    pub(super) fn legacy(&self, number: u64) -> Outgoing {
+        let params = json!({ "taskId": self.task });
+        Outgoing::new(Some(number), request(number, &self.method, &params))
+    }
+
+    /// A server of the extension serves only who declares it (S-TASK-X-11).
+    pub(super) fn modern(&self, number: u64, caller: &Caller) -> Outgoing {
+        let declared = client_capabilities(caller.profile.as_map(), modern::REVISION);
+        let declared: Map<String, Value> = task::with_extension(&declared);
+        let meta = Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared).meta();
+        let (method, id) = (text::quoted(self.method.as_str()), text::quoted(self.task));
+        let responses = self
+            .responses
+            .map(|it| format!(r#","inputResponses":{it}"#));
+        let frame = format!(
+            r#"{{"jsonrpc":"2.0","id":{number},"method":{},"params":{{"taskId":{}{},"_meta":{meta}}}}}"#,
+            method.as_str(),
+            id.as_str(),
+            responses.unwrap_or_default(),
+        );
+        Outgoing {
+            headers: modern::standard_headers(&self.method, Some(self.task)),
+            ..Outgoing::new(Some(number), Bytes::from(frame))
+        }
+    }
+}
+
+/// Whether the result of a call is a task of 2025-11-25 and not what the tool said.
+pub(super) fn is_created(result: &RawJson) -> bool {
+    let bytes = result.as_bytes();
+    bytes.len() <= TASK_MAX
+        && memchr::memmem::find(bytes, b"\"taskId\"").is_some()
+        && text::member(result.as_str(), "task").is_some()
+        && text::member(result.as_str(), "content").is_none()
+}
+
+pub(super) fn params(frame: &RawJson) -> Option<RawJson> {
+    let params = text::member(frame.as_str(), "params")?;
+    RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()
+}
+
+pub(super) fn id_of(params: &RawJson) -> Option<String> {
+    let id = text::member(params.as_str(), "taskId").and_then(text::text)?;
+    Some(id.into_owned())
+}
+
+pub(super) fn related_id(request: &Request) -> Option<String> {
+    task::related_task(&params(&request.frame)?)
+}
+
+/// A question without the task that it belongs to, for a client that does not know of it; and
+/// the task.
+pub(super) fn unrelated(request: Request, tasks: Tasks) -> (Request, Option<String>) {
+    let Some(task) = related_id(&request).filter(|_| tasks != Tasks::Passed) else {
+        return (request, None);
+    };
+    let bare = params(&request.frame).and_then(|params| task::without_related_task(&params));
+    let Some(bare) = bare else {
+        return (request, None);
+    };
+    let method = text::quoted(request.method.as_str());
+    let frame = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{}}}"#,
+        request.id.as_str(),
+        method.as_str(),
+        bare.as_str()
+    );
+    match Envelope::parse(Bytes::from(frame)) {
+        Ok(Envelope::Request(bare)) => (bare, Some(task)),
+        _ => (request, None),
+    }
+}
+
+/// The answer to a question with the task that it belongs to (S-TASK-L-08).
+pub(super) fn related(frame: Bytes, task: &str) -> Bytes {
+    let Ok(Envelope::Response(response)) = Envelope::parse(frame.clone()) else {
+        return frame;
+    };
+    match (&response.outcome, &response.id) {
+        (Outcome::Result(result), Some(id)) => {
+            response.with_id_and_value(id, &task::with_related_task(result, task))
+        }
+        _ => frame,
+    }
+}

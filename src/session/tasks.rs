@@ -1,0 +1,234 @@
+//! What becomes of the tasks of a call (bridging.md §12). Pure: decides by what client, server and
+//! tool say of themselves.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::reading::Reading;
+use super::route::{self, Target};
+use super::sealing::Sealing;
+use crate::bridge::projection::project_params;
+use crate::bridge::task::{self, EXTENSION, TaskSupport, takes_calls};
+use crate::catalog::{ServerPart, Snapshot};
+use crate::downstream::{Caller, Tasks};
+use crate::id::ServerName;
+use crate::protocol::{
+    Edit, Era, ErrorKind, Failure, Method, RawJson, Request, Revision, Span, json as text, splice,
+};
+
+/// What a server is asked to keep a task for, in milliseconds, that the gateway follows: longer
+/// than it follows one.
+const TTL_MS: u64 = 3_600_000;
+
+/// Whether clients of a revision can follow tasks of some server themselves.
+pub(crate) fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
+    catalog.parts().any(|part| has_tasks_for(part, to))
+}
+
+/// What clients of 2025-11-25 are offered. Never a list: without authentication it would show
+/// everybody's tasks (S-TASK-L-13).
+pub(crate) fn capability() -> Value {
+    json!({ "cancel": {}, "requests": { "tools": { "call": {} } } })
+}
+
+/// Whether tasks of a server go to clients of a revision as they are.
+fn has_tasks_for(part: &ServerPart, to: Revision) -> bool {
+    part.revision == to
+        && match to {
+            Revision::V2025_11_25 => takes_calls(&part.capabilities),
+            Revision::V2026_07_28 => task::is_declared(&part.capabilities),
+            Revision::V2024_11_05 | Revision::V2025_03_26 | Revision::V2025_06_18 => false,
+        }
+}
+
+/// Finds the owner of what a request is about, and says what becomes of a task.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(crate) fn target(
+    request: &Request,
+    catalog: &Snapshot,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Result<Target, Failure> {
+    match request.method {
+        Method::TasksGet | Method::TasksCancel | Method::TasksResult | Method::TasksUpdate => {
+            of_task(request, catalog, caller, sealing)
+        }
+        _ => {
+            let mut target = route::target(request, catalog)?;
+            arrange(&mut target, request, catalog, caller)?;
+            Ok(target)
+        }
+    }
+}
+
+/// A task goes to the server that gave it its id.
+fn of_task(
+    request: &Request,
+    catalog: &Snapshot,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Result<Target, Failure> {
+    let method = &request.method;
+    let is_known = match caller.revision.era() {
+        Era::Legacy => *method != Method::TasksUpdate && are_offered(catalog, caller.revision),
+        Era::Modern => *method != Method::TasksResult,
+    };
+    if !is_known {
+        let message = format!("method `{method}` does not exist here");
+        return Err(Failure::new(ErrorKind::MethodNotFound, message));
+    }
+    if caller.revision.era() == Era::Modern && !task::is_declared(caller.profile.as_map()) {
+        let message = format!("`{method}` needs the extension `{EXTENSION}`");
+        let required = json!({ "extensions": { EXTENSION: {} } });
+        return Err(Failure::missing_capability(message, required));
+    }
+    let unknown = || {
+        let message = "`params.taskId` names no task of yours";
+        Failure::new(ErrorKind::InvalidParams, message)
+    };
+    let span = task::id_span(request).ok_or_else(unknown)?;
+    let frame = request.frame.as_str();
+    let id = frame.get(span.clone()).and_then(text::text);
+    let task = id.and_then(|id| sealing.open_task(&id, &caller.principal));
+    let task = task.ok_or_else(unknown)?;
+    let part = catalog.part(&task.server).ok_or_else(unknown)?;
+    if !has_tasks_for(part, caller.revision) {
+        let message = format!(
+            "server `{}` has no tasks for this client any more",
+            task.server
+        );
+        return Err(Failure::new(ErrorKind::InvalidParams, message));
+    }
+    Ok(Target {
+        server: task.server,
+        edits: vec![(span, RawJson::from_value(&task.native).as_bytes().clone())],
+        native_uri: None,
+        tasks: Tasks::Passed,
+        tool: None,
+    })
+}
+
+/// Decides whether a call goes on in a task, and says it to the server.
+fn arrange(
+    target: &mut Target,
+    request: &Request,
+    catalog: &Snapshot,
+    caller: &Caller,
+) -> Result<(), Failure> {
+    let part = catalog.part(&target.server);
+    let Some(part) = part.filter(|_| request.method == Method::ToolsCall) else {
+        return Ok(());
+    };
+    let passes = has_tasks_for(part, caller.revision);
+    if passes && caller.revision.era() == Era::Modern {
+        let declares = task::is_declared(caller.profile.as_map());
+        target.tasks = if declares {
+            Tasks::Passed
+        } else {
+            Tasks::Unasked
+        };
+    }
+    let wanted = wanted(request);
+    let support = support(request, catalog, part);
+    let wants = wanted.is_some() && caller.revision == Revision::V2025_11_25;
+    if wants && passes && support != TaskSupport::Forbidden {
+        target.tasks = Tasks::Passed;
+    } else if wants && are_offered(catalog, caller.revision) {
+        // S-TASK-L-04.
+        let message = "this tool does not run as a task: call it without `task`";
+        return Err(Failure::new(ErrorKind::MethodNotFound, message));
+    } else if support == TaskSupport::Required {
+        target.tasks = Tasks::Followed;
+        target.edits.extend(task_edit(request, wanted));
+    } else if wanted.is_some() {
+        // S-TASK-L-02: no tasks are offered.
+        let edits = project_params(request, Revision::V2026_07_28);
+        target.edits.extend(edits);
+    }
+    Ok(())
+}
+
+/// Where the client says that it wants a task of 2025-11-25.
+fn wanted(request: &Request) -> Option<Span> {
+    let frame = request.frame.as_str();
+    memchr::memmem::find(frame.as_bytes(), b"\"task\"")?;
+    let task = text::member(text::member(frame, "params")?, "task")?;
+    Some(text::span(frame, task))
+}
+
+/// Tells a server of 2025-11-25 to go on in a task (C-TASK-02).
+fn task_edit(request: &Request, wanted: Option<Span>) -> Option<Edit> {
+    let task = format!(r#"{{"ttl":{TTL_MS}}}"#);
+    match wanted {
+        Some(span) => Some((span, Bytes::from(task))),
+        None => {
+            let end = request.params.name.as_ref()?.end;
+            Some((end..end, Bytes::from(format!(r#","task":{task}"#))))
+        }
+    }
+}
+
+/// What the tool does, as far as its server may be asked for it (C-TASK-01).
+fn support(request: &Request, catalog: &Snapshot, part: &ServerPart) -> TaskSupport {
+    let name = request.name();
+    let name = name.filter(|_| has_tasks_for(part, Revision::V2025_11_25));
+    let tool = name.and_then(|name| catalog.tool(&name));
+    tool.map_or(TaskSupport::Forbidden, |tool| {
+        TaskSupport::of_tool(&tool.item)
+    })
+}
+
+/// A result with the ids by which the client knows its tasks; `None` when it names none.
+pub(crate) fn public(
+    reading: Reading<'_>,
+    result: &RawJson,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Option<RawJson> {
+    let is_about_tasks = matches!(
+        reading.method,
+        Method::ToolsCall
+            | Method::TasksGet
+            | Method::TasksCancel
+            | Method::TasksUpdate
+            | Method::TasksResult
+    );
+    let part = reading.catalog.part(reading.server);
+    part.filter(|part| is_about_tasks && has_tasks_for(part, caller.revision))?;
+    let inner = with_inner(reading, result);
+    let named = task::with_ids(inner.as_ref().unwrap_or(result), |native| {
+        sealing.seal_task(reading.server, native, &caller.principal)
+    });
+    named.or(inner)
+}
+
+/// A task with what its tool said in it, with public URIs.
+fn with_inner(reading: Reading<'_>, task: &RawJson) -> Option<RawJson> {
+    let said =
+        text::member(task.as_str(), "result").filter(|_| *reading.method == Method::TasksGet)?;
+    let raw = RawJson::try_new(Bytes::copy_from_slice(said.as_bytes())).ok()?;
+    let catalog = reading.catalog;
+    let public = catalog.rewrite_result(reading.server, &Method::ToolsCall, &raw)?;
+    let edit = (text::span(task.as_str(), said), public.as_bytes().clone());
+    RawJson::try_new(splice(task.as_bytes(), &mut [edit])).ok()
+}
+
+/// What makes a question name its task by the id that the client knows.
+pub(crate) fn question_edit(
+    question: &Request,
+    server: &ServerName,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Option<Edit> {
+    let frame = question.frame.as_str();
+    let params = text::member(frame, "params")?;
+    let holder = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
+    task::related_task(&holder)?;
+    let renamed = task::with_ids(&holder, |native| {
+        sealing.seal_task(server, native, &caller.principal)
+    })?;
+    Some((text::span(frame, params), renamed.as_bytes().clone()))
+}
