@@ -259,9 +259,7 @@ impl Calls {
             }
             return Some(Unhandled::Response(response));
         };
-        let Some(response) = self.on_task_response(number, response, now) else {
-            return None;
-        };
+        let response = self.on_task_response(number, response, now)?;
         if self.is_modern {
             return self.on_sessionless(number, response, now);
         }

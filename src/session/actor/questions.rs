@@ -1,6 +1,7 @@
 //! Questions of servers to the client (sampling, elicitation, roots).
 
 use actix::{AsyncContext, Context};
+use bytes::Bytes;
 use serde::Deserialize;
 
 use super::super::streams::GENERAL;
@@ -53,14 +54,9 @@ impl Session {
         }
         let number = self.parts.numbers.next();
         let edit = question.request.edit_id(&RequestId::from(number));
-        let mut edits = vec![edit];
-        if let Some(pending) = self.pending.get(&call) {
-            let (asked, server) = (&question.request, &pending.server);
-            let sealing = &self.parts.sealing;
-            edits.extend(tasks::question_edit(asked, server, &self.caller, sealing));
-        }
-        let frame = splice(question.request.frame.as_bytes(), &mut edits);
+        let frame = splice(question.request.frame.as_bytes(), &mut [edit]);
         self.remember_elicitation(&question.request);
+        let frame = self.with_public_task(call, frame);
         self.streams().send(stream, &frame);
         self.parts.counters.add(Counter::QuestionsAsked);
         self.questions.insert(
@@ -81,6 +77,15 @@ impl Session {
                     .answer(Err(Failure::new(ErrorKind::Timeout, message)));
             }
         });
+    }
+
+    /// A question that names its task by the id that the client knows.
+    fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
+        let server = self.pending.get(&call).map(|pending| &pending.server);
+        let sealing = &self.parts.sealing;
+        let edit =
+            server.and_then(|server| tasks::question_edit(&frame, server, &self.caller, sealing));
+        edit.map_or(frame.clone(), |edit| splice(&frame, &mut [edit]))
     }
 
     pub(super) fn on_client_answer(&mut self, response: Response) {
