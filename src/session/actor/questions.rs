@@ -79,6 +79,14 @@ impl Session {
         });
     }
 
+    pub(super) fn on_client_answer(&mut self, response: Response) {
+        let number = response.id.as_ref().and_then(RequestId::as_number);
+        // An unknown one was answered before, or its call is over.
+        if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
+            asked.question.answer(Ok(response));
+        }
+    }
+
     /// A question that names its task by the id that the client knows.
     fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
         let server = self.pending.get(&call).map(|pending| &pending.server);
@@ -86,14 +94,6 @@ impl Session {
         let edit =
             server.and_then(|server| tasks::question_edit(&frame, server, &self.caller, sealing));
         edit.map_or(frame.clone(), |edit| splice(&frame, &mut [edit]))
-    }
-
-    pub(super) fn on_client_answer(&mut self, response: Response) {
-        let number = response.id.as_ref().and_then(RequestId::as_number);
-        // An unknown one was answered before, or its call is over.
-        if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
-            asked.question.answer(Ok(response));
-        }
     }
 
     /// The call is over: its questions are taken back from the client. One that may belong to
