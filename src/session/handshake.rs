@@ -6,10 +6,8 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::tasks;
-use crate::bridge::task::EXTENSION;
 use crate::catalog::{EXTENSIONS, Snapshot};
-use crate::protocol::{Era, RawJson, Request, Revision};
+use crate::protocol::{RawJson, Request, Revision};
 
 /// The results of `initialize`, one for each revision, made anew when the catalog changes.
 #[derive(Default)]
@@ -65,12 +63,7 @@ pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
             capabilities[member] = Value::Object(declared);
         }
     }
-    if tasks::are_offered(catalog, revision) {
-        match revision.era() {
-            Era::Legacy => capabilities["tasks"] = tasks::capability(),
-            Era::Modern => capabilities["extensions"][EXTENSION] = json!({}),
-        }
-    }
+    super::tasks::offer(&mut capabilities, catalog, revision);
     capabilities
 }
 

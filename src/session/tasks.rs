@@ -21,14 +21,58 @@ use crate::protocol::{
 const TTL_MS: u64 = 3_600_000;
 
 /// Whether clients of a revision can follow tasks of some server themselves.
-pub(crate) fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
+fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
     catalog.parts().any(|part| has_tasks_for(part, to))
+}
+
+/// Puts tasks into what the gateway offers to clients of a revision.
+pub(crate) fn offer(capabilities: &mut Value, catalog: &Snapshot, to: Revision) {
+    match to.era() {
+        Era::Modern if are_offered(catalog, to) => {
+            capabilities["extensions"][EXTENSION] = json!({});
+        }
+        Era::Legacy if are_offered(catalog, to) => capabilities["tasks"] = capability(),
+        Era::Modern | Era::Legacy => {}
+    }
+    // What servers of the other era declare is none of it.
+    if to.era() == Era::Legacy
+        && let Some(extensions) = capabilities
+            .get_mut("extensions")
+            .and_then(Value::as_object_mut)
+    {
+        extensions.shift_remove(EXTENSION);
+    }
 }
 
 /// What clients of 2025-11-25 are offered. Never a list: without authentication it would show
 /// everybody's tasks (S-TASK-L-13).
-pub(crate) fn capability() -> Value {
+fn capability() -> Value {
     json!({ "cancel": {}, "requests": { "tools": { "call": {} } } })
+}
+
+/// Whether a client asks to hear of tasks without the extension (S-SUB-11).
+///
+/// # Errors
+///
+/// Returns -32021 that names it.
+pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), Failure> {
+    let params = text::member(request.frame.as_str(), "params");
+    let wishes = params.and_then(|params| text::member(params, "notifications"));
+    let tasks = wishes.and_then(|wishes| text::member(wishes, "taskIds"));
+    if tasks.is_some() {
+        check_extension(&request.method, caller)?;
+    }
+    Ok(())
+}
+
+/// S-TASK-X-11.
+fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
+    if task::is_declared(caller.profile.as_map()) {
+        return Ok(());
+    }
+    let message = format!("`{method}` of tasks needs the extension `{EXTENSION}`");
+    let required = json!({ "extensions": { EXTENSION: {} } });
+    Err(Failure::missing_capability(message, required))
 }
 
 /// Whether tasks of a server go to clients of a revision as they are.
@@ -53,9 +97,11 @@ pub(crate) fn target(
     sealing: &Sealing,
 ) -> Result<Target, Failure> {
     match request.method {
-        Method::TasksGet | Method::TasksCancel | Method::TasksResult | Method::TasksUpdate => {
-            of_task(request, catalog, caller, sealing)
-        }
+        Method::TasksGet
+        | Method::TasksCancel
+        | Method::TasksResult
+        | Method::TasksUpdate
+        | Method::TasksList => of_task(request, catalog, caller, sealing),
         _ => {
             let mut target = route::target(request, catalog)?;
             arrange(&mut target, request, catalog, caller)?;
@@ -72,18 +118,17 @@ fn of_task(
     sealing: &Sealing,
 ) -> Result<Target, Failure> {
     let method = &request.method;
-    let is_known = match caller.revision.era() {
-        Era::Legacy => *method != Method::TasksUpdate && are_offered(catalog, caller.revision),
-        Era::Modern => *method != Method::TasksResult,
-    };
+    let is_known = *method != Method::TasksList
+        && match caller.revision.era() {
+            Era::Legacy => *method != Method::TasksUpdate && are_offered(catalog, caller.revision),
+            Era::Modern => *method != Method::TasksResult,
+        };
     if !is_known {
         let message = format!("method `{method}` does not exist here");
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     }
-    if caller.revision.era() == Era::Modern && !task::is_declared(caller.profile.as_map()) {
-        let message = format!("`{method}` needs the extension `{EXTENSION}`");
-        let required = json!({ "extensions": { EXTENSION: {} } });
-        return Err(Failure::missing_capability(message, required));
+    if caller.revision.era() == Era::Modern {
+        check_extension(method, caller)?;
     }
     let unknown = || {
         let message = "`params.taskId` names no task of yours";
@@ -218,12 +263,13 @@ fn with_inner(reading: Reading<'_>, task: &RawJson) -> Option<RawJson> {
 
 /// What makes a question name its task by the id that the client knows.
 pub(crate) fn question_edit(
-    question: &Request,
+    question: &[u8],
     server: &ServerName,
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<Edit> {
-    let frame = question.frame.as_str();
+    memchr::memmem::find(question, b"related-task")?;
+    let frame = std::str::from_utf8(question).ok()?;
     let params = text::member(frame, "params")?;
     let holder = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
     task::related_task(&holder)?;

@@ -259,6 +259,9 @@ fn s_task_x_a_client_with_the_extension_follows_tasks_itself() {
             let mut refused = Served::send(&world, &declared, method, about.clone()).await;
             assert_eq!(refused.error()["code"], -32601, "{method}");
         }
+        let listen = json!({"notifications": {"taskIds": [id]}});
+        let mut refused = Served::send(&world, &none, "subscriptions/listen", listen).await;
+        assert_eq!(refused.error()["code"], -32021);
         let unknown = json!({"taskId": "t-9"});
         let mut refused = Served::send(&world, &declared, "tasks/get", unknown).await;
         assert_eq!(refused.error()["code"], -32602);

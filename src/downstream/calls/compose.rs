@@ -20,8 +20,6 @@ pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
-    /// Whether the server goes on in tasks for who asks for that.
-    pub(super) has_tasks: bool,
 }
 
 /// A call for a server with a handshake.
@@ -49,10 +47,7 @@ impl Asked<'_> {
         let declaration = match caller.revision.era() {
             Era::Modern => Declaration::new(modern::REVISION, modern::CLIENT_INFO, declared),
             Era::Legacy => {
-                let mut declared = client_capabilities(declared, modern::REVISION);
-                if self.has_tasks && request.method == Method::ToolsCall {
-                    declared = task::with_extension(&declared);
-                }
+                let declared = client_capabilities(declared, modern::REVISION);
                 Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared)
             }
         };
@@ -171,7 +166,6 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
-            has_tasks: false,
         };
         let given = Given {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
@@ -205,7 +199,6 @@ mod tests {
             request: &request,
             edits: &[],
             caller: &caller,
-            has_tasks: false,
         };
         let given = Given {
             responses: None,
@@ -226,7 +219,6 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
-            has_tasks: false,
         };
         let tool = json!({"name": "n", "inputSchema": {"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},

@@ -71,11 +71,11 @@ impl Again {
 
 impl Calls {
     pub(super) fn compose(&self, again: &Again, number: u64, given: Option<&Given>) -> Outgoing {
+        let following = self.that_follows(&again.caller, &again.request);
         let asked = Asked {
             request: &again.request,
             edits: &again.edits,
-            caller: &again.caller,
-            has_tasks: self.offers_tasks(),
+            caller: following.as_ref().unwrap_or(&again.caller),
         };
         let mut outgoing = asked.modern(number, given);
         if self.spec.connector.attributes() {

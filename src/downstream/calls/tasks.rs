@@ -18,7 +18,8 @@ use crate::bridge::answer::InputRequired;
 use crate::bridge::question::Question;
 use crate::bridge::task::{self, EXTENSION, Task, TaskDetail, TaskStatus};
 use crate::protocol::{
-    Envelope, Era, Failure, Method, Notification, Outcome, Request, Response, notification,
+    CapabilityProfile, Envelope, Era, Failure, Method, Notification, Outcome, Request, Response,
+    notification,
 };
 use crate::telemetry::Counter;
 use crate::transport::Outgoing;
@@ -74,11 +75,19 @@ impl Following {
 }
 
 impl Calls {
-    /// Whether the server goes on in tasks, if its caller can follow them.
-    pub(super) fn offers_tasks(&self) -> bool {
+    /// The caller of a tool as one that follows tasks, since the gateway does it for clients with
+    /// a handshake; `None` where that is not wanted, or the server has no tasks.
+    pub(super) fn that_follows(&self, caller: &Caller, request: &Request) -> Option<Caller> {
+        let is_followed = request.method == Method::ToolsCall;
         let part = self.spec.last_part.load();
-        let part = part.as_ref();
-        part.is_some_and(|part| task::is_declared(&part.capabilities))
+        let part = part.as_ref().filter(|_| is_followed)?;
+        let is_old = caller.revision.era() == Era::Legacy;
+        (is_old && task::is_declared(&part.capabilities)).then(|| Caller {
+            profile: CapabilityProfile::from_declared(&task::with_extension(
+                caller.profile.as_map(),
+            )),
+            ..caller.clone()
+        })
     }
 
     /// Whether the client of a call follows its task itself.

@@ -54,11 +54,12 @@ impl Session {
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
         let number = self.parts.numbers.next();
-        let frame = match self.fitted(call, &question.request, &RequestId::from(number)) {
+        let frame = match self.fitted(&question.request, &RequestId::from(number)) {
             Ok(frame) => frame,
             Err(failure) => return question.answer(Err(failure)),
         };
         self.remember_elicitation(&question.request);
+        let frame = self.with_public_task(call, frame);
         self.streams().send(stream, &frame);
         self.parts.counters.add(Counter::QuestionsAsked);
         self.questions.insert(
@@ -82,7 +83,7 @@ impl Session {
     }
 
     /// A question in the words of the client's revision.
-    fn fitted(&self, call: u64, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
+    fn fitted(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
         let revision = self.record.revision;
         let declared = self.record.profile.as_map();
         let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
@@ -90,12 +91,8 @@ impl Session {
             .then(|| bridge::Question::from_server(request, declared))
             .flatten()
         else {
-            let mut edits = vec![request.edit_id(id)];
-            if let Some(pending) = self.pending.get(&call) {
-                let (server, sealing) = (&pending.server, &self.parts.sealing);
-                edits.extend(tasks::question_edit(request, server, &self.caller, sealing));
-            }
-            return Ok(splice(request.frame.as_bytes(), &mut edits));
+            let edit = request.edit_id(id);
+            return Ok(splice(request.frame.as_bytes(), &mut [edit]));
         };
         match asked.for_client(revision, declared, "") {
             Ok(asked) => Ok(asked.request(id)),
@@ -109,6 +106,15 @@ impl Session {
         if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
             asked.question.answer(Ok(response));
         }
+    }
+
+    /// A question that names its task by the id that the client knows.
+    fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
+        let server = self.pending.get(&call).map(|pending| &pending.server);
+        let sealing = &self.parts.sealing;
+        let edit =
+            server.and_then(|server| tasks::question_edit(&frame, server, &self.caller, sealing));
+        edit.map_or(frame.clone(), |edit| splice(&frame, &mut [edit]))
     }
 
     /// The call is over: its questions are taken back from the client. One that may belong to

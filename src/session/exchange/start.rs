@@ -149,6 +149,7 @@ impl Sessions {
         let request = &sessionless.request;
         let filter = Filter::of(request)
             .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
+        tasks::check_listening(request, &sessionless.caller)?;
         if !sessionless.accepts_stream {
             let message = "`Accept` must allow text/event-stream: the answer is a stream";
             return Err(Failure::new(ErrorKind::NotAcceptable, message));
