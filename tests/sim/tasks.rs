@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
@@ -361,5 +362,49 @@ fn a_sessionless_server_goes_on_in_a_task_for_a_client_with_a_handshake() {
         let cancel = server.last("tasks/cancel");
         assert_eq!(cancel.json["params"]["taskId"], "t-9");
         assert_eq!(cancel.header("mcp-name"), Some("t-9"));
+    });
+}
+
+#[test]
+fn a_task_outlives_what_goes_wrong_between_two_looks() {
+    run(async {
+        let (world, server, client) = world(tasking, true).await;
+        let (exchange, _) = begun(&server, &client).await;
+        pass(seconds(5)).await;
+        let later = || LinkError::Status {
+            status: 503,
+            text: "later".to_owned(),
+        };
+        server.fail(&server.last("tasks/get"), later());
+        status(&server, task("completed", 1)).await;
+        let broken = server.last("tasks/result");
+        server.fail(&broken, LinkError::Lost("broken pipe".to_owned()));
+        status(&server, task("completed", 1)).await;
+        let result = server.last("tasks/result");
+        assert_ne!(result.json["id"], broken.json["id"]);
+        server.answer(&result, text(json!("done")));
+        settle().await;
+        assert_eq!(exchange.result(), text(json!("done")));
+
+        // The server forgot our session, and the task with it.
+        let (exchange, _) = begun(&server, &client).await;
+        pass(seconds(5)).await;
+        let get = server.last("tasks/get");
+        server.session_gone(&get);
+        pass(millis(100)).await;
+        let again = server.last("tasks/get");
+        assert_eq!(again.json["id"], get.json["id"]);
+        server.refuse(&again, -32602, "unknown task");
+        settle().await;
+        assert!(exchange.sentence().contains("its task is lost"));
+
+        // The server is gone.
+        let (exchange, call) = begun(&server, &client).await;
+        server.crash_link(call.link, "exit 1");
+        settle().await;
+        assert_eq!(exchange.failure()["code"], "server_lost");
+        pass(seconds(60)).await;
+        assert_eq!(world.view("a").in_flight, 0);
+        assert!(server.of("tasks/cancel").is_empty());
     });
 }
