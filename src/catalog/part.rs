@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::id::ServerName;
-use crate::protocol::{RawJson, Revision};
+use crate::protocol::{RawJson, Revision, TASKS_EXTENSION};
 
 use super::item::{self, Item, Rejected};
 use super::{Caching, IngestLimits, ItemKind};
@@ -39,9 +39,6 @@ pub struct ServerPart {
     quarantined: [Arc<[Quarantined]>; 4],
     caching: [Option<Caching>; 4],
 }
-
-/// What takes more than passing methods on: its ids and states would have to be the gateway's.
-const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 impl ServerPart {
     /// A server that offers nothing yet.
@@ -146,7 +143,8 @@ impl ServerPart {
     pub fn extensions(&self, member: &str) -> impl Iterator<Item = (&String, &Value)> {
         let declared = self.capabilities.get(member).and_then(Value::as_object);
         let declared = declared.into_iter().flatten();
-        declared.filter(|(name, _)| *name != TASKS)
+        // Following these takes more than passing methods on.
+        declared.filter(|(name, _)| *name != TASKS_EXTENSION)
     }
 
     /// Whether the server declared a capability, such as `tools` or `completions`.

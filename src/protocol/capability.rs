@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// The extension by which clients without a session follow tasks.
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
 /// The capabilities that a client declared in `initialize`, as it wrote them.
 ///
 /// A downstream server is told exactly these (bridging.md §3 "Capabilities"): they are part of
@@ -54,7 +57,9 @@ impl CapabilityProfile {
     pub fn is_plain(&self) -> bool {
         let extends = |name: &str| {
             let declared = self.0.get(name).and_then(Value::as_object);
-            declared.is_some_and(|declared| !declared.is_empty())
+            let mut names = declared.into_iter().flat_map(Map::keys);
+            // Tasks are followed on the connection of everybody as well.
+            names.any(|name| name != TASKS_EXTENSION)
         };
         !self.can_be_asked() && !extends("extensions") && !extends("experimental")
     }

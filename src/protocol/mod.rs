@@ -11,7 +11,7 @@ mod log_level;
 mod method;
 mod revision;
 
-pub use capability::CapabilityProfile;
+pub use capability::{CapabilityProfile, TASKS_EXTENSION};
 pub use envelope::{
     Edit, Envelope, EnvelopeError, Notification, Outcome, Params, RawJson, Request, RequestId,
     Response, Span, notification, request, splice,

@@ -263,7 +263,10 @@ async fn the_way_of_starting_is_changed_by_a_reload() {
     let pid = gateway.server_pid("one");
     gateway.write_config(&format!("{base}start = \"lazy\"\nidle_stop = \"100ms\"\n"));
     rests(&gateway, "one").await;
-    assert!(!alive(pid));
+    until("the end of its process", || async {
+        (!alive(pid)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

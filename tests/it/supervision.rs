@@ -299,8 +299,12 @@ async fn noise_on_stdout_is_kept_and_breaks_nothing() {
             .await;
         assert_eq!(text_of(&result), format!("wrote 500 lines of {kind}"));
     }
-    let server = gateway.server("example").await;
+    // What is on stderr is read beside the answers.
+    let server = until("the last line", || async {
+        let server = gateway.server("example").await;
+        let tail = server["connection"]["log_tail"].to_string();
+        tail.contains("noise 500 of 500").then_some(server)
+    })
+    .await;
     assert_eq!(server["state"], "up");
-    let tail = server["connection"]["log_tail"].to_string();
-    assert!(tail.contains("noise 500 of 500"), "{tail}");
 }

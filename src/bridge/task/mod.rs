@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{Method, Outcome, RawJson, Request, Span, json as text};
+use crate::protocol::{Method, Outcome, RawJson, Request, Span, TASKS_EXTENSION, json as text};
 
 use super::answer::{InvalidInputRequired, parse_requests};
 use super::meta::RELATED_TASK;
@@ -12,7 +12,7 @@ use super::object::{self, Change, Object};
 use super::question::Question;
 
 /// The extension's name among capabilities.
-pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub const EXTENSION: &str = TASKS_EXTENSION;
 
 /// How soon a server is asked again that does not say, and the limits of what it may say, in
 /// milliseconds.

@@ -219,8 +219,11 @@ impl Sessions {
                     caller.profile = CapabilityProfile::default();
                 }
                 parts.counters.add(Counter::CallsStarted);
-                // What was read may be written otherwise than what came.
-                let target = route::target(&request, catalog)?;
+                // A request that came with a state is written otherwise than it came.
+                let target = match round {
+                    0 => target,
+                    _ => tasks::target(&request, catalog, &caller, &parts.sealing)?,
+                };
                 ExchangeActor::new(Beginning {
                     number,
                     parts: parts.clone(),
