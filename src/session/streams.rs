@@ -291,7 +291,7 @@ fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
     event(format!("id: {id}\n"), message)
 }
 
-/// The message of an event without an id, as [`message_event`] wrote it.
+/// The message of an event without an id, on a stream that cannot be resumed.
 pub fn event_message(event: &Bytes) -> Option<Bytes> {
     let data = event.strip_prefix(b"data: ")?.strip_suffix(b"\n\n")?;
     Some(event.slice_ref(data))

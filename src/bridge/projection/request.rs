@@ -8,6 +8,12 @@ use super::super::object::{has_any, removals};
 /// completions, `task`, and what only a retry of a sessionless call has. None of them touches a
 /// member that stays.
 pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
+    let params = &request.params;
+    let retries = params.input_responses.is_some() || params.request_state.is_some();
+    // What most calls are: nothing of them is unknown there.
+    if to == Revision::V2025_11_25 && !retries {
+        return Vec::new();
+    }
     let has_retries = matches!(
         request.method,
         Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead

@@ -97,6 +97,8 @@ pub struct Params {
     pub meta: Option<Span>,
     /// `arguments` of a tool call or a prompt.
     pub arguments: Option<Span>,
+    /// `task`, with which a client of 2025-11-25 wants a task.
+    pub task: Option<Span>,
     /// Answers to what a server asked for in the middle of a call (2026-07-28).
     pub input_responses: Option<Span>,
     /// What goes with them, opaque to the client.

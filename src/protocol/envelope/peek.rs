@@ -49,6 +49,7 @@ pub(super) struct ParamsPeek<'a> {
     arguments: Option<&'a RawValue>,
     input_responses: Option<&'a RawValue>,
     request_state: Option<&'a RawValue>,
+    task: Option<&'a RawValue>,
 }
 
 impl ParamsPeek<'_> {
@@ -78,6 +79,7 @@ impl ParamsPeek<'_> {
             arguments: at(self.arguments),
             input_responses: at(self.input_responses),
             request_state: at(self.request_state),
+            task: at(self.task),
         })
     }
 }
@@ -107,6 +109,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
                         Key::Arguments => &mut peek.arguments,
                         Key::InputResponses => &mut peek.input_responses,
                         Key::RequestState => &mut peek.request_state,
+                        Key::Task => &mut peek.task,
                         Key::Other => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
@@ -147,6 +150,8 @@ enum Key {
     InputResponses,
     #[serde(rename = "requestState")]
     RequestState,
+    #[serde(rename = "task")]
+    Task,
     #[serde(other)]
     Other,
 }

@@ -24,8 +24,7 @@ impl Recorded {
 
 pub(super) fn recorded(inner: EventSink, tape: Tape) -> EventSink {
     Rc::new(move |event| {
-        let now = Instant::now();
-        tape.push(Entry::received(now, &event, tape.settings.body_max));
+        let entry = Entry::received(Instant::now(), &event, tape.settings.body_max);
         let answered = match &event {
             LinkEvent::Received {
                 envelope: Envelope::Response(response),
@@ -36,9 +35,7 @@ pub(super) fn recorded(inner: EventSink, tape: Tape) -> EventSink {
                 None
             }
         };
-        if let Some(call) = answered {
-            tape.answered(call);
-        }
+        tape.received(answered, entry);
         inner(event);
     })
 }
@@ -49,10 +46,8 @@ impl Link for Recorded {
         let (call, frame) = (outgoing.call, outgoing.frame.clone());
         self.inner.send(outgoing)?;
         let body_max = self.tape.settings.body_max;
-        self.tape.push(Entry::sent(now, call, &frame, body_max));
-        if let Some(call) = call {
-            self.tape.asked(call, now, frame);
-        }
+        let entry = Entry::sent(now, call, &frame, body_max);
+        self.tape.sent(call, frame, entry);
         Ok(())
     }
 

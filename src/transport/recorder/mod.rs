@@ -171,8 +171,26 @@ impl Tape {
         link::recorded(inner, self.clone())
     }
 
-    fn push(&self, entry: Entry) {
+    /// A message was sent; `frame` if it is a request.
+    fn sent(&self, call: Option<u64>, frame: Bytes, entry: Entry) {
+        let since = entry.at;
         let mut track = lock(&self.track);
+        self.push(&mut track, entry);
+        if let Some(call) = call {
+            track.pending.insert(call, Open { since, frame });
+        }
+    }
+
+    /// Something came; `answered` if it ends a request.
+    fn received(&self, answered: Option<u64>, entry: Entry) {
+        let mut track = lock(&self.track);
+        self.push(&mut track, entry);
+        if let Some(call) = answered {
+            track.pending.remove(&call);
+        }
+    }
+
+    fn push(&self, track: &mut Track, entry: Entry) {
         track.bytes += entry.held();
         track.entries.push_back(entry);
         while track.entries.len() > self.settings.messages_max
@@ -183,11 +201,6 @@ impl Tape {
             };
             track.bytes -= oldest.held();
         }
-    }
-
-    fn asked(&self, call: u64, since: Instant, frame: Bytes) {
-        let open = Open { since, frame };
-        lock(&self.track).pending.insert(call, open);
     }
 
     fn answered(&self, call: u64) {

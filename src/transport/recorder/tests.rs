@@ -158,10 +158,9 @@ async fn a_tape_is_bounded_in_messages_and_bytes() {
         });
         for id in 0..100 {
             wired.send(id, &call(id, 1000));
-            wired
-                .recorder
-                .tape()
-                .push(Entry::sent(Instant::now(), None, &Bytes::from("x"), 0));
+            let frame = Bytes::from("x");
+            let entry = Entry::sent(Instant::now(), None, &frame, 0);
+            wired.recorder.tape().sent(None, frame, entry);
         }
         wired.told()
     };
