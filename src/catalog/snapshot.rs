@@ -11,10 +11,13 @@ use crate::protocol::{RawJson, Revision};
 
 use super::page::{InvalidCursor, Pages};
 use super::template::Template;
-use super::{Hints, ItemKind, Notice, ServerPart, json, uri};
+use super::{Caching, Hints, ItemKind, Notice, ServerPart, json, uri};
 
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
+
+/// How long a client may count on a list of a server that says nothing of it, in milliseconds.
+const UNSAID_TTL_MS: u64 = 60_000;
 
 /// Character comparisons that templates of one server may cost in one look-up.
 const MATCH_STEPS_MAX: usize = 1 << 20;
@@ -210,6 +213,19 @@ impl Snapshot {
         revision: Revision,
     ) -> Result<RawJson, InvalidCursor> {
         self.pages[kind.index()].page(cursor, revision)
+    }
+
+    /// For how long a list holds, and whether for everybody: what holds for the lists of all
+    /// servers (S-CACHE-01). A server that says nothing of it reports changes by itself.
+    pub fn caching(&self, kind: ItemKind) -> Caching {
+        let unsaid = Caching {
+            ttl_ms: UNSAID_TTL_MS,
+            is_public: false,
+        };
+        let said = self
+            .parts()
+            .map(|part| part.caching(kind).unwrap_or(unsaid));
+        said.reduce(Caching::and).unwrap_or(unsaid)
     }
 
     /// The instructions of all servers under headings, within the configured length.

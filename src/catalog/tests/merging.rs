@@ -1,6 +1,6 @@
 //! Names, URIs, pages and instructions of a merge.
 
-use super::super::{InvalidCursor, InvalidNames, Notice};
+use super::super::{Caching, InvalidCursor, InvalidNames, Notice};
 use super::*;
 
 #[test]
@@ -366,4 +366,20 @@ fn a_hundred_servers_with_a_hundred_tools_merge() {
         snapshot.tool("server-99__tool_42").unwrap().server,
         server("server-99")
     );
+}
+
+#[test]
+fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
+    let said = |name, ttl_ms| {
+        let mut part = tools(name, &["t"]);
+        let is_public = true;
+        part.set_caching(ItemKind::Tools, Some(Caching { ttl_ms, is_public }));
+        named(part, None)
+    };
+    let of = |parts: &[_]| merge(parts, &settings()).caching(ItemKind::Tools);
+    let both = of(&[said("a", 9000), said("b", 5000)]);
+    assert_eq!((both.ttl_ms, both.is_public), (5000, true));
+    // One that says nothing keeps the list from being everybody's.
+    let mixed = of(&[said("a", 90_000), named(tools("c", &["t"]), None)]);
+    assert_eq!((mixed.ttl_ms, mixed.is_public), (60_000, false));
 }

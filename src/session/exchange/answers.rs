@@ -13,9 +13,8 @@ use crate::catalog::{ItemKind, Snapshot};
 use crate::id::ServerName;
 use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision};
 
-/// How long a client may count on a list without looking again: it is told of changes if it
-/// listens, and one that does not finds them within this time.
-const LISTS: Caching = Caching {
+/// How long a client may count on what the gateway says of itself.
+const DISCOVERED: Caching = Caching {
     ttl_ms: 60_000,
     scope: CacheScope::Private,
 };
@@ -84,7 +83,7 @@ impl Dressing {
         if let Some(instructions) = catalog.instructions() {
             result["instructions"] = json!(instructions);
         }
-        ToFront::Json(self.own(id, &result, Some(LISTS), Revision::V2026_07_28))
+        ToFront::Json(self.own(id, &result, Some(DISCOVERED), Revision::V2026_07_28))
     }
 
     /// One page of a list; the page itself is not copied.
@@ -113,7 +112,16 @@ impl Dressing {
             || RawJson::from_value(&json!({})),
             |stale| stale.result.clone(),
         );
-        let rest = self.dress.complete(&base, Some(LISTS));
+        let caching = catalog.caching(kind);
+        let caching = Caching {
+            ttl_ms: caching.ttl_ms,
+            scope: if caching.is_public {
+                CacheScope::Public
+            } else {
+                CacheScope::Private
+            },
+        };
+        let rest = self.dress.complete(&base, Some(caching));
         let rest = rest.as_bytes().slice(1..);
         let items = page
             .as_bytes()
