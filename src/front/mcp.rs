@@ -3,14 +3,12 @@
 use std::panic::AssertUnwindSafe;
 
 use actix_web::body::BoxBody;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method as HttpMethod, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -19,13 +17,14 @@ use super::accept::{accepts, is_json};
 use super::body;
 use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use super::incoming::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope, text};
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
 use super::{respond, sessionless};
 use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
-    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, RequestId, Revision,
+    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, Revision,
 };
 use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
 use crate::telemetry::Counter;
@@ -33,28 +32,6 @@ use crate::telemetry::Counter;
 const JSON: &str = "application/json";
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
-
-/// Messages in one batch (2025-03-26).
-pub(super) const BATCH_MAX: usize = 64;
-
-/// A refusal with the id of the request that it answers, if there was one to read.
-pub(super) struct Refusal {
-    pub(super) failure: Failure,
-    pub(super) id: Option<RequestId>,
-}
-
-impl Refusal {
-    /// The id as raw JSON.
-    pub(super) fn id(&self) -> &str {
-        self.id.as_ref().map_or("null", RequestId::as_str)
-    }
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self { failure, id: None }
-    }
-}
 
 /// Every request to the endpoint. A panic on the way is answered, too.
 pub(super) async fn endpoint(
@@ -409,44 +386,4 @@ fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
 fn unknown_session() -> Failure {
     let message = "this session does not exist (any more): send `initialize` to start another";
     Failure::new(ErrorKind::SessionNotFound, message)
-}
-
-/// Says what is wrong with a message, with its id if that can be read.
-pub(super) fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
-    #[derive(Deserialize)]
-    struct IdPeek<'a> {
-        #[serde(borrow)]
-        id: Option<&'a RawValue>,
-    }
-    let is_json = serde_json::from_slice::<IgnoredAny>(body).is_ok();
-    let failure = match error {
-        EnvelopeError::Json(why) if is_json => {
-            let message = format!("not a JSON-RPC message: {why}");
-            Failure::new(ErrorKind::InvalidRequest, message)
-        }
-        EnvelopeError::Json(_) => Failure::new(ErrorKind::ParseError, error.to_string()),
-        EnvelopeError::NotAnObject
-        | EnvelopeError::Version
-        | EnvelopeError::Id
-        | EnvelopeError::Shape => Failure::new(ErrorKind::InvalidRequest, error.to_string()),
-    };
-    let peek = serde_json::from_slice::<IdPeek<'_>>(body).ok();
-    let id = peek.and_then(|peek| Some(Bytes::copy_from_slice(peek.id?.get().as_bytes())));
-    let id = id.and_then(|id| RequestId::try_new(id).ok());
-    Refusal { failure, id }
-}
-
-pub(super) fn id_of(envelope: &Envelope) -> Option<RequestId> {
-    match envelope {
-        Envelope::Request(request) => Some(request.id.clone()),
-        Envelope::Notification(_) | Envelope::Response(_) => None,
-    }
-}
-
-pub(super) fn is_array(body: &[u8]) -> bool {
-    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
-}
-
-pub(super) fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
-    request.headers().get(name)?.to_str().ok()
 }

@@ -8,6 +8,7 @@ mod events;
 mod guard;
 mod headers;
 mod health;
+mod incoming;
 mod legacy_sse;
 mod list_body;
 mod mcp;

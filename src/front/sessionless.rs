@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::headers::PROTOCOL_VERSION;
-use super::mcp::{Refusal, text};
+use super::incoming::{Refusal, text};
 use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, WorkerIndex};

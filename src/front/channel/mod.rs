@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::mcp::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use super::incoming::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
 use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::channel::{Channel, ChannelParts, as_line};
-use super::mcp::Refusal;
+use super::incoming::Refusal;
 use super::server::FrontServer;
 use super::state::Front;
 use crate::id::Principal;

@@ -27,7 +27,7 @@ use url::Url;
 use super::pipes::{self, WRITE_OUT_MAX};
 use super::too_long;
 use crate::front::channel::as_line;
-use crate::front::mcp::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use crate::front::incoming::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
 };
