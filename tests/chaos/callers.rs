@@ -23,9 +23,10 @@ const HANG: Duration = Duration::from_secs(10);
 const SESSIONS_MAX: usize = 4;
 
 /// What the gateway may say of a server that fails.
-const CODES: [&str; 5] = [
+const CODES: [&str; 6] = [
     "server_unavailable",
     "server_lost",
+    "breaker_open",
     "server_protocol",
     "timeout",
     "overloaded",
