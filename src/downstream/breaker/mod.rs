@@ -130,12 +130,17 @@ impl Breakers {
         Ok(pass)
     }
 
-    /// A fresh connection is ready: the next call tries, whatever was wrong with the one before.
+    /// A fresh connection is ready: the next call of each tool tries, whatever was wrong with the
+    /// connection before.
     pub(crate) fn renewed(&self) {
-        if self.is_troubled.load(Ordering::Acquire)
-            && let Some(server) = &mut self.lock().server
-        {
-            server.retry_now(Instant::now());
+        if !self.is_troubled.load(Ordering::Acquire) {
+            return;
+        }
+        let now = Instant::now();
+        let mut known = self.lock();
+        let Known { server, tools } = &mut *known;
+        for breaker in server.iter_mut().chain(tools.values_mut()) {
+            breaker.retry_now(now);
         }
     }
 

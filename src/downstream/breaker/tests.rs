@@ -1,9 +1,12 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::time::Instant;
 
+use super::Breakers;
 use super::machine::{Breaker, BreakerSettings, Refused, Seen, Ticket, Turn, Verdict};
+use crate::protocol::RawJson;
 
 const SETTINGS: BreakerSettings = BreakerSettings {
     failures: 3,
@@ -120,6 +123,19 @@ fn one_call_tries_and_decides() {
     assert!(bench.breaker.is_at_rest());
     assert_eq!(bench.tell(late, Verdict::Failure), None);
     assert!(bench.breaker.is_at_rest());
+}
+
+#[test]
+fn a_fresh_connection_is_tried_at_once_for_a_tool_too() {
+    let breakers = Arc::new(Breakers::new(SETTINGS, Box::new(|_| {})));
+    let echo = RawJson::from_value(&"echo");
+    for _ in 0..SETTINGS.failures {
+        let pass = breakers.ask("a", Some(&echo)).unwrap();
+        breakers.tell(&pass, Verdict::Nothing, Verdict::Failure);
+    }
+    assert!(breakers.ask("a", Some(&echo)).is_err());
+    breakers.renewed();
+    assert!(breakers.ask("a", Some(&echo)).is_ok());
 }
 
 #[test]
