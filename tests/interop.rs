@@ -65,49 +65,43 @@ fn a_public_server_is_the_same_over_sse() {
 #[test]
 fn every_client_is_asked_its_own_questions() {
     let Some(scripts) = scripts() else { return };
-    let server = HttpServer::start(scripts);
-    let sse = HttpServer::start_sse(scripts);
-    let config =
-        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
-    let gateway = gateway(&config);
-    run(&gateway, "questions.mjs", &[], 8);
+    questions(scripts, &[]);
 }
 
 #[test]
 fn a_client_of_http_sse_is_served_as_any_other() {
     let Some(scripts) = scripts() else { return };
-    let server = HttpServer::start(scripts);
-    let sse = HttpServer::start_sse(scripts);
-    let config =
-        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
-    let gateway = gateway(&config);
-    run(&gateway, "questions.mjs", &[("TRANSPORT", "sse")], 8);
-    drop(gateway);
-    let gateway = gateway_within("30s", &stdio_server(scripts));
-    let variables = [("SERVER", "stdio"), ("TRANSPORT", "sse")];
-    run(&gateway, "everything.mjs", &variables, 8);
+    questions(scripts, &[("TRANSPORT", "sse")]);
+    features(scripts, "sse");
 }
 
 #[test]
 fn a_client_of_stdio_is_relayed() {
     let Some(scripts) = scripts() else { return };
-    let server = HttpServer::start(scripts);
-    let sse = HttpServer::start_sse(scripts);
-    let config =
-        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
-    let gateway = gateway(&config);
-    run(&gateway, "questions.mjs", &[("TRANSPORT", "relay")], 8);
-    drop(gateway);
-    let gateway = gateway_within("30s", &stdio_server(scripts));
-    let variables = [("SERVER", "stdio"), ("TRANSPORT", "relay")];
-    run(&gateway, "everything.mjs", &variables, 8);
+    questions(scripts, &[("TRANSPORT", "relay")]);
+    features(scripts, "relay");
 }
 
 #[test]
 fn a_client_of_stdio_has_a_gateway_of_its_own() {
     let Some(scripts) = scripts() else { return };
+    features(scripts, "stdio");
+}
+
+/// Clients of all servers, each asked only what it is to be asked.
+fn questions(scripts: &Path, variables: &[(&str, &str)]) {
+    let server = HttpServer::start(scripts);
+    let sse = HttpServer::start_sse(scripts);
+    let config =
+        stdio_server(scripts) + &http_server(server.port) + &sse_server(sse.port) + EXAMPLE;
+    let gateway = gateway(&config);
+    run(&gateway, "questions.mjs", variables, 8);
+}
+
+/// A client of another transport and the public server.
+fn features(scripts: &Path, transport: &str) {
     let gateway = gateway_within("30s", &stdio_server(scripts));
-    let variables = [("SERVER", "stdio"), ("TRANSPORT", "stdio")];
+    let variables = [("SERVER", "stdio"), ("TRANSPORT", transport)];
     run(&gateway, "everything.mjs", &variables, 8);
 }
 

@@ -52,6 +52,8 @@ pub(crate) enum Way {
 }
 
 /// Finds the way to a server for one request of a caller that lives on the arbiter of this index.
+/// A request that was sent before keeps its deadline; its server may be on its way back, and is
+/// waited for so long.
 ///
 /// # Errors
 ///
@@ -61,43 +63,21 @@ pub(crate) fn dispatch(
     target: &Target,
     caller: &Caller,
     arbiter: usize,
-) -> Result<Dispatch, Failure> {
-    let name = &target.server;
-    let server = downstreams.get(name).ok_or_else(|| removed(name))?;
-    let limits = &server.settings().limits;
-    let deadline = Deadline {
-        idle: limits.request_timeout,
-        latest: Instant::now() + limits.request_timeout_max,
-    };
-    let patience = limits.queue_while_restarting;
-    find(
-        downstreams,
-        server,
-        target,
-        caller,
-        arbiter,
-        deadline,
-        patience,
-    )
-}
-
-/// Finds the way for a request that is sent once more: its server may be on its way back, and is
-/// waited for.
-///
-/// # Errors
-///
-/// As [`dispatch`].
-pub(crate) fn dispatch_again(
-    downstreams: &Downstreams,
-    target: &Target,
-    caller: &Caller,
-    arbiter: usize,
-    deadline: Deadline,
+    sent_before: Option<Deadline>,
 ) -> Result<Dispatch, Failure> {
     let name = &target.server;
     let server = downstreams.get(name).ok_or_else(|| removed(name))?;
     let now = Instant::now();
-    let patience = deadline.from(now) - now;
+    let (deadline, patience) = if let Some(deadline) = sent_before {
+        (deadline, deadline.from(now) - now)
+    } else {
+        let limits = &server.settings().limits;
+        let deadline = Deadline {
+            idle: limits.request_timeout,
+            latest: now + limits.request_timeout_max,
+        };
+        (deadline, limits.queue_while_restarting)
+    };
     find(
         downstreams,
         server,

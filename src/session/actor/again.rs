@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use actix::fut::wrap_future;
-use actix::{ActorFutureExt, AsyncContext, Context};
+use actix::{AsyncContext, Context};
 use tokio::time::Instant;
 
 use super::super::again::Failed;
-use super::super::dispatch::{Dispatch, Way, dispatch_again};
+use super::super::dispatch::{Dispatch, dispatch};
 use super::super::route::Target;
 use super::Session;
-use super::calls::Pending;
 use crate::downstream::Deadline;
 use crate::protocol::{Failure, Request, Response};
 use crate::telemetry::Counter;
@@ -100,7 +98,13 @@ impl Session {
         };
         let (request, target) = (again.request.clone(), again.target.clone());
         let (downstreams, deadline) = (&self.parts.downstreams, again.deadline);
-        let found = dispatch_again(downstreams, &target, &self.caller, self.arbiter, deadline);
+        let found = dispatch(
+            downstreams,
+            &target,
+            &self.caller,
+            self.arbiter,
+            Some(deadline),
+        );
         let Dispatch { way, hold, .. } = match found {
             Ok(found) => found,
             Err(failure) => return self.on_answer(number, Err(failure)),
@@ -110,22 +114,6 @@ impl Session {
             pending.hold = hold;
             pending.sent_as = as_number;
         }
-        match way {
-            Way::Open(callers) => self.send(number, request, target, deadline, callers, ctx),
-            Way::Opening(opening) => {
-                let opening = wrap_future::<_, Self>(opening);
-                ctx.spawn(opening.map(move |callers, session, ctx| match callers {
-                    Ok(callers) => session.send(number, request, target, deadline, callers, ctx),
-                    Err(failure) => session.on_answer(number, Err(failure)),
-                }));
-            }
-        }
-    }
-}
-
-impl Pending {
-    /// The number that its server knows it by.
-    pub(super) const fn number_there(&self) -> u64 {
-        self.sent_as
+        self.send_by(way, number, request, target, deadline, ctx);
     }
 }

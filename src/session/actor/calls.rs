@@ -67,8 +67,8 @@ impl Session {
         reply: oneshot::Sender<ToFront>,
         ctx: &mut Context<Self>,
     ) {
-        let target = match self.admit(&request) {
-            Ok(target) => target,
+        let (target, item) = match self.admit(&request) {
+            Ok(admitted) => admitted,
             Err(failure) => {
                 let frame = failure_frame(&request.method, request.id.as_str(), &failure);
                 let _ = reply.send(ToFront::Json(frame));
@@ -85,7 +85,7 @@ impl Session {
             id: request.id.clone(),
             method: request.method.clone(),
             server: target.server.clone(),
-            item: self.item(&request, &target.server),
+            item,
             progress: Progress::of(&request, self.record.revision),
             accepts_stream,
             outlet: Outlet::Direct(reply),
@@ -100,18 +100,8 @@ impl Session {
         self.dispatch(number, request, target, ctx);
     }
 
-    /// What the answer must be read with.
-    fn item(&self, request: &Request, server: &ServerName) -> Option<Box<str>> {
-        let legs = legs(&self.catalog(), server, self.record.revision);
-        if legs.from == legs.to {
-            return None;
-        }
-        let item = request.name().or_else(|| request.uri())?;
-        Some(item.into())
-    }
-
-    /// Checks limits and policy, and finds the server.
-    fn admit(&self, request: &Request) -> Result<Target, Failure> {
+    /// Checks limits and policy, and finds the server, and what its answer must be read with.
+    fn admit(&self, request: &Request) -> Result<(Target, Option<Box<str>>), Failure> {
         let calls_max = self.parts.settings.load().calls_max;
         if self.pending.len() >= calls_max {
             let message = format!(
@@ -130,17 +120,21 @@ impl Session {
         }
         let catalog = self.catalog();
         let target = tasks::target(request, &catalog, &self.caller, &self.parts.sealing)?;
-        let item = request.name().or_else(|| request.uri()).unwrap_or_default();
-        self.parts
-            .policy
-            .may_call(&self.record.principal, &target.server, &item)?;
-        Ok(target)
+        let item = request.name().or_else(|| request.uri());
+        self.parts.policy.may_call(
+            &self.record.principal,
+            &target.server,
+            item.as_deref().unwrap_or_default(),
+        )?;
+        let legs = legs(&catalog, &target.server, self.record.revision);
+        let item = item.filter(|_| legs.from != legs.to).map(Into::into);
+        Ok((target, item))
     }
 
     /// Sends a call to the connection that serves this session, now or when it is there.
     fn dispatch(&mut self, number: u64, request: Request, target: Target, ctx: &mut Context<Self>) {
         let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &target, &self.caller, self.arbiter);
+        let found = dispatch(downstreams, &target, &self.caller, self.arbiter, None);
         let Dispatch {
             deadline,
             way,
@@ -154,6 +148,19 @@ impl Session {
             pending.hold = hold;
             pending.again = again;
         }
+        self.send_by(way, number, request, target, deadline, ctx);
+    }
+
+    /// Sends a call the way that was found for it.
+    pub(super) fn send_by(
+        &mut self,
+        way: Way,
+        number: u64,
+        request: Request,
+        target: Target,
+        deadline: Deadline,
+        ctx: &mut Context<Self>,
+    ) {
         match way {
             Way::Open(callers) => self.send(number, request, target, deadline, callers, ctx),
             Way::Opening(opening) => {
@@ -166,7 +173,7 @@ impl Session {
         }
     }
 
-    pub(super) fn send(
+    fn send(
         &mut self,
         number: u64,
         request: Request,
@@ -187,7 +194,7 @@ impl Session {
             .hold
             .reply(number, target.server, answers_to.clone());
         let exchange = Exchange {
-            number: pending.number_there(),
+            number: pending.sent_as,
             caller: self.caller.clone(),
             request,
             edits: target.edits,
@@ -323,7 +330,7 @@ impl Session {
         let Some((number, pending)) = found else {
             return;
         };
-        let (number, there) = (*number, pending.number_there());
+        let (number, there) = (*number, pending.sent_as);
         let params: Option<CancelledParams> = notification.params_as().ok();
         let reason = params.and_then(|params| params.reason);
         match pending.callers.clone() {

@@ -163,7 +163,7 @@ impl Session {
         for pending in self.pending.values() {
             if let Some(callers) = &pending.callers {
                 let (number, reason) = (
-                    pending.number_there(),
+                    pending.sent_as,
                     Some("the client's session ended".to_owned()),
                 );
                 callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));

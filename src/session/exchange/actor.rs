@@ -118,7 +118,7 @@ impl ExchangeActor {
 
     fn dispatch(&mut self, ctx: &mut Context<Self>) {
         let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &self.target, &self.caller, self.arbiter);
+        let found = dispatch(downstreams, &self.target, &self.caller, self.arbiter, None);
         let Dispatch {
             deadline,
             way,
