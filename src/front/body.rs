@@ -22,23 +22,23 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct BytesInFlight(Arc<AtomicUsize>);
 
 /// What one request holds of [`BytesInFlight`]; given back when dropped.
-pub(super) struct Held {
-    all: BytesInFlight,
+pub(super) struct Held<'a> {
+    all: &'a AtomicUsize,
     bytes: usize,
 }
 
 impl BytesInFlight {
-    pub(super) fn hold(&self) -> Held {
+    pub(super) fn hold(&self) -> Held<'_> {
         Held {
-            all: self.clone(),
+            all: &self.0,
             bytes: 0,
         }
     }
 }
 
-impl Held {
+impl Held<'_> {
     fn grow(&mut self, bytes: usize, max: usize) -> Result<(), Failure> {
-        let before = self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.all.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
         if before + bytes > max {
             let message = format!(
@@ -50,9 +50,9 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn read(
     payload: &mut web::Payload,
     announced: Option<usize>,
     settings: &FrontSettings,
-    held: &mut Held,
+    held: &mut Held<'_>,
 ) -> Result<Bytes, Failure> {
     let result = collect(payload, announced, settings, held).await;
     if matches!(&result, Err(failure) if failure.kind == ErrorKind::TooLarge) {
@@ -79,7 +79,7 @@ async fn collect(
     payload: &mut web::Payload,
     announced: Option<usize>,
     settings: &FrontSettings,
-    held: &mut Held,
+    held: &mut Held<'_>,
 ) -> Result<Bytes, Failure> {
     let max = settings.body_max;
     let too_large = || {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Channels {
 /// `/sse`.
 pub(super) async fn stream(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {
     let front = gate.front().await;
-    let opening = async { open(&request, front, &gate).map_err(Refusal::from) };
+    let opening = pin!(async { open(&request, front, &gate).map_err(Refusal::from) });
     answered(&request, front, HeaderValue::from_static("GET"), opening).await
 }
 
@@ -65,7 +66,7 @@ pub(super) async fn messages(
     gate: web::Data<Gate>,
 ) -> HttpResponse {
     let front = gate.front().await;
-    let taking = take(&request, payload, front);
+    let taking = pin!(take(&request, payload, front));
     answered(&request, front, HeaderValue::from_static("POST"), taking).await
 }
 

@@ -1,6 +1,7 @@
 //! The MCP endpoint: POST, GET, DELETE and OPTIONS of the revisions with a handshake.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 
 use actix_web::body::BoxBody;
 use actix_web::http::header::{self, HeaderValue};
@@ -40,16 +41,17 @@ pub(super) async fn endpoint(
     gate: web::Data<Gate>,
 ) -> HttpResponse {
     let front = gate.front().await;
-    answered(&request, front, METHODS, handle(&request, payload, front)).await
+    let handling = pin!(handle(&request, payload, front));
+    answered(&request, front, METHODS, handling).await
 }
 
 /// What a handler says, or the refusal or panic that it ended with, as HTTP. `methods` are those
-/// of its path.
+/// of its path. Takes the handler where it lies, since a future that is handed over is kept twice.
 pub(super) async fn answered(
     request: &HttpRequest,
     front: &Front,
     methods: HeaderValue,
-    handling: impl Future<Output = Result<HttpResponse, Refusal>>,
+    handling: Pin<&mut impl Future<Output = Result<HttpResponse, Refusal>>>,
 ) -> HttpResponse {
     let _under_way = front.under_way.token();
     let handled = AssertUnwindSafe(handling).catch_unwind().await;
@@ -136,52 +138,60 @@ async fn post(
     let announced = text(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let mut held = front.bytes.hold();
     let body = body::read(&mut payload, announced, settings, &mut held).await?;
+    // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
     if is_array(&body) {
         refuse_when_draining(front)?;
-        return batch(request, front, &body, settings).await;
+        return Box::pin(batch(request, front, body, settings)).await;
     }
+    let envelope = read_envelope(body, front)?;
+    match envelope {
+        Envelope::Request(message) if is_modern(request, &message) => {
+            sessionless::serve(request, message, principal, takes_events, front, settings)?.await
+        }
+        other if settings.stateless => {
+            let answer =
+                sessionless::serve_legacy(request, other, principal, takes_events, front, settings);
+            Box::pin(answer).await
+        }
+        Envelope::Request(initialize) if initialize.method == Method::Initialize => {
+            Box::pin(open(request, front, initialize, principal)).await
+        }
+        other => in_session(request, front, other, takes_events, settings).await,
+    }
+}
+
+fn read_envelope(body: Bytes, front: &Front) -> Result<Envelope, Refusal> {
     let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
-    let id = id_of(&envelope);
     // Answers to questions and cancellations help the calls under way to their end.
     if let Envelope::Request(_) = &envelope
         && let Err(failure) = refuse_when_draining(front)
     {
+        let id = id_of(&envelope);
         return Err(Refusal { failure, id });
     }
-    let envelope = match envelope {
-        Envelope::Request(message) if is_modern(request, &message) => {
-            return sessionless::serve(request, message, principal, takes_events, front, settings)
-                .await;
-        }
-        other if settings.stateless => {
-            return sessionless::serve_legacy(
-                request,
-                other,
-                principal,
-                takes_events,
-                front,
-                settings,
-            )
-            .await;
-        }
-        other => other,
-    };
-    if let Envelope::Request(initialize) = &envelope
-        && initialize.method == Method::Initialize
-    {
-        return open(request, front, initialize, principal).await;
+    Ok(envelope)
+}
+
+/// A message of a client that has a session.
+fn in_session<'a>(
+    request: &'a HttpRequest,
+    front: &'a Front,
+    envelope: Envelope,
+    accepts_stream: bool,
+    settings: &'a FrontSettings,
+) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
+    async move {
+        let session = match find(request, front).await {
+            Ok(session) => session,
+            Err(failure) => {
+                let id = id_of(&envelope);
+                return Err(Refusal { failure, id });
+            }
+        };
+        let answer = exchange(front, &session, envelope, accepts_stream, settings).await?;
+        let revision = session.revision;
+        Ok(respond::to_client(answer, revision, None, front, settings))
     }
-    let session = find(request, front)
-        .await
-        .map_err(|failure| Refusal { failure, id })?;
-    let answer = exchange(front, &session, envelope, takes_events, settings).await?;
-    Ok(respond::to_client(
-        answer,
-        session.revision,
-        None,
-        front,
-        settings,
-    ))
 }
 
 /// The body decides; a header that names the sessionless revision wants it there, too.
@@ -206,12 +216,12 @@ pub(super) fn refuse_when(shutting_down: bool) -> Result<(), Failure> {
 async fn open(
     request: &HttpRequest,
     front: &Front,
-    initialize: &Request,
+    initialize: Request,
     principal: Principal,
 ) -> Result<HttpResponse, Refusal> {
     // A session lives where its client is connected, so that its calls stay on one thread.
     let worker = request.app_data::<WorkerIndex>().map_or(0, |index| index.0);
-    let opened = front.sessions.open(initialize, principal, worker).await;
+    let opened = front.sessions.open(&initialize, principal, worker).await;
     let (id, revision, answer) = opened.map_err(|failure| Refusal {
         failure,
         id: Some(initialize.id.clone()),
@@ -219,14 +229,14 @@ async fn open(
     Ok(respond::opened(answer, revision, id))
 }
 
-/// Hands a message to its session and waits for what becomes of it.
-async fn exchange(
+/// Hands a message to its session; the future waits for what becomes of it.
+fn exchange<'a>(
     front: &Front,
-    session: &FoundSession,
+    session: &'a FoundSession,
     envelope: Envelope,
     accepts_stream: bool,
-    settings: &FrontSettings,
-) -> Result<ToFront, Refusal> {
+    settings: &'a FrontSettings,
+) -> impl Future<Output = Result<ToFront, Refusal>> + use<'a> {
     let id = id_of(&envelope);
     let number = front.sessions.numbers().next();
     let (reply, mut answer) = oneshot::channel();
@@ -236,24 +246,26 @@ async fn exchange(
         accepts_stream,
         reply,
     });
-    let answer = if accepts_stream {
-        match timeout(settings.sse_after, &mut answer).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                session.address.do_send(Upgrade { number });
-                answer.await
+    async move {
+        let answer = if accepts_stream {
+            match timeout(settings.sse_after, &mut answer).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    session.address.do_send(Upgrade { number });
+                    answer.await
+                }
             }
-        }
-    } else {
-        answer.await
-    };
-    answer.map_err(|_| {
-        let message = "the session ended while it worked on this request";
-        Refusal {
-            failure: Failure::new(ErrorKind::SessionNotFound, message),
-            id,
-        }
-    })
+        } else {
+            answer.await
+        };
+        answer.map_err(|_| {
+            let message = "the session ended while it worked on this request";
+            Refusal {
+                failure: Failure::new(ErrorKind::SessionNotFound, message),
+                id,
+            }
+        })
+    }
 }
 
 /// An array of messages: 2025-03-26 only (S-HTTP-10, S-HTTP-11). Its answers are one array, in
@@ -261,7 +273,7 @@ async fn exchange(
 async fn batch(
     request: &HttpRequest,
     front: &Front,
-    body: &Bytes,
+    body: Bytes,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, Refusal> {
     let session = find(request, front).await?;
@@ -272,8 +284,8 @@ async fn batch(
         );
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
     }
-    let messages: Vec<&RawValue> = serde_json::from_slice(body)
-        .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string()), body))?;
+    let messages: Vec<&RawValue> = serde_json::from_slice(&body)
+        .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string()), &body))?;
     if messages.is_empty() || messages.len() > BATCH_MAX {
         let message = format!("a batch holds 1 to {BATCH_MAX} messages");
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());

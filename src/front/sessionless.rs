@@ -17,27 +17,29 @@ use crate::id::{Principal, ViewId};
 use crate::protocol::{
     CapabilityProfile, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
-use crate::session::{Running, Sessionless, Started, ToFront, Upgrading};
+use crate::session::{Sessionless, Started, ToFront, Upgrading};
 
-/// Serves one request.
+/// Serves one request; the future waits for what becomes of it.
 ///
 /// # Errors
 ///
 /// Returns the refusal that the client is to read: 400 for a claim or a header that is wrong.
-pub(super) async fn serve(
-    http: &HttpRequest,
+pub(super) fn serve<'a>(
+    http: &'a HttpRequest,
     request: Request,
     principal: Principal,
     accepts_stream: bool,
-    front: &Front,
-    settings: &FrontSettings,
-) -> Result<HttpResponse, Refusal> {
-    let id = request.id.clone();
+    front: &'a Front,
+    settings: &'a FrontSettings,
+) -> Result<impl Future<Output = Result<HttpResponse, Refusal>> + 'a, Refusal> {
     let headers = headers(http);
-    let caller = caller(&headers, &request, principal).map_err(|failure| Refusal {
-        failure,
-        id: Some(id.clone()),
-    })?;
+    let caller = match caller(&headers, &request, principal) {
+        Ok(caller) => caller,
+        Err(failure) => {
+            let id = Some(request.id);
+            return Err(Refusal { failure, id });
+        }
+    };
     let sessionless = Sessionless {
         request,
         caller,
@@ -45,7 +47,7 @@ pub(super) async fn serve(
         arbiter: worker(http),
         accepts_stream,
     };
-    run(sessionless, front, settings).await
+    Ok(run(sessionless, front, settings))
 }
 
 /// Serves one message of a client with a handshake that gets no session (`gateway.stateless`).
@@ -106,28 +108,26 @@ fn worker(http: &HttpRequest) -> usize {
     http.app_data::<WorkerIndex>().map_or(0, |index| index.0)
 }
 
-async fn run(
-    sessionless: Sessionless<'_>,
-    front: &Front,
-    settings: &FrontSettings,
-) -> Result<HttpResponse, Refusal> {
+fn run<'a>(
+    sessionless: Sessionless<'a>,
+    front: &'a Front,
+    settings: &'a FrontSettings,
+) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
     let (id, revision) = (sessionless.request.id.clone(), sessionless.caller.revision);
     let accepts_stream = sessionless.accepts_stream;
-    match front.sessions.serve(sessionless).await {
-        Started::Done(answer) => Ok(respond::to_client(answer, revision, None, front, settings)),
-        Started::Running(running) => {
-            let Running {
-                answer,
-                upgrading,
-                waiting,
-            } = running;
-            let answer = wait(answer, upgrading.filter(|_| accepts_stream), settings);
-            let answer = answer.await.ok_or_else(|| ended(id))?;
-            let waiting = Some(waiting);
-            Ok(respond::to_client(
-                answer, revision, waiting, front, settings,
-            ))
-        }
+    let started = front.sessions.serve(sessionless);
+    async move {
+        let (answer, waiting) = match started.await {
+            Started::Done(answer) => (answer, None),
+            Started::Running(running) => {
+                let upgrading = running.upgrading.filter(|_| accepts_stream);
+                let answer = wait(running.answer, upgrading, settings).await;
+                (answer.ok_or_else(|| ended(id))?, Some(running.waiting))
+            }
+        };
+        Ok(respond::to_client(
+            answer, revision, waiting, front, settings,
+        ))
     }
 }
 

@@ -65,10 +65,12 @@ impl Gate {
     /// Waits for the front: clients may connect a moment before it is there.
     pub(super) async fn front(&self) -> &Front {
         loop {
+            if let Some(front) = self.front.get() {
+                return front;
+            }
             let opened = self.opened.notified();
-            match self.front.get() {
-                Some(front) => return front,
-                None => opened.await,
+            if self.front.get().is_none() {
+                opened.await;
             }
         }
     }

@@ -282,7 +282,8 @@ impl Sessions {
         match parts.registry.find(id) {
             Found::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
             Found::Unknown => Ok(None),
-            Found::Dormant => self.rebuild(id).await,
+            // Rare, and much larger than the rest.
+            Found::Dormant => Box::pin(self.rebuild(id)).await,
         }
     }
 

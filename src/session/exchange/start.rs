@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use actix::{Actor, Recipient};
+use futures_util::FutureExt;
+use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -79,23 +81,36 @@ impl Drop for Waiting {
 
 impl Sessions {
     /// Serves one request of a client without a session. Must be called on the arbiter that it
-    /// came in on.
-    pub async fn serve(&self, sessionless: Sessionless<'_>) -> Started {
+    /// came in on. Right after the start, what needs the lists waits for them.
+    pub fn serve<'a>(
+        &'a self,
+        sessionless: Sessionless<'a>,
+    ) -> Either<Ready<Started>, LocalBoxFuture<'a, Started>> {
+        let catalog = &self.parts().catalog;
+        if catalog.is_listed() || !self.needs_lists(&sessionless) {
+            return Either::Left(ready(self.start_serving(sessionless)));
+        }
+        let mut catalog = catalog.clone();
+        let listed = async move {
+            catalog.wait_listed().await;
+            self.start_serving(sessionless)
+        };
+        Either::Right(listed.boxed_local())
+    }
+
+    fn start_serving(&self, sessionless: Sessionless<'_>) -> Started {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         let to = sessionless.caller.revision;
-        match self.try_serve(sessionless).await {
+        match self.try_serve(sessionless) {
             Ok(started) => started,
             Err(failure) => Started::Done(self.parts().dressing.failed(&method, &id, &failure, to)),
         }
     }
 
-    async fn try_serve(&self, sessionless: Sessionless<'_>) -> Result<Started, Failure> {
+    fn try_serve(&self, sessionless: Sessionless<'_>) -> Result<Started, Failure> {
         let parts = self.parts();
         let request = &sessionless.request;
-        if !parts.catalog.is_listed() && self.needs_lists(&sessionless) {
-            parts.catalog.clone().wait_listed().await;
-        }
         let catalog = catalog_of(parts, &sessionless.caller);
         let to = sessionless.caller.revision;
         if let Some(tree) = parts.tree.read(request) {

@@ -62,13 +62,17 @@ fn kind_of_type(value: &[u8]) -> Kind {
 /// Sends a request; its events say what became of it.
 pub(super) fn call(shared: &Rc<Shared>, call: u64, message: Message) {
     // In the session of this moment: the task may start after the session was dropped.
-    let task = run_call(Rc::clone(shared), shared.requests(), call, message);
+    let (of_task, requests) = (Rc::clone(shared), shared.requests());
+    let task = async move {
+        run_call(&of_task, &requests, call, &message).await;
+        of_task.finish(call);
+    };
     shared.start_call(call, task);
 }
 
-async fn run_call(shared: Rc<Shared>, requests: Rc<Requests>, call: u64, message: Message) {
+async fn run_call(shared: &Rc<Shared>, requests: &Requests, call: u64, message: &Message) {
     if let Some(held) = shared.held() {
-        let _ = timeout(INITIALIZED_MAX, held.cancelled()).await;
+        let _ = Box::pin(timeout(INITIALIZED_MAX, held.cancelled())).await;
     }
     let request = if message.stays_open() {
         &requests.note
@@ -87,18 +91,18 @@ async fn run_call(shared: Rc<Shared>, requests: Rc<Requests>, call: u64, message
         is_sessionless: message.is_sessionless,
     };
     match sent {
-        Ok(response) => answer(&shared, &belonging, call, response).await,
+        Ok(response) => answer(shared, &belonging, call, response).await,
         Err(error) => shared.fail(Some(call), link_error(&error)),
     }
 }
 
 /// What a message was sent as: part of a session, perhaps.
-struct Belonging {
-    requests: Rc<Requests>,
+struct Belonging<'a> {
+    requests: &'a Requests,
     is_sessionless: bool,
 }
 
-impl Belonging {
+impl Belonging<'_> {
     fn has_session(&self) -> bool {
         self.requests.has_session && !self.is_sessionless
     }
@@ -106,13 +110,13 @@ impl Belonging {
 
 async fn answer(
     shared: &Rc<Shared>,
-    belonging: &Belonging,
+    belonging: &Belonging<'_>,
     call: u64,
     mut response: ClientResponse,
 ) {
-    let status = response.status();
-    if !status.is_success() {
-        return Box::pin(refused(shared, belonging, Some(call), response)).await;
+    // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
+    if !response.status().is_success() {
+        return Box::pin(refused(shared, belonging, Some(call), &mut response)).await;
     }
     if !belonging.is_sessionless
         && !belonging.requests.has_session
@@ -121,26 +125,26 @@ async fn answer(
         shared.adopt_session(id);
     }
     match kind_of(&response) {
-        Kind::Json | Kind::Missing => {}
+        Kind::Json | Kind::Missing => whole_answer(shared, call, &mut response).await,
         Kind::Events => {
             let may_resume = !belonging.is_sessionless;
-            return Box::pin(stream::answer(shared, call, response, may_resume)).await;
+            Box::pin(stream::answer(shared, call, response, may_resume)).await;
         }
         Kind::Other => {
             let text = "content type is neither application/json nor text/event-stream";
-            return shared.fail(Some(call), LinkError::Protocol(text.to_owned()));
+            shared.fail(Some(call), LinkError::Protocol(text.to_owned()));
         }
     }
+}
+
+/// An answer in one body.
+async fn whole_answer(shared: &Rc<Shared>, call: u64, response: &mut ClientResponse) {
     let settings = &shared.settings;
-    let body = body::read(
-        &mut response,
-        settings.body_max,
-        settings.stream_idle_timeout,
-    )
-    .await;
+    let body = body::read(response, settings.body_max, settings.stream_idle_timeout).await;
     let received = match body {
         Ok(body) if body.is_empty() => {
-            let text = format!("empty body with HTTP status {}", status.as_u16());
+            let status = response.status().as_u16();
+            let text = format!("empty body with HTTP status {status}");
             Err(LinkError::Protocol(text))
         }
         Ok(body) => {
@@ -162,16 +166,16 @@ async fn answer(
 /// An answer whose status is no success. Some servers put the JSON-RPC answer there.
 async fn refused(
     shared: &Rc<Shared>,
-    belonging: &Belonging,
+    belonging: &Belonging<'_>,
     call: Option<u64>,
-    mut response: ClientResponse,
+    response: &mut ClientResponse,
 ) {
     let status = response.status();
     if status == StatusCode::NOT_FOUND && belonging.has_session() {
         return shared.session_gone(call);
     }
     let idle_max = shared.settings.stream_idle_timeout;
-    let body = body::read(&mut response, REFUSAL_MAX, idle_max).await;
+    let body = body::read(response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
     if status == StatusCode::BAD_REQUEST && belonging.has_session() && names_session(&body) {
         return shared.session_gone(call);
@@ -229,11 +233,12 @@ pub(super) fn note(shared: &Rc<Shared>, message: Message) -> Result<(), SendErro
 }
 
 async fn run_note(shared: Rc<Shared>, message: Message) {
+    let requests = shared.requests();
     let belonging = Belonging {
-        requests: shared.requests(),
+        requests: &requests,
         is_sessionless: message.is_sessionless,
     };
-    let request = &belonging.requests.note;
+    let request = &requests.note;
     let sent = match message.post(request).await {
         // Twice the same notification or answer says the same.
         Err(error) if is_lost(&error) => message.post(request).await,
@@ -246,7 +251,7 @@ async fn run_note(shared: Rc<Shared>, message: Message) {
                 let _ = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
             }
         }
-        Ok(response) => refused(&shared, &belonging, None, response).await,
+        Ok(mut response) => refused(&shared, &belonging, None, &mut response).await,
         Err(error) => shared.fail(None, link_error(&error)),
     }
 }

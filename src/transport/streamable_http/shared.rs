@@ -164,12 +164,9 @@ impl Shared {
         Ok(answered)
     }
 
-    pub(super) fn start_call(self: &Rc<Self>, call: u64, task: impl Future<Output = ()> + 'static) {
-        let shared = Rc::clone(self);
-        let task = actix_rt::spawn(async move {
-            task.await;
-            shared.finish(call);
-        });
+    /// The task says itself when it has ended ([`Shared::finish`]).
+    pub(super) fn start_call(&self, call: u64, task: impl Future<Output = ()> + 'static) {
+        let task = actix_rt::spawn(task);
         if let Some(older) = self.calls.borrow_mut().insert(call, task) {
             older.abort();
         }
