@@ -66,6 +66,12 @@ impl FrontServer {
                 .app_data(WorkerIndex(index))
                 .wrap(cors(move |origin| gate.allows_origin(origin)))
                 .wrap_fn(leave_connections)
+                // They are tried in this order for each request.
+                .service(web::resource(endpoint.as_str()).to(mcp::endpoint));
+            if endpoint != "/" {
+                app = app.service(web::resource("/").to(mcp::endpoint));
+            }
+            let app = app
                 .service(
                     web::resource(["/health", "/healthz"])
                         .route(web::get().to(health::health))
@@ -76,12 +82,6 @@ impl FrontServer {
                         .route(web::get().to(health::ready))
                         .default_service(web::route().to(only_get)),
                 )
-                .service(web::resource("/").route(web::route().to(mcp::endpoint)));
-            if endpoint != "/" {
-                let endpoint = web::resource(endpoint.as_str());
-                app = app.service(endpoint.route(web::route().to(mcp::endpoint)));
-            }
-            let app = app
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             app.default_service(web::route().to(no_such_path))
