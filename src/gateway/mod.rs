@@ -29,7 +29,7 @@ use crate::session::{Arrange, Fanout, Identify, Sealing, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::Spawner;
+use crate::transport::{Instance, Spawner};
 use build::{Ground, build};
 pub use known::known_notices;
 use state::{Operated, State, health_source, tree_source};
@@ -128,7 +128,8 @@ impl Gateway {
             Way::Http(None) => Some(listen(config.front.listen)?),
             Way::Stdio => None,
         };
-        let spawner = Spawner::start()?;
+        let owner = data_dir.owner(Uuid::new_v4)?;
+        let spawner = Spawner::start(Instance::new(owner, Uuid::new_v4()))?;
         let server = match listener {
             Some(listener) => FrontServer::start(listener, &config.front).await?,
             None => FrontServer::without_listener()?,
@@ -189,6 +190,9 @@ impl Gateway {
         gateway.offer_tree();
         gateway.arrange();
         let known = known.into_iter().map(|(part, _)| part).collect();
+        // They may hold what the servers need.
+        let grace = gateway.config.orphan_grace;
+        gateway.spawner.end_orphans(grace).await;
         // A request that comes right away finds its server, if not connected yet.
         gateway.start_servers(known).await;
         gateway.server.open(gateway.front());
