@@ -76,7 +76,8 @@ impl Finder {
         let begin = Instant::now();
         let mut hurry = Box::pin(hurry);
         let mut hurries = false;
-        let mut told: HashMap<i32, Marked> = HashMap::new();
+        // And whether they were killed.
+        let mut told: HashMap<i32, (Marked, bool)> = HashMap::new();
         let mut pause = LOOK_FIRST;
         loop {
             let found = self.find(wanted).await;
@@ -89,9 +90,12 @@ impl Finder {
             }
             let at_once = hurries || waited >= grace;
             for process in found {
-                if at_once || !told.contains_key(&process.pid) {
-                    self.tell(&process, wanted, at_once).await;
-                    told.insert(process.pid, process);
+                let before = told.get(&process.pid).map(|(_, killed)| *killed);
+                if (at_once || before.is_none()) && self.tell(&process, at_once).await {
+                    if before != Some(at_once) {
+                        log_end(&process, wanted, at_once);
+                    }
+                    told.insert(process.pid, (process, at_once));
                 }
             }
             if at_once {
@@ -102,24 +106,25 @@ impl Finder {
             }
             pause = (2 * pause).min(LOOK_MAX);
         }
-        told.values().for_each(reap);
+        told.values().for_each(|(process, _)| reap(process));
     }
 
-    async fn tell(&self, process: &Marked, wanted: Wanted, at_once: bool) {
+    async fn tell(&self, process: &Marked, at_once: bool) -> bool {
         let (instance, it) = (self.instance, process.clone());
-        let is_told = spawn_blocking(move || end(&instance, &it, at_once)).await;
-        if !is_told.unwrap_or(false) {
-            return;
+        let told = spawn_blocking(move || end(&instance, &it, at_once)).await;
+        told.unwrap_or(false)
+    }
+}
+
+fn log_end(process: &Marked, wanted: Wanted, at_once: bool) {
+    let (pid, name) = (process.pid, process.name.as_str());
+    let how = if at_once { "killed" } else { "asked to end" };
+    match wanted {
+        Wanted::EarlierRuns => {
+            log::warn!(pid, name; "process that an earlier gateway left behind is {how}");
         }
-        let (pid, name) = (process.pid, process.name.as_str());
-        let how = if at_once { "killed" } else { "asked to end" };
-        match wanted {
-            Wanted::EarlierRuns => {
-                log::warn!(pid, name; "process that an earlier gateway left behind is {how}");
-            }
-            Wanted::Child(_) => {
-                log::info!(pid, name; "process that left its server's group is {how}");
-            }
+        Wanted::Child(_) => {
+            log::info!(pid, name; "process that left its server's group is {how}");
         }
     }
 }

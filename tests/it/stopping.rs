@@ -185,6 +185,31 @@ async fn what_a_killed_gateway_left_is_gone_after_the_next_start() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_was_started_by_what_one_left_does_not_end_itself() {
+    let mut gateway = Gateway::start(&(quick() + &example("example"))).await;
+    gateway.kill();
+    let instance = std::fs::read_to_string(gateway.data_dir().join("instance")).unwrap();
+    let owner = instance.split(' ').next().unwrap().replace('-', "");
+    let mark = format!("{owner}.{}.1", "0".repeat(32));
+    let mut marked = gateway.setup.command_of("sleep", &["1000"]);
+    let mut marked = marked.env("MCPVISOR_INSTANCE", &mark).spawn().unwrap();
+    let mut again = gateway.setup.command(&["serve"]);
+    let again = again.env("MCPVISOR_INSTANCE", &mark);
+    let mut again = again.stderr(std::process::Stdio::null()).spawn().unwrap();
+    until("a gateway that serves", || async {
+        let status = mcpvisor::admin::ask_status(&gateway.data_dir())
+            .await
+            .ok()?;
+        (status["pid"] == again.id() && status["servers"][0]["state"] == "up").then_some(())
+    })
+    .await;
+    assert!(!marked.wait().unwrap().success(), "only this one was left");
+    let pid = i32::try_from(again.id()).unwrap();
+    crate::support::signal(pid, Signal::SIGTERM);
+    assert!(again.wait().unwrap().success());
+}
+
+#[tokio::test]
 async fn a_crash_of_a_server_takes_what_left_its_group() {
     let setup = Setup::new("");
     std::fs::write(setup.path("config.toml"), with_a_stray(&setup)).unwrap();
