@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// How long a lock may outlive its process: a child that was being started when the gateway was
 /// killed holds it until it notices.
@@ -84,6 +85,26 @@ impl DataDir {
         file.write_all(serde_json::to_string(&run)?.as_bytes())
     }
 
+    /// The name of the directory among all others: the same for every gateway that uses it. A copy
+    /// is another directory, since two gateways may use the two at the same time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the name cannot be kept.
+    pub fn owner(&self, mint: impl FnOnce() -> Uuid) -> io::Result<Uuid> {
+        let path = self.path.join("instance");
+        let place = place_of(&self.path)?;
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        if let Some(owner) = owner_in(&kept, &place) {
+            return Ok(owner);
+        }
+        let owner = mint();
+        let mut file = private_file(&path)?;
+        file.set_len(0)?;
+        file.write_all(format!("{owner} {place}\n").as_bytes())?;
+        Ok(owner)
+    }
+
     /// Where the control socket of a data directory is.
     pub fn control_socket(path: &Path) -> PathBuf {
         path.join("control.sock")
@@ -94,6 +115,29 @@ impl Drop for DataDir {
     fn drop(&mut self) {
         // A file that stays tells of a process that is gone, which the lock shows.
         let _ = fs::remove_file(self.path.join("run.json"));
+    }
+}
+
+/// The name that was given to the directory in this place.
+fn owner_in(kept: &str, place: &str) -> Option<Uuid> {
+    // Without its end the file was not written to the end.
+    let (owner, at) = kept.strip_suffix('\n')?.split_once(' ')?;
+    let owner = Uuid::try_parse(owner).ok()?;
+    (at == place).then_some(owner)
+}
+
+/// What tells a directory from its copies, as far as the system does.
+fn place_of(path: &Path) -> io::Result<String> {
+    let directory = fs::metadata(path)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        Ok(format!("{}:{}", directory.dev(), directory.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = directory;
+        Ok("-".to_owned())
     }
 }
 
@@ -141,6 +185,29 @@ mod tests {
         );
         drop(first);
         assert!(DataDir::lock(&path).is_ok());
+    }
+
+    #[test]
+    fn a_directory_keeps_its_name_and_a_copy_gets_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, copy] = ["state", "copy"].map(|name| directory.path().join(name));
+        let owner = |path: &Path, minted: u128| {
+            let locked = DataDir::lock(path).unwrap();
+            locked.owner(|| Uuid::from_u128(minted)).unwrap().as_u128()
+        };
+        assert_eq!(owner(&path, 1), 1);
+        assert_eq!(owner(&path, 2), 1);
+        fs::create_dir(&copy).unwrap();
+        fs::copy(path.join("instance"), copy.join("instance")).unwrap();
+        assert_eq!(owner(&copy, 3), 3);
+        assert_eq!(owner(&copy, 4), 3);
+        for torn in ["", "x\n", "00000000-0000-0000-0000-00000000"] {
+            fs::write(path.join("instance"), torn).unwrap();
+            assert_eq!(owner(&path, 5), 5);
+        }
+        let kept = fs::read_to_string(path.join("instance")).unwrap();
+        fs::write(path.join("instance"), kept.trim_end()).unwrap();
+        assert_eq!(owner(&path, 6), 6);
     }
 
     #[test]

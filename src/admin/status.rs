@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::downstream::ServerView;
+use crate::supervision::ChildView;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
@@ -15,6 +16,8 @@ pub struct Status {
     pub sessions: usize,
     /// Threads that had to be replaced because a child blocked them.
     pub arbiters_replaced: u64,
+    /// The actors that keep the servers and the catalog.
+    pub actors: Vec<ChildView>,
     pub config: ConfigView,
     /// In config order.
     pub servers: Vec<ServerStatus>,

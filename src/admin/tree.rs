@@ -110,6 +110,16 @@ fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result
     for key in config["needs_restart"].as_array().into_iter().flatten() {
         writeln!(text, "│    `{}` changes with a restart", word(key))?;
     }
+    for actor in status["actors"].as_array().into_iter().flatten() {
+        write!(
+            text,
+            "├─ {} · {}",
+            word(&actor["name"]),
+            word(&actor["phase"])
+        )?;
+        write_child(text, actor)?;
+        writeln!(text)?;
+    }
     writeln!(text, "├─ sessions {}", status["sessions"])?;
     let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
     writeln!(text, "└─ servers {}", servers.len())?;
@@ -267,6 +277,17 @@ a-long-name  disabled  -          0      0
             lines,
             ["        └─ breaker of \"rm\" · open · next try in 1s"]
         );
+    }
+
+    #[test]
+    fn the_actors_of_the_gateway_itself_have_a_line_each() {
+        let actor = json!({
+            "name": "keeper", "phase": "up", "phase_ms": 3000, "generation": 2, "restarts": 1,
+            "last_exit": "panicked: oh",
+        });
+        let text = tree(&json!({"servers": [], "actors": [actor]}));
+        let line = "├─ keeper · up for 3s · generation 2 · 1 restarts · last exit: panicked: oh";
+        assert!(text.lines().any(|shown| shown == line), "{text}");
     }
 
     #[test]

@@ -301,6 +301,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
             "gateway.shutdown_grace",
             show_duration(config.shutdown_grace),
         ),
+        ("gateway.orphan_grace", show_duration(config.orphan_grace)),
         ("gateway.keep_alive", show_duration(front.keep_alive)),
         ("gateway.head_timeout", show_duration(front.head_timeout)),
         ("gateway.body_timeout", show_duration(front.body_timeout)),

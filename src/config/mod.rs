@@ -59,6 +59,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// How long the whole gateway may take to stop.
     pub shutdown_grace: Duration,
+    /// How long what an earlier gateway left behind may take to end before it is killed.
+    pub orphan_grace: Duration,
     pub log: LogFormat,
     pub front: FrontSettings,
     pub session: SessionSettings,
@@ -226,6 +228,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     Config {
         data_dir: gateway.data_dir,
         shutdown_grace: gateway.shutdown_grace,
+        orphan_grace: gateway.orphan_grace,
         log: gateway.log,
         front: gateway.front,
         session,

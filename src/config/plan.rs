@@ -114,6 +114,7 @@ impl Config {
     pub fn with_fixed_of(mut self, running: &Self) -> Self {
         self.data_dir.clone_from(&running.data_dir);
         self.log = running.log;
+        self.orphan_grace = running.orphan_grace;
         self.front = FrontSettings {
             listen: running.front.listen,
             endpoint: running.front.endpoint.clone(),
@@ -133,6 +134,10 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
         ("gateway.listen", old.listen != new.listen),
         ("gateway.endpoint", old.endpoint != new.endpoint),
         ("gateway.data_dir", running.data_dir != wanted.data_dir),
+        (
+            "gateway.orphan_grace",
+            running.orphan_grace != wanted.orphan_grace,
+        ),
         ("gateway.workers", old.workers != new.workers),
         ("gateway.keep_alive", old.keep_alive != new.keep_alive),
         ("gateway.head_timeout", old.head_timeout != new.head_timeout),

@@ -162,6 +162,7 @@ pub(super) struct Gateway {
     pub(super) times: CallTimes,
     pub(super) first_list_wait: Duration,
     pub(super) shutdown_grace: Duration,
+    pub(super) orphan_grace: Duration,
     pub(super) data_dir: PathBuf,
     pub(super) log: LogFormat,
 }
@@ -193,6 +194,7 @@ pub(super) fn gateway(mut section: Section<'_>, limits: &Limits) -> Gateway {
             Duration::ZERO..=10 * MINUTE,
         ),
         shutdown_grace: section.duration("shutdown_grace", 10 * SECOND, 100 * MILLI..=HOUR),
+        orphan_grace: section.duration("orphan_grace", SECOND, Duration::ZERO..=MINUTE),
         data_dir: data_dir(&mut section),
         log: section.choice("log", LogFormat::Auto, &log),
     };

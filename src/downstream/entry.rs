@@ -1,7 +1,7 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -38,7 +38,7 @@ pub(crate) struct EntrySpec {
     pub(crate) load: Arc<Load>,
     pub(crate) breakers: Arc<Breakers>,
     pub(crate) desired: Arc<Desired>,
-    pub(crate) listener: Recipient<FromServer>,
+    pub(crate) listener: Listener,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) era: Arc<ServerEra>,
@@ -118,26 +118,44 @@ pub enum Wish {
     Retune,
 }
 
+/// Where goes what servers say outside of calls; never waits.
+pub type Listener = Arc<dyn Fn(FromServer) + Send + Sync>;
+
 /// What a server says that belongs to no call.
-#[derive(Message)]
-#[rtype(result = "()")]
+#[derive(Clone)]
 pub struct FromServer {
     pub server: ServerName,
     pub key: EntryKey,
     pub news: News,
 }
 
+#[derive(Clone)]
 pub enum News {
     /// The server was listed; the part may be equal to the one before.
     Listed(Arc<ServerPart>),
     ResourceUpdated(Notification),
     Log(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
-    Question(Question),
+    Question(OneQuestion),
     /// This connection was lost; another one is on its way.
     Away,
     /// This connection, which was not everybody's, is closed.
     Closed,
     /// Another notification that clients may understand.
     Other(Notification),
+}
+
+/// A question that one of those who hold it may take.
+#[derive(Clone)]
+pub struct OneQuestion(Arc<Mutex<Option<Question>>>);
+
+impl OneQuestion {
+    pub(crate) fn new(question: Question) -> Self {
+        Self(Arc::new(Mutex::new(Some(question))))
+    }
+
+    /// `None` if somebody else took it.
+    pub fn take(&self) -> Option<Question> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }

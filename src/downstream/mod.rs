@@ -17,6 +17,7 @@ mod exchange;
 mod fair;
 mod handshake;
 mod input_loop;
+mod keeper;
 mod key;
 mod lane;
 mod lease;
@@ -40,7 +41,7 @@ pub use breaker::{BreakerSettings, BreakerView, Pass};
 pub use caller::Caller;
 pub use crash::{CrashReport, CrashSink};
 pub use desired::{Change, Desired, Watched};
-pub use entry::{Callers, FromServer, News, Wish};
+pub use entry::{Callers, FromServer, Listener, News, OneQuestion, Wish};
 pub use exchange::{
     Answered, CallMessage, Cancel, Deadline, Delivered, Delivery, Exchange, Question, Reply, Tasks,
 };

@@ -10,8 +10,9 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResu
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::entry::{Callers, FromServer, News};
+use super::keeper::{Keeper, SWEEP_EVERY, close};
 use super::key::EntryKey;
-use super::pool::{Downstreams, Keeper, SWEEP_EVERY};
+use super::pool::Downstreams;
 use super::server::Server;
 use super::usage::{Rest, Use, rest};
 use crate::catalog::ItemKind;
@@ -47,6 +48,8 @@ pub enum Order {
 pub enum OrderError {
     #[error("server `{0}` does not run")]
     NotRunning(ServerName),
+    #[error("the order for server `{0}` may not have been carried out; see `mcpvisor status`")]
+    Lost(ServerName),
     #[error("{0}")]
     Refused(String),
     #[error("{0}")]
@@ -54,7 +57,7 @@ pub enum OrderError {
 }
 
 /// What is to be waited for after an order.
-enum Awaited {
+pub(super) enum Awaited {
     /// An incarnation after this one, if it was not yet on its way.
     Up {
         generation: u64,
@@ -64,9 +67,9 @@ enum Awaited {
     Nothing(Cow<'static, str>),
 }
 
-#[derive(Message)]
+#[derive(Message, Clone)]
 #[rtype(result = "Result<(Arc<Server>, Awaited), OrderError>")]
-struct Ordered(ServerName, Order);
+pub(super) struct Ordered(ServerName, Order);
 
 impl Downstreams {
     /// Carries out an order and tells its outcome in a sentence, after 8 s at the latest.
@@ -76,12 +79,9 @@ impl Downstreams {
     /// Returns [`OrderError`] when there is no such server, when the order makes no sense now,
     /// or when the server did not come up.
     pub async fn order(&self, name: ServerName, order: Order) -> Result<String, OrderError> {
-        let gone = OrderError::NotRunning(name.clone());
-        let (server, awaited) = self
-            .keeper
-            .send(Ordered(name.clone(), order))
-            .await
-            .map_err(|_| gone)??;
+        // Once: an order may have been carried out by a keeper that did not say so.
+        let answer = self.ask(Ordered(name.clone(), order), 1).await;
+        let (server, awaited) = answer.ok_or_else(|| OrderError::Lost(name.clone()))??;
         match awaited {
             Awaited::Nothing(state) => Ok(format!("server `{name}` {state}")),
             Awaited::Gone(children) => {
@@ -182,7 +182,7 @@ impl Keeper {
     fn halt(&self, server: &Server) -> Vec<ChildRef<Callers>> {
         remark(server, "stopped by an operator");
         server.halted.store(true, Ordering::SeqCst);
-        self.parts.listener.do_send(FromServer {
+        (self.parts.listener)(FromServer {
             server: server.name.clone(),
             key: EntryKey::shared(),
             news: News::Away,
@@ -190,7 +190,7 @@ impl Keeper {
         server.shared.hold();
         let own = server.take_out(|_, _| true);
         let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
-        self.close(server, own);
+        close(&self.parts.listener, server, own);
         children.push(server.shared.clone());
         children
     }

@@ -1,43 +1,44 @@
 //! All servers and their connections: started, found, closed, changed.
 //!
-//! [`Downstreams`] is what sessions hold; the [`Keeper`] behind it is the actor that starts and
-//! stops supervised connections, so that all of them are supervised from one thread.
+//! [`Downstreams`] is what sessions hold; the [`Keeper`] behind it is the actor that starts
+//! supervised connections, so that all of them are supervised from one thread. It is supervised
+//! itself: the servers, and what is to be changed of them, are kept here and outlive it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use actix::{
-    Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, Recipient, ResponseFuture,
-    SpawnHandle,
-};
-use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::watch;
-use tokio::time::Instant;
+use actix::{Addr, Handler, Message};
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
-use super::admission::{Gate, Load};
-use super::breaker::Breakers;
-use super::connection::Connection;
 use super::crash::CrashSink;
 use super::desired::{Change, Desired, Watched};
-use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::era::{self, ServerEra};
-use super::key::{EntryKey, EntryOwner};
-use super::lease::Leases;
+use super::entry::{Callers, Listener, Wish};
+use super::keeper::{Job, Keeper, Open, close, stop};
+use super::key::EntryKey;
 use super::server::Server;
-use super::settings::{ServerSettings, StartMode};
-use super::usage::Usage;
+use super::settings::ServerSettings;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::store::Store;
-use crate::supervision::{Arbiters, ChildRef, ChildSpec, Random, Start, Supervisor};
-use crate::telemetry::{Counters, LogRing, LogRingSettings};
-use crate::transport::{Connector, Recorder};
+use crate::supervision::{
+    Arbiters, ChildRef, ChildSpec, ChildView, Inbox, Random, Settings, Start, Status, Supervisor,
+};
+use crate::telemetry::{Counters, LogRing};
+use crate::transport::Connector;
 
-/// How often connections are looked at that nobody uses any more.
-pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// Changes that wait for the keeper; each concerns one server.
+const JOBS_MAX: usize = 1_000_000;
+
+/// How long the keeper is waited for: it is away only for moments.
+const KEEPER_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a connection is asked for whose keeper dies meanwhile.
+const OPEN_TRIES: usize = 2;
 
 /// Makes the connector of a server: a seam, through which tests inject one in memory.
 pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
@@ -50,7 +51,7 @@ pub struct PoolParts {
     pub arbiters: Arbiters,
     pub numbers: CallNumbers,
     pub desired: Arc<Desired>,
-    pub listener: Recipient<FromServer>,
+    pub listener: Listener,
     /// Where it is kept which era a server speaks.
     pub store: Arc<dyn Store>,
     pub random: Arc<dyn Random>,
@@ -64,25 +65,41 @@ pub struct PoolParts {
 pub struct Downstreams {
     servers: Arc<ArcSwap<Servers>>,
     desired: Arc<Desired>,
-    pub(super) keeper: Addr<Keeper>,
+    listener: Listener,
+    jobs: Inbox<Job>,
+    keeper: ChildRef<Addr<Keeper>>,
 }
 
 impl Downstreams {
-    /// Starts the keeper on the calling arbiter; servers are added by [`Downstreams::apply`].
-    pub fn start(parts: PoolParts) -> Self {
+    /// Starts the keeper on the calling arbiter, and keeps it; servers are added by
+    /// [`Downstreams::apply`].
+    ///
+    /// # Errors
+    ///
+    /// Fails when the calling thread is no arbiter.
+    pub fn start(parts: PoolParts) -> io::Result<Self> {
         let servers = Arc::new(ArcSwap::default());
-        let desired = parts.desired.clone();
-        let keeper = Keeper {
-            servers: servers.clone(),
-            parts,
-            look: None,
-        }
-        .start();
-        Self {
+        let (desired, listener) = (parts.desired.clone(), parts.listener.clone());
+        let jobs = Inbox::new(JOBS_MAX);
+        let of_keeper = (servers.clone(), jobs.clone());
+        let start = Start::new(move |_, birth| {
+            let (servers, jobs) = of_keeper.clone();
+            Keeper::new(servers, jobs, parts.clone(), birth)
+        });
+        let mut child = ChildSpec::new("keeper", &Arbiters::current()?, start);
+        child.settings = Settings::prompt();
+        Ok(Self {
             servers,
             desired,
-            keeper,
-        }
+            listener,
+            jobs,
+            keeper: Supervisor::supervise(child),
+        })
+    }
+
+    /// The actor that starts connections, as one sees it.
+    pub fn keeper_view(&self) -> ChildView {
+        self.keeper.view()
     }
 
     pub fn get(&self, name: &ServerName) -> Option<Arc<Server>> {
@@ -105,26 +122,81 @@ impl Downstreams {
         key: EntryKey,
         arbiter: usize,
     ) -> Option<ChildRef<Callers>> {
-        self.keeper
-            .send(Open {
-                server,
-                key,
-                arbiter,
-            })
-            .await
-            .ok()
-            .flatten()
+        let open = Open {
+            server,
+            key,
+            arbiter,
+        };
+        self.ask(open, OPEN_TRIES).await.flatten()
+    }
+
+    /// Asks the keeper. If it dies meanwhile its successor is asked, `tries` times in all.
+    pub(super) async fn ask<M>(&self, question: M, tries: usize) -> Option<M::Result>
+    where
+        M: Message<Result: Send> + Clone + Send + 'static,
+        Keeper: Handler<M>,
+    {
+        let deadline = Instant::now() + KEEPER_WAIT;
+        let mut changes = self.keeper.subscribe();
+        let mut asked = 0;
+        for _ in 0..tries {
+            let settled = changes.wait_for(|snapshot| match &snapshot.status {
+                Status::Up { generation, .. } => *generation > asked,
+                Status::Stopping | Status::Stopped => true,
+                Status::Idle
+                | Status::Starting
+                | Status::Backoff { .. }
+                | Status::Broken { .. } => false,
+            });
+            let status = timeout_at(deadline, settled).await.ok()?.ok()?;
+            let Status::Up { value, generation } = status.status.clone() else {
+                return None;
+            };
+            drop(status);
+            asked = generation;
+            if let Ok(answer) = value.send(question.clone()).await {
+                return Some(answer);
+            }
+        }
+        None
     }
 
     /// Adds, replaces, retunes and removes servers; nothing else is touched.
     pub fn apply(&self, change: ServerChange) {
-        self.keeper.do_send(change);
+        let ServerChange {
+            start,
+            known,
+            retune,
+            stop,
+        } = change;
+        let stop = stop.into_iter().map(Job::Stop);
+        let start = start.into_iter().map(|settings| {
+            let mut known = known.iter();
+            let known = known.find(|part| *part.server() == settings.name);
+            Job::Start(Arc::new(settings), known.cloned())
+        });
+        let retune = retune.into_iter().map(Arc::new).map(Job::Retune);
+        stop.chain(start)
+            .chain(retune)
+            .for_each(|job| self.put(job));
     }
 
     /// The same; ends once the servers are known to whoever calls them, connected or not.
     pub async fn applied(&self, change: ServerChange) {
-        // An error means that nothing runs any more.
-        let _ = self.keeper.send(change).await;
+        self.apply(change);
+        let done = Arc::new(Notify::new());
+        self.put(Job::Tell(done.clone()));
+        tokio::select! {
+            () = done.notified() => {}
+            // Nothing runs any more.
+            () = self.keeper.stopped() => {}
+        }
+    }
+
+    fn put(&self, job: Job) {
+        if !self.jobs.put(job) {
+            log::error!("a change of the servers is lost: too many wait");
+        }
     }
 
     /// A session has ended: its connections are closed, its wishes withdrawn.
@@ -135,14 +207,12 @@ impl Downstreams {
                 self.wish(&watched.server, Wish::Unsubscribe(watched.uri));
             }
         }
-        // Most sessions have none of their own, and the keeper is on another thread.
-        if self
-            .servers
-            .load()
-            .values()
-            .any(|server| server.has_own(session))
-        {
-            self.keeper.do_send(SessionEnded(session));
+        for server in self.servers.load().values() {
+            // Most sessions have none of their own.
+            if server.has_own(session) {
+                let of_session = server.take_out(|key, _| key.session() == Some(session));
+                close(&self.listener, server, of_session);
+            }
         }
     }
 
@@ -187,40 +257,24 @@ impl Downstreams {
         }
     }
 
-    /// Stops every connection side by side, each within its own deadline.
+    /// Stops every connection side by side, each within its own deadline. Nothing is started
+    /// afterwards.
     pub async fn stop_all(&self) {
-        // The keeper is gone only when its thread is.
-        let _ = self.keeper.send(StopAll).await;
+        self.keeper.stop();
+        self.keeper.stopped().await;
+        let servers = self.servers.swap(Arc::default());
+        let children: Vec<_> = servers
+            .values()
+            .flat_map(|server| stop(&self.listener, server))
+            .collect();
+        for child in children {
+            child.stopped().await;
+        }
     }
 }
 
-/// Starts and stops supervised connections.
-pub(super) struct Keeper {
-    pub(super) servers: Arc<ArcSwap<Servers>>,
-    pub(super) parts: PoolParts,
-    /// The next look for connections that may be closed as unused.
-    pub(super) look: Option<SpawnHandle>,
-}
-
-#[derive(Message)]
-#[rtype(result = "Option<ChildRef<Callers>>")]
-struct Open {
-    server: ServerName,
-    key: EntryKey,
-    arbiter: usize,
-}
-
-#[derive(Message)]
-#[rtype(result = "()")]
-struct SessionEnded(SessionId);
-
-#[derive(Message)]
-#[rtype(result = "()")]
-struct StopAll;
-
 /// The difference between two configurations, as far as servers go.
-#[derive(Message, Default)]
-#[rtype(result = "()")]
+#[derive(Default)]
 pub struct ServerChange {
     /// New ones, and those that need another connection.
     pub start: Vec<ServerSettings>,
@@ -229,269 +283,4 @@ pub struct ServerChange {
     /// Those whose connection can stay.
     pub retune: Vec<ServerSettings>,
     pub stop: Vec<ServerName>,
-}
-
-impl Keeper {
-    fn start_server(
-        &self,
-        settings: ServerSettings,
-        known: Option<Arc<ServerPart>>,
-    ) -> Arc<Server> {
-        let name = settings.name.clone();
-        let lines_max = settings.limits.log_lines;
-        let log = LogRing::new(LogRingSettings {
-            lines_max,
-            ..Default::default()
-        });
-        let connector = (self.parts.make_connector)(&settings, &log);
-        let queue = settings.resilience.queue;
-        let gate = Arc::new(Gate::new(settings.limits.calls_max, queue));
-        let is_lazy = settings.start == StartMode::Lazy;
-        let breakers = Breakers::of_server(&settings, &log, &self.parts.counters);
-        let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-        });
-        let era = Arc::<ServerEra>::default();
-        let seed = EntrySeed {
-            settings: &settings,
-            connector: &connector,
-            gate: &gate,
-            breakers: &breakers,
-            era: &era,
-            log: &log,
-            known,
-        };
-        let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
-        let of_server = spec.clone();
-        actix_rt::spawn(async move { era::preload(&of_server).await });
-        Arc::new(Server {
-            name,
-            settings,
-            connector,
-            shared,
-            spec,
-            usage: Arc::new(Usage::new(is_lazy)),
-            halted: AtomicBool::new(false),
-            own: Default::default(),
-            breakers,
-            gate,
-            entries_refused: AtomicU64::new(0),
-            era,
-            leases: Leases::default(),
-            retries: Default::default(),
-            log,
-            started: Instant::now(),
-        })
-    }
-
-    /// Starts a permanent child for an entry.
-    fn supervise(
-        &self,
-        server: &ServerName,
-        key: EntryKey,
-        spread: u64,
-        seed: &EntrySeed<'_>,
-    ) -> (ChildRef<Callers>, Arc<EntrySpec>) {
-        let child = match &key.owner {
-            EntryOwner::Shared => format!("server/{server}"),
-            EntryOwner::Audience(_) => format!("server/{server}/profile"),
-            EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
-            EntryOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
-        };
-        let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.gate.clone()));
-        let spec = Arc::new(EntrySpec {
-            server: server.clone(),
-            settings: seed.settings.clone(),
-            key,
-            connector: seed.connector.clone(),
-            arbiters: arbiters.clone(),
-            home: arbiters.index(spread),
-            numbers: self.parts.numbers.clone(),
-            load,
-            breakers: seed.breakers.clone(),
-            desired: self.parts.desired.clone(),
-            listener: self.parts.listener.clone(),
-            store: self.parts.store.clone(),
-            random: self.parts.random.clone(),
-            era: seed.era.clone(),
-            param_headers: ArcSwap::default(),
-            counters: self.parts.counters.clone(),
-            log: seed.log.clone(),
-            recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
-            crashes: self.parts.crashes.clone(),
-            last_part: ArcSwapOption::new(seed.known.clone()),
-            listed: watch::Sender::new(seed.known.is_some()),
-        });
-        let of_child = spec.clone();
-        let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
-        let mut child = ChildSpec::new(child, arbiters, start);
-        let settings = seed.settings.load();
-        child.settings = settings.supervision.clone();
-        child.key = spread;
-        // What is known of it is shown: it need not be started to be listed.
-        child.lazy = settings.start == StartMode::Lazy && seed.known.is_some();
-        (Supervisor::supervise(child), spec)
-    }
-
-    fn open(&self, open: Open) -> Option<ChildRef<Callers>> {
-        let server = self.servers.load().get(&open.server).cloned()?;
-        if let Some(child) = server.find(&open.key) {
-            return Some(child);
-        }
-        // Its caller finds out.
-        if server.is_halted() {
-            return Some(server.shared.clone());
-        }
-        let entries_max = server.settings.load().limits.entries_max;
-        if server.own_count() >= entries_max {
-            server.entries_refused.fetch_add(1, Ordering::Relaxed);
-            log::warn!(
-                server = server.name.as_str(), entries_max;
-                "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked"
-            );
-            return Some(server.shared.clone());
-        }
-        let seed = EntrySeed {
-            settings: &server.settings,
-            connector: &server.connector,
-            gate: &server.gate,
-            breakers: &server.breakers,
-            era: &server.era,
-            log: &server.log,
-            known: None,
-        };
-        let place = open.arbiter as u64;
-        let (child, spec) = self.supervise(&server.name, open.key.clone(), place, &seed);
-        server.insert(open.key, child.clone(), spec.load.clone());
-        Some(child)
-    }
-
-    /// Tells connections that were taken out to leave.
-    pub(super) fn close(&self, server: &Server, own: Vec<(EntryKey, ChildRef<Callers>)>) {
-        for (key, child) in own {
-            child.stop();
-            self.parts.listener.do_send(FromServer {
-                server: server.name.clone(),
-                key,
-                news: News::Closed,
-            });
-        }
-    }
-
-    /// Tells a server's connections to leave; returns them, since they take a moment.
-    fn stop(&self, server: &Server) -> Vec<ChildRef<Callers>> {
-        let own = server.take_out(|_, _| true);
-        let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
-        self.close(server, own);
-        server.shared.stop();
-        children.push(server.shared.clone());
-        children
-    }
-
-    fn change(&mut self, change: ServerChange, ctx: &mut Context<Self>) {
-        let mut servers = Servers::clone(&self.servers.load());
-        let stopped = change
-            .stop
-            .iter()
-            .chain(change.start.iter().map(|settings| &settings.name));
-        let mut replaced = Servers::new();
-        for name in stopped {
-            if let Some(server) = servers.remove(name) {
-                self.stop(&server);
-                replaced.insert(name.clone(), server);
-            }
-        }
-        for settings in change.start {
-            let mut known = change.known.iter();
-            let known = known.find(|part| *part.server() == settings.name).cloned();
-            let before = replaced.get(&settings.name);
-            let known = known.or_else(|| before?.known_for(&settings));
-            let server = self.start_server(settings, known);
-            Self::look_when_listed(&server, ctx);
-            servers.insert(server.name.clone(), server);
-        }
-        for settings in change.retune {
-            let Some(server) = servers.get(&settings.name) else {
-                continue;
-            };
-            let becomes_eager = settings.start == StartMode::Eager
-                && server.settings.load().start == StartMode::Lazy;
-            server.retune(settings);
-            if becomes_eager {
-                server.usage.wanted();
-                server.shared.wake();
-            }
-        }
-        self.servers.store(Arc::new(servers));
-        self.look(ctx);
-    }
-}
-
-/// What all entries of a server have in common.
-struct EntrySeed<'a> {
-    settings: &'a Arc<ArcSwap<ServerSettings>>,
-    connector: &'a Arc<dyn Connector>,
-    gate: &'a Arc<Gate>,
-    breakers: &'a Arc<Breakers>,
-    era: &'a Arc<ServerEra>,
-    log: &'a LogRing,
-    known: Option<Arc<ServerPart>>,
-}
-
-impl Actor for Keeper {
-    type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.run_interval(SWEEP_EVERY, |keeper, _| {
-            for server in keeper.servers.load().values() {
-                keeper.close(server, server.take_idle(&keeper.parts.desired));
-            }
-        });
-    }
-}
-
-impl Handler<Open> for Keeper {
-    type Result = MessageResult<Open>;
-
-    fn handle(&mut self, open: Open, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.open(open))
-    }
-}
-
-impl Handler<ServerChange> for Keeper {
-    type Result = ();
-
-    fn handle(&mut self, change: ServerChange, ctx: &mut Self::Context) {
-        self.change(change, ctx);
-    }
-}
-
-impl Handler<SessionEnded> for Keeper {
-    type Result = ();
-
-    fn handle(&mut self, ended: SessionEnded, _: &mut Self::Context) {
-        for server in self.servers.load().values() {
-            let of_session = server.take_out(|key, _| key.session() == Some(ended.0));
-            self.close(server, of_session);
-        }
-    }
-}
-
-impl Handler<StopAll> for Keeper {
-    type Result = ResponseFuture<()>;
-
-    fn handle(&mut self, _: StopAll, _: &mut Self::Context) -> Self::Result {
-        let servers = self.servers.swap(Arc::default());
-        let children: Vec<_> = servers
-            .values()
-            .flat_map(|server| self.stop(server))
-            .collect();
-        Box::pin(async move {
-            for child in children {
-                child.stopped().await;
-            }
-        })
-    }
 }

@@ -1,8 +1,8 @@
 //! Puts the tree together: what every part is built from.
 
+use std::io;
 use std::sync::Arc;
 
-use actix::{Actor, Addr};
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -17,7 +17,7 @@ use crate::downstream::{
     CrashSink, Desired, Downstreams, MakeConnector, PoolParts, TransportSettings,
 };
 use crate::id::CallNumbers;
-use crate::session::{Attach, Fanout, PartKeeper, Sealing, Sessions, SessionsSpec};
+use crate::session::{Feed, PartKeeper, Restored, Sealing, Sessions, SessionsSpec};
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, unix_millis};
@@ -40,7 +40,7 @@ pub(super) fn build(
     ground: Ground<'_>,
     view: ConfigView,
     known: Vec<(Arc<ServerPart>, u64)>,
-) -> (Arc<State>, Addr<Fanout>) {
+) -> io::Result<Arc<State>> {
     let Ground {
         arbiters,
         spawner,
@@ -50,21 +50,23 @@ pub(super) fn build(
         sealing,
     } = ground;
     let numbers = CallNumbers::default();
-    let (mut fanout, catalog) = Fanout::new(counters.clone());
-    let keeper = PartKeeper::new(store.clone(), unix_millis);
-    fanout.restore(arrangement(config), known, keeper);
-    let fanout = fanout.start();
+    let restored = Restored {
+        arrangement: arrangement(config),
+        parts: known,
+        keeper: PartKeeper::new(store.clone(), unix_millis),
+    };
+    let (feed, catalog) = Feed::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
         arbiters: arbiters.clone(),
         numbers: numbers.clone(),
         desired: Arc::new(Desired::default()),
-        listener: fanout.clone().recipient(),
+        listener: feed.listener(),
         store: store.clone(),
         random: Arc::new(SystemRandom::new()),
         make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
         crashes,
-    });
+    })?;
     let sessions = Sessions::start(SessionsSpec {
         settings: config.session.clone(),
         arbiters: arbiters.clone(),
@@ -78,18 +80,19 @@ pub(super) fn build(
         sealing,
         counters: counters.clone(),
     });
-    fanout.do_send(Attach(sessions.clone()));
+    feed.attach(sessions.clone());
     let state = State {
         started: Instant::now(),
         downstreams,
         sessions,
+        feed,
         catalog,
         counters,
         arbiters: arbiters.clone(),
         servers: ArcSwap::from_pointee(server_states(config)),
         config: ArcSwap::from_pointee(view),
     };
-    (Arc::new(state), fanout)
+    Ok(Arc::new(state))
 }
 
 fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnector {

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Addr;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
@@ -25,11 +24,11 @@ use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
-use crate::session::{Arrange, Fanout, Identify, Sealing, load_parts};
+use crate::session::{Arrange, Sealing, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, Direct};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::Spawner;
+use crate::transport::{Instance, Spawner};
 use build::{Ground, build};
 pub use known::known_notices;
 use state::{Operated, State, health_source, tree_source};
@@ -78,7 +77,6 @@ pub enum StartError {
 pub struct Gateway {
     state: Arc<State>,
     server: FrontServer,
-    fanout: Addr<Fanout>,
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
@@ -128,7 +126,8 @@ impl Gateway {
             Way::Http(None) => Some(listen(config.front.listen)?),
             Way::Stdio => None,
         };
-        let spawner = Spawner::start()?;
+        let owner = data_dir.owner(Uuid::new_v4)?;
+        let spawner = Spawner::start(Instance::new(owner, Uuid::new_v4()))?;
         let server = match listener {
             Some(listener) => FrontServer::start(listener, &config.front).await?,
             None => FrontServer::without_listener()?,
@@ -159,7 +158,7 @@ impl Gateway {
             crashes: crashes.sink(),
             sealing,
         };
-        let (state, fanout) = build(&config, ground, view, known.clone());
+        let state = build(&config, ground, view, known.clone())?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run(&address)?;
         let operator = Rc::new(Operated {
@@ -175,7 +174,6 @@ impl Gateway {
             _clocks: AbortOnDropHandle::new(actix_rt::spawn(clocks)),
             state,
             server,
-            fanout,
             arbiters,
             spawner,
             store,
@@ -189,6 +187,9 @@ impl Gateway {
         gateway.offer_tree();
         gateway.arrange();
         let known = known.into_iter().map(|(part, _)| part).collect();
+        // They may hold what the servers need.
+        let grace = gateway.config.orphan_grace;
+        gateway.spawner.end_orphans(grace).await;
         // A request that comes right away finds its server, if not connected yet.
         gateway.start_servers(known).await;
         gateway.server.open(gateway.front());
@@ -253,8 +254,8 @@ impl Gateway {
     fn arrange(&self) {
         let servers = ready_servers(&self.config).into_iter();
         let identities = servers.map(|server| (server.name.clone(), server.identity()));
-        self.fanout.do_send(Identify(identities.collect()));
-        self.fanout.do_send(arrangement(&self.config));
+        self.state.feed.identify(identities.collect());
+        self.state.feed.arrange(arrangement(&self.config));
     }
 
     /// Goes over to another configuration: only what changed is touched. A file that could not

@@ -12,7 +12,7 @@ use crate::catalog::ItemKind;
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Order, Server};
 use crate::front::{Health, HealthSource, ServerHealth};
-use crate::session::{CatalogView, Sessions, TreeSource};
+use crate::session::{CatalogView, Feed, Sessions, TreeSource};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine};
 
@@ -21,6 +21,7 @@ pub(super) struct State {
     pub(super) started: Instant,
     pub(super) downstreams: Downstreams,
     pub(super) sessions: Sessions,
+    pub(super) feed: Feed,
     pub(super) catalog: CatalogView,
     pub(super) counters: Counters,
     pub(super) arbiters: Arbiters,
@@ -124,6 +125,7 @@ impl State {
             listen: listen.to_string(),
             sessions: self.sessions.len(),
             arbiters_replaced: self.arbiters.replaced(),
+            actors: vec![self.downstreams.keeper_view(), self.feed.view()],
             config: ConfigView::clone(&self.config.load()),
             servers: self.server_statuses(),
             notices: self

@@ -2,13 +2,14 @@
 //!
 //! The front speaks to [`Sessions`]: it opens a session, finds it, and sends it what the client
 //! says. A session sends calls to the connections of [`crate::downstream`], and hears from
-//! [`Fanout`] what happens outside of calls. Nothing here knows HTTP.
+//! the [`Feed`] what happens outside of calls. Nothing here knows HTTP.
 
 mod actor;
 mod again;
 mod dispatch;
 mod exchange;
 mod fanout;
+mod feed;
 mod freshness;
 mod handshake;
 mod kept;
@@ -30,7 +31,7 @@ mod wheel;
 
 pub use actor::Session;
 pub use exchange::{Running, Sessionless, Started, Upgrading, Waiting};
-pub use fanout::{Arrange, Attach, Fanout, Identify};
+pub use feed::{Arrange, Feed, Restored};
 pub use kept::{PartKeeper, load_parts};
 pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
 pub use record::SessionRecord;

@@ -8,6 +8,7 @@
 //!   [`ChildRef`], and find it again in a [`Roster`].
 //! - [`spawn_temporary`] starts a child that nobody restarts; only its end is reported. Made
 //!   for tens of thousands.
+//! - [`Inbox`] holds messages that must outlive the incarnation to which they were sent.
 //! - [`Arbiters`] are the threads on which both live.
 //!
 //! # Example
@@ -67,7 +68,7 @@
 //! # Guarantees
 //!
 //! Each with the tests that prove it, in `tests/supervision/` unless the path starts with
-//! `machine` (`machine/tests.rs`), `backoff` or `policy` (unit tests here).
+//! `machine` (`machine/tests.rs`), `backoff`, `inbox` or `policy` (unit tests here).
 //!
 //! 1. Every death is seen, with its reason and a panic's text: a stop, a failure, a kill, a
 //!    panic in `started`, a handler, a spawned future, `stopping`, `stopped`, `Drop` or the
@@ -131,6 +132,8 @@
 //!     `proofs::a_held_child_is_gone_and_a_released_one_is_not_lost`,
 //!     `resting::a_held_child_is_brought_back_by_its_release_only`,
 //!     `resting::who_waits_for_a_child_is_told_at_once_that_it_is_held`
+//! 20. A message in an inbox is lost with no incarnation; one that two died of is given up.
+//!     `inbox::what_an_incarnation_died_of_is_tried_once_more_and_then_given_up`
 //!
 //! # What it cannot do
 //!
@@ -150,6 +153,7 @@ mod arbiters;
 mod backoff;
 mod child;
 mod exit;
+mod inbox;
 mod machine;
 mod policy;
 mod random;
@@ -161,6 +165,7 @@ mod view;
 pub use arbiters::{Arbiters, Direct, Placement, Site, Spread, StillRunning};
 pub use child::{Temporary, spawn_temporary};
 pub use exit::{Exit, ExitReason};
+pub use inbox::{Inbox, Taken};
 pub use policy::{InvalidSettings, RestartPolicy, Settings, Tuning};
 pub use random::{Random, Seeded, SystemRandom};
 pub use roster::{Away, ChildRef, Offer, Roster, Snapshot, Status, Up};

@@ -101,6 +101,18 @@ impl Settings {
     /// Most failures that are remembered.
     pub const MAX_RESTARTS_MAX: u32 = 10_000;
 
+    /// For parts of the program itself, which wait for no peer: they are back at once, and tried
+    /// every second however often they fail.
+    pub fn prompt() -> Self {
+        Self(Tuning {
+            backoff_initial: Duration::from_millis(10),
+            backoff_max: Duration::from_secs(1),
+            jitter: 0.0,
+            reconnect_every: Duration::from_secs(1),
+            ..Tuning::default()
+        })
+    }
+
     /// # Errors
     ///
     /// Returns [`InvalidSettings`] for the first field that is out of its range.
@@ -216,6 +228,8 @@ mod tests {
             Settings::try_new(Tuning::default()),
             Ok(Settings::default())
         );
+        let prompt = Settings::prompt();
+        assert_eq!(Settings::try_new(prompt.0.clone()), Ok(prompt));
         for (key, spoil) in cases {
             let mut tuning = Tuning::default();
             spoil(&mut tuning);

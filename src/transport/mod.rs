@@ -14,6 +14,7 @@ mod settings;
 mod spawner;
 mod sse;
 mod stdio;
+mod strays;
 mod streamable_http;
 mod tls;
 
@@ -30,7 +31,7 @@ use crate::protocol::{Envelope, Revision};
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http_sse::{AutoConnector, SseConnector};
 pub use memory::{MemoryConnector, MemoryServer};
-pub use process::Exit;
+pub use process::{Exit, Instance};
 pub use recorder::{PendingCall, Recorder, RecorderSettings, Recording, Secrets, Tape, Told};
 pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;

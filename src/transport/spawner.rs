@@ -2,7 +2,8 @@
 //!
 //! The system ends a child with the *thread* that started it (`PR_SET_PDEATHSIG`), so neither a
 //! web worker nor a connection's arbiter may start one. The keeper also waits for every child, so
-//! that none stays behind as a zombie, and ends all process groups when it ends itself.
+//! that none stays behind as a zombie, and ends all process groups when it ends itself. Each child
+//! is given a mark, by which descendants are found that left the group.
 
 use std::io;
 use std::time::Duration;
@@ -14,18 +15,19 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::ChildLimits;
-use super::process::{Exit, Group, Pipes, prepare};
+use super::process::{Exit, FINDS_MARKED, Group, Instance, Pipes, VARIABLE, Wanted, prepare};
+use super::strays::Finder;
 
 /// Children that wait to be started.
 const JOBS_MAX: usize = 256;
 
 /// How long a group that was killed may take to vanish before the keeper looks away.
-const VANISH_MAX: Duration = Duration::from_secs(5);
+pub(super) const VANISH_MAX: Duration = Duration::from_secs(5);
 
 /// How long the keeper waits before it looks whether the rest of a group has left; doubled each
 /// time up to the second value.
-const LOOK_FIRST: Duration = Duration::from_millis(5);
-const LOOK_MAX: Duration = Duration::from_millis(160);
+pub(super) const LOOK_FIRST: Duration = Duration::from_millis(5);
+pub(super) const LOOK_MAX: Duration = Duration::from_millis(160);
 
 /// Handle of the thread that keeps the children. The thread ends, and all children with it, after
 /// [`Spawner::stop`], or when the last handle and the last child's handle are dropped.
@@ -37,6 +39,8 @@ pub struct Spawner {
 #[derive(Debug)]
 enum Job {
     Spawn(Box<Order>, oneshot::Sender<io::Result<Started>>),
+    /// End what earlier gateways left behind, after this grace.
+    EndOrphans(Duration, oneshot::Sender<()>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -84,20 +88,30 @@ enum Stage {
 }
 
 impl Spawner {
-    /// Starts the thread.
+    /// Starts the thread; its children and all that they start carry a mark of this instance.
     ///
     /// # Errors
     ///
     /// Returns the system's error when it gives no thread or no event queue.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(instance: Instance) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let (jobs, queue) = mpsc::channel(JOBS_MAX);
         std::thread::Builder::new()
             .name("process-keeper".to_owned())
-            .spawn(move || runtime.block_on(run(queue)))?;
+            .spawn(move || runtime.block_on(run(queue, Finder::new(instance))))?;
         Ok(Self { jobs })
+    }
+
+    /// Ends all processes that earlier gateways of the same data directory left behind: asks them,
+    /// and kills them after `grace`. To be called only while no other gateway uses the directory.
+    pub async fn end_orphans(&self, grace: Duration) {
+        let (done, ended) = oneshot::channel();
+        if self.jobs.send(Job::EndOrphans(grace, done)).await.is_ok() {
+            // An error means that the thread has ended.
+            let _ = ended.await;
+        }
     }
 
     /// Kills all children and ends the thread; nothing can be started afterwards. The future ends
@@ -146,15 +160,23 @@ impl GroupHandle {
     }
 }
 
-async fn run(mut queue: mpsc::Receiver<Job>) {
+async fn run(mut queue: mpsc::Receiver<Job>, finder: Finder) {
     let stop = CancellationToken::new();
     let mut children = JoinSet::new();
     let mut done = None;
+    let mut numbers = 1_u64..;
     loop {
         tokio::select! {
             job = queue.recv() => match job {
                 Some(Job::Spawn(order, reply)) => {
-                    let _ = reply.send(start(*order, &mut children, &stop));
+                    let marked = Strays {
+                        finder: finder.clone(),
+                        child: numbers.next().unwrap_or_default(),
+                    };
+                    let _ = reply.send(start(*order, marked, &mut children, &stop));
+                }
+                Some(Job::EndOrphans(grace, reply)) => {
+                    children.spawn(end_orphans(finder.clone(), grace, stop.clone(), reply));
                 }
                 Some(Job::Stop(reply)) => {
                     done = Some(reply);
@@ -176,12 +198,32 @@ async fn run(mut queue: mpsc::Receiver<Job>) {
     }
 }
 
+async fn end_orphans(
+    finder: Finder,
+    grace: Duration,
+    stop: CancellationToken,
+    reply: oneshot::Sender<()>,
+) {
+    if FINDS_MARKED {
+        finder
+            .end_all(Wanted::EarlierRuns, grace, stop.cancelled())
+            .await;
+    } else {
+        log::info!("what a killed gateway left behind cannot be found on this system");
+    }
+    let _ = reply.send(());
+}
+
 fn start(
     mut order: Order,
+    strays: Strays,
     children: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> io::Result<Started> {
     prepare(&mut order.command, order.limits);
+    let mark = strays.finder.instance().mark(strays.child);
+    // The last word on the environment: a child cannot be configured to hide.
+    order.command.env(VARIABLE, mark);
     let mut child = order.command.spawn()?;
     // From here on an early return kills the child.
     let group = Group::of(&child);
@@ -194,10 +236,15 @@ fn start(
         stop: stop.clone(),
     };
     children.spawn(async move {
-        let mut kept = Kept { group, orders };
+        let mut kept = Kept {
+            group,
+            orders,
+            killed: false,
+        };
         let exit = kept.leader(child).await;
         let _ = exit_sender.send(exit);
         kept.descendants(order.grace).await;
+        kept.strays(&strays, order.grace).await;
         drop(kept);
         let _ = gone_sender.send(());
     });
@@ -227,9 +274,17 @@ impl Orders {
     }
 }
 
+/// The descendants of one child that left its group.
+struct Strays {
+    finder: Finder,
+    child: u64,
+}
+
 struct Kept {
     group: Group,
     orders: Orders,
+    /// Nobody is asked any more.
+    killed: bool,
 }
 
 impl Kept {
@@ -242,6 +297,7 @@ impl Kept {
                     Stage::Run => {}
                     Stage::Terminate => self.group.terminate(),
                     Stage::Kill => {
+                        self.killed = true;
                         self.group.kill();
                         // Where there are no groups; fails harmlessly where there are.
                         let _ = child.start_kill();
@@ -265,6 +321,15 @@ impl Kept {
         }
     }
 
+    /// Ends those who left the group, as other sessions and daemons do.
+    async fn strays(&mut self, strays: &Strays, grace: Duration) {
+        let grace = if self.killed { Duration::ZERO } else { grace };
+        let orders = &mut self.orders;
+        let hurry = async { while orders.next().await != Stage::Kill {} };
+        let wanted = Wanted::Child(strays.child);
+        strays.finder.end_all(wanted, grace, hurry).await;
+    }
+
     /// Whether the group is gone within `grace`. If it `heeds_orders`, one to kill ends the wait.
     async fn vanishes(&mut self, grace: Duration, heeds_orders: bool) -> bool {
         let deadline = Instant::now() + grace;
@@ -273,6 +338,7 @@ impl Kept {
             if !heeds_orders {
                 sleep(pause).await;
             } else if timeout(pause, self.orders.next()).await == Ok(Stage::Kill) {
+                self.killed = true;
                 return false;
             }
             if !self.group.is_alive() {

@@ -4,8 +4,8 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::support::{
-    Client, Gateway, Http, HttpServer, INITIALIZE, alive, example, python, quick, request, soon,
-    text_of, until,
+    Client, Gateway, Http, HttpServer, INITIALIZE, Setup, alive, example, python, quick, request,
+    soon, text_of, until,
 };
 
 #[tokio::test]
@@ -127,10 +127,115 @@ async fn a_killed_gateway_leaves_no_child() {
     again.wait().unwrap();
 }
 
+/// A server that, each time it starts, leaves a process in a session of its own which heeds no
+/// end of its input and no SIGTERM; its id is appended to a file.
+fn with_a_stray(setup: &Setup) -> String {
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/server.py");
+    let stray = "import os, signal, sys, time\nif os.fork(): sys.exit()\nos.setsid()\n\
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+        open(\"strays\", \"a\").write(f\"{os.getpid()}\\n\")\nwhile True: time.sleep(60)\n";
+    std::fs::write(setup.path("stray.py"), stray).unwrap();
+    let start = format!("python3 stray.py; exec python3 {server}");
+    format!(
+        "{}[servers.py]\nera = \"legacy\"\ncommand = \"sh\"\nargs = [\"-c\", \"{start}\"]\n\
+         env = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"py\" }}\n",
+        quick()
+    )
+}
+
+/// The stray of the server's start of this number, once it is there.
+async fn stray(setup: &Setup, start: usize) -> i32 {
+    until("a process that left its server", || async {
+        let strays = std::fs::read_to_string(setup.path("strays")).ok()?;
+        let (complete, _) = strays.rsplit_once('\n')?;
+        complete.lines().nth(start)?.parse().ok()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_killed_gateway_left_is_gone_after_the_next_start() {
+    let setup = Setup::new("");
+    std::fs::write(setup.path("config.toml"), with_a_stray(&setup)).unwrap();
+    let mut gateway = setup.serve().await;
+    gateway.all_up().await;
+    let left = stray(&gateway.setup, 0).await;
+    let server = gateway.server_pids("py");
+    gateway.kill();
+    until("the end of the server", || async {
+        let others = server.iter().filter(|pid| **pid != left);
+        others.copied().all(|pid| !alive(pid)).then_some(())
+    })
+    .await;
+    assert!(alive(left), "nobody is there who could have ended it");
+    gateway.start_again().await;
+    // Servers start when it is gone.
+    gateway.all_up().await;
+    assert!(!alive(left));
+    let log = gateway.log();
+    let told = |how| format!("process that an earlier gateway left behind is {how}");
+    assert!(log.contains(&told("asked to end")) && log.contains(&told("killed")));
+    assert!(log.contains(&format!("\"pid\":{left},")), "{log}");
+    // What this one started is untouched until it stops.
+    let of_this = stray(&gateway.setup, 1).await;
+    assert!(alive(of_this));
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+    gateway.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_was_started_by_what_one_left_does_not_end_itself() {
+    let mut gateway = Gateway::start(&(quick() + &example("example"))).await;
+    gateway.kill();
+    let instance = std::fs::read_to_string(gateway.data_dir().join("instance")).unwrap();
+    let owner = instance.split(' ').next().unwrap().replace('-', "");
+    let mark = format!("{owner}.{}.1", "0".repeat(32));
+    let mut marked = gateway.setup.command_of("sleep", &["1000"]);
+    let mut marked = marked.env("MCPVISOR_INSTANCE", &mark).spawn().unwrap();
+    let mut again = gateway.setup.command(&["serve"]);
+    let again = again.env("MCPVISOR_INSTANCE", &mark);
+    let mut again = again.stderr(std::process::Stdio::null()).spawn().unwrap();
+    until("a gateway that serves", || async {
+        let status = mcpvisor::admin::ask_status(&gateway.data_dir())
+            .await
+            .ok()?;
+        (status["pid"] == again.id() && status["servers"][0]["state"] == "up").then_some(())
+    })
+    .await;
+    assert!(!marked.wait().unwrap().success(), "only this one was left");
+    let pid = i32::try_from(again.id()).unwrap();
+    crate::support::signal(pid, Signal::SIGTERM);
+    assert!(again.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_crash_of_a_server_takes_what_left_its_group() {
+    let setup = Setup::new("");
+    std::fs::write(setup.path("config.toml"), with_a_stray(&setup)).unwrap();
+    let mut gateway = setup.serve().await;
+    gateway.all_up().await;
+    let left = stray(&gateway.setup, 0).await;
+    for pid in gateway.server_pids("py") {
+        if pid != left {
+            crate::support::signal(pid, Signal::SIGKILL);
+        }
+    }
+    let next = stray(&gateway.setup, 1).await;
+    until("the end of what the first one left", || async {
+        (!alive(left)).then_some(())
+    })
+    .await;
+    assert!(alive(next));
+    gateway.signal(Signal::SIGTERM);
+    assert!(gateway.ended().await.success());
+    gateway.nothing_left().await;
+}
+
 #[tokio::test]
 async fn a_server_that_ignores_its_end_is_killed() {
     let script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)\n";
-    let setup = crate::support::Setup::new("");
+    let setup = Setup::new("");
     std::fs::write(setup.path("stubborn.py"), script).unwrap();
     let config = format!(
         "{}[servers.stubborn]\ncommand = \"python3\"\nargs = [\"{}\"]\nenv = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"stubborn\" }}\n",

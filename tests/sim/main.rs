@@ -26,6 +26,7 @@ mod feed;
 mod freshness;
 mod input;
 mod modern;
+mod own;
 mod questions;
 mod queue;
 mod renewal;

@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use actix::{Actor, Addr, System};
+use actix::System;
 use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
@@ -18,7 +19,7 @@ use mcpvisor::downstream::{
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::session::{
-    Arrange, Attach, CatalogView, Fanout, Sealing, SessionSettings, Sessions, SessionsSpec,
+    Arrange, CatalogView, Feed, Restored, Sealing, SessionSettings, Sessions, SessionsSpec,
 };
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
@@ -76,7 +77,7 @@ type Wrap = Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>;
 pub(crate) struct World {
     pub(crate) downstreams: Downstreams,
     pub(crate) sessions: Sessions,
-    pub(crate) fanout: Addr<Fanout>,
+    pub(crate) feed: Feed,
     pub(crate) catalog: CatalogView,
     pub(crate) counters: Counters,
     pub(crate) desired: Arc<Desired>,
@@ -85,6 +86,8 @@ pub(crate) struct World {
     pub(crate) first_list_wait: Duration,
     /// Reports of connections that ended as they should not.
     pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
+    /// How often the start of a server panics from now on.
+    pub(crate) starts_panic: Arc<AtomicU32>,
     connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>>,
     order: RefCell<Vec<(ServerName, NameSettings)>>,
 }
@@ -98,6 +101,14 @@ impl Policy for PanicsOnDemand {
             std::panic::resume_unwind(Box::new("panic on demand"));
         }
         Ok(())
+    }
+}
+
+/// Panics as often as this says; nobody comments on it.
+pub(crate) fn panic_if_due(times: &AtomicU32) {
+    let counted = times.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+    if counted.is_ok() {
+        std::panic::resume_unwind(Box::new("panic on demand"));
     }
 }
 
@@ -119,6 +130,15 @@ impl World {
 
     /// With other threads than the calling one there is no simulated time.
     pub(crate) fn on(arbiters: Arbiters, tune: impl FnOnce(&mut SessionSettings)) -> Self {
+        Self::after(None, arbiters, tune)
+    }
+
+    /// With what a process before this one kept.
+    pub(crate) fn after(
+        before: Option<Restored>,
+        arbiters: Arbiters,
+        tune: impl FnOnce(&mut SessionSettings),
+    ) -> Self {
         let mut settings = session_settings();
         tune(&mut settings);
         let first_list_wait = settings.first_list_wait;
@@ -129,17 +149,19 @@ impl World {
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let store = Arc::new(MemoryStore::default());
         let store_is_down = Arc::<AtomicBool>::default();
-        let (fanout, catalog) = Fanout::new(counters.clone());
-        let fanout = fanout.start();
+        let (feed, catalog) = Feed::start(counters.clone(), before).unwrap();
         let made = connectors.clone();
+        let starts_panic = Arc::<AtomicU32>::default();
+        let panics = starts_panic.clone();
         let downstreams = Downstreams::start(PoolParts {
             arbiters: arbiters.clone(),
             numbers: numbers.clone(),
             desired: desired.clone(),
-            listener: fanout.clone().recipient(),
+            listener: feed.listener(),
             store: store.clone(),
             random: Arc::new(Seeded::new(2)),
             make_connector: Arc::new(move |server, _| {
+                panic_if_due(&panics);
                 let made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 made[server.name.as_str()].clone()
             }),
@@ -149,6 +171,7 @@ impl World {
                 Arc::new(move |report| crashes.lock().unwrap().push(report))
             },
         });
+        let downstreams = downstreams.unwrap();
         let sessions = Sessions::start(SessionsSpec {
             settings,
             arbiters,
@@ -165,11 +188,11 @@ impl World {
             sealing: Sealing::new([7; 32], || 0, mint),
             counters: counters.clone(),
         });
-        fanout.do_send(Attach(sessions.clone()));
+        feed.attach(sessions.clone());
         Self {
             downstreams,
             sessions,
-            fanout,
+            feed,
             catalog,
             counters,
             desired,
@@ -177,6 +200,7 @@ impl World {
             store_is_down,
             first_list_wait,
             crashes,
+            starts_panic,
             connectors,
             order: RefCell::default(),
         }
@@ -234,7 +258,7 @@ impl World {
     /// Changes the order of the servers as a reload does.
     pub(crate) fn arrange(&self, change: impl FnOnce(&mut Vec<(ServerName, NameSettings)>)) {
         change(&mut self.order.borrow_mut());
-        self.fanout.do_send(Arrange {
+        self.feed.arrange(Arrange {
             servers: self.order.borrow().clone(),
             catalog: CatalogSettings::default(),
             first_list_wait: self.first_list_wait,

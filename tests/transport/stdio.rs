@@ -9,7 +9,7 @@ use mcpvisor::transport::{
     ChildLimits, Connector, Link, Outgoing, SendError, Spawner, StdioConnector, StdioSettings,
 };
 
-use crate::support::{Events, run, sink};
+use crate::support::{Events, instance, run, sink};
 
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
@@ -56,7 +56,7 @@ fn request(id: u64, padding: usize) -> Bytes {
 #[test]
 fn frames_go_out_as_lines_and_come_back_in_order() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let mut child = open(&spawner, settings("cat", &[])).await;
         let spread = "{\"jsonrpc\":\"2.0\",\r\n\"id\":1,\n\"result\":\"a\"}\n";
         child
@@ -85,7 +85,7 @@ fn frames_go_out_as_lines_and_come_back_in_order() {
 #[test]
 fn large_messages_pass_and_one_over_the_limit_fails_alone() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let mut child = open(&spawner, settings("cat", &[])).await;
         let overhead = request(1, 0).len();
         for length in [1 << 20, 16 << 20] {
@@ -119,7 +119,7 @@ fn large_messages_pass_and_one_over_the_limit_fails_alone() {
 #[test]
 fn lines_that_are_no_messages_are_kept_for_people() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let script = r#"printf 'Server started\n\n\377\376\n{"a":1}\n'
         printf 'warning\n' >&2
         printf '{"jsonrpc":"2.0","method":"m","params":{"x":"\377"}}\n'
@@ -139,7 +139,7 @@ fn lines_that_are_no_messages_are_kept_for_people() {
 #[test]
 fn a_child_that_floods_and_does_not_read_blocks_nobody() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let notification = r#"{"jsonrpc":"2.0","method":"flood"}"#;
         let script = format!("while :; do echo '{notification}'; echo noise >&2; done");
         let mut child = shell(&spawner, &script).await;
@@ -161,7 +161,7 @@ fn a_child_that_floods_and_does_not_read_blocks_nobody() {
 #[test]
 fn the_environment_is_inherited_only_on_request() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let script = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"$CARGO_PKG_NAME $TOKEN ${PATH:+path}\"}"; cat"#;
         for (inherit_env, expected) in [(false, " secret path"), (true, "mcpvisor secret path")] {
             let mut settings = settings("sh", &["-c", script]);
@@ -178,7 +178,7 @@ fn the_environment_is_inherited_only_on_request() {
 #[test]
 fn a_command_that_cannot_start_says_why() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let mut nowhere = settings("sh", &[]);
         nowhere.cwd = Some("/no/such/folder".into());
         let cases = [

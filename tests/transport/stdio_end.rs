@@ -8,17 +8,21 @@ use bytes::Bytes;
 use mcpvisor::transport::{Outgoing, Spawner};
 
 use crate::stdio::{GRACE, open, settings, shell};
-use crate::support::{is_alive, run, until};
+use crate::support::{instance, is_alive, run, until};
 
 /// Shell text that tells a process id as the name of a notification.
 fn tell(pid: &str) -> String {
     format!(r#"echo "{{\"jsonrpc\":\"2.0\",\"method\":\"pid\",\"params\":{{\"name\":{pid}}}}}""#)
 }
 
+/// Starts a process in a session of its own that does not heed SIGTERM; its id is that of the
+/// shell's last background process.
+const DEAF_STRAY: &str = "setsid sh -c \"trap '' TERM; while :; do sleep 1000; done\" <&- >&- 2>&-";
+
 #[test]
 fn the_reason_of_an_end_is_told_once() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let cases = [
             ("exit 0", "closed: process exited with code 0"),
             ("echo; exit 0", "closed: process exited with code 0"),
@@ -48,7 +52,7 @@ fn the_reason_of_an_end_is_told_once() {
 #[test]
 fn what_was_written_before_the_end_comes_first() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
         let script = format!("echo '{answer}'; printf '%s' '{answer}'; exit 1");
         let mut child = shell(&spawner, &script).await;
@@ -65,7 +69,7 @@ fn what_was_written_before_the_end_comes_first() {
 #[test]
 fn calls_that_never_came_into_the_pipe_are_told_apart() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let mut child = shell(&spawner, "head -c 1 >/dev/null; exit 1").await;
         let frame = format!(
             r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#,
@@ -89,7 +93,7 @@ fn calls_that_never_came_into_the_pipe_are_told_apart() {
 #[test]
 fn a_child_that_closed_its_input_is_of_no_use() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let script = format!("exec <&-; {}; exec sleep 1000", tell("$$"));
         let mut child = shell(&spawner, &script).await;
         let pid = child.events.params_name().await;
@@ -109,19 +113,19 @@ fn a_child_that_closed_its_input_is_of_no_use() {
 #[test]
 fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let cases = [
-            // In the group: killed with it.
             ("sleep 1000 &", true),
             (
                 "sh -c \"trap '' TERM; while :; do sleep 1000; done\" &",
                 true,
             ),
             ("sh -c 'while :; do echo; done' &", true),
+            ("setsid sleep 1000 &", true),
             // Out of reach: at least it hides nothing.
-            ("setsid sleep 1000 &", false),
+            ("env -i setsid sleep 1000 &", false),
         ];
-        for (descendant, in_group) in cases {
+        for (descendant, is_found) in cases {
             let script = format!("{descendant} {}; exit 5", tell("$!"));
             let mut child = shell(&spawner, &script).await;
             let pid = child.events.params_name().await;
@@ -131,7 +135,7 @@ fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
                 ["closed: process exited with code 5"],
                 "{descendant}"
             );
-            if in_group {
+            if is_found {
                 until(descendant, || !is_alive(&pid)).await;
             } else {
                 let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
@@ -144,7 +148,7 @@ fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
 #[test]
 fn close_asks_first_and_then_leaves_nobody_alive() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let polite = format!("{}; cat; exit 0", tell("$$"));
         let needs_sigterm = format!("{}; exec sleep 1000", tell("$$"));
         let deaf = format!("trap '' TERM; {}; while :; do sleep 1000; done", tell("$$"));
@@ -153,7 +157,17 @@ fn close_asks_first_and_then_leaves_nobody_alive() {
             "sh -c \"trap '' TERM; while :; do sleep 1000; done\" & {}; cat",
             tell("$!")
         );
-        for script in [polite, needs_sigterm, deaf, descendant, deaf_descendant] {
+        let stray = format!("setsid sleep 1000 & {}; cat", tell("$!"));
+        let deaf_stray = format!("{DEAF_STRAY} & {}; cat", tell("$!"));
+        for script in [
+            polite,
+            needs_sigterm,
+            deaf,
+            descendant,
+            deaf_descendant,
+            stray,
+            deaf_stray,
+        ] {
             let mut child = shell(&spawner, &script).await;
             let pid = child.events.params_name().await;
             assert!(is_alive(&pid), "{script}");
@@ -165,9 +179,37 @@ fn close_asks_first_and_then_leaves_nobody_alive() {
 }
 
 #[test]
+fn what_left_its_group_ends_with_its_own_server_only() {
+    run(async {
+        let spawner = Spawner::start(instance()).unwrap();
+        // Another gateway on this machine.
+        let other = Spawner::start(instance()).unwrap();
+        let script = format!("{DEAF_STRAY} & {}; cat", tell("$!"));
+        let mut children = Vec::new();
+        for spawner in [&spawner, &spawner, &other] {
+            let mut child = shell(spawner, &script).await;
+            let pid = child.events.params_name().await;
+            children.push((child.link, pid));
+        }
+        let mut children = children.into_iter();
+        let (closed, stray) = children.next().unwrap();
+        let kept = children.as_slice();
+        closed.close(Duration::from_millis(100)).await;
+        assert!(!is_alive(&stray));
+        assert!(kept.iter().all(|(_, stray)| is_alive(stray)));
+        spawner.end_orphans(Duration::ZERO).await;
+        assert!(kept.iter().all(|(_, stray)| is_alive(stray)));
+        let strays: Vec<String> = children.map(|(_, stray)| stray).collect();
+        for stray in strays {
+            until("it ends with its link", || !is_alive(&stray)).await;
+        }
+    });
+}
+
+#[test]
 fn close_lets_a_polite_child_finish_its_work() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut settings = settings("sh", &["-c", "cat >received; sleep 0.2; echo done >done"]);
         settings.cwd = Some(folder.path().to_owned());
@@ -187,7 +229,7 @@ fn close_lets_a_polite_child_finish_its_work() {
 #[test]
 fn close_lets_a_child_that_ignores_its_input_clean_up() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let script = format!(
             "trap 'echo done >done; exit 0' TERM; {}; while :; do sleep 1000; done",
@@ -205,7 +247,7 @@ fn close_lets_a_child_that_ignores_its_input_clean_up() {
 #[test]
 fn dropping_a_link_or_stopping_the_keeper_kills_the_group() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let script = format!("sleep 1000 & {}; {}; cat; wait", tell("$!"), tell("$$"));
         let mut dropped = shell(&spawner, &script).await;
         let mut stopped = shell(&spawner, &script).await;
@@ -228,7 +270,7 @@ fn dropping_a_link_or_stopping_the_keeper_kills_the_group() {
 #[test]
 fn children_do_not_end_with_the_thread_that_opened_them() {
     run(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let arbiter = actix_rt::Arbiter::new();
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let of_arbiter = spawner.clone();
@@ -287,7 +329,7 @@ fn a_killed_gateway_leaves_no_children() {
 
 fn own_a_child_forever() {
     actix_rt::System::new().block_on(async {
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(instance()).unwrap();
         let mut child = shell(&spawner, &format!("{}; exec sleep 1000", tell("$$"))).await;
         eprintln!("pid {}", child.events.params_name().await);
         std::future::pending::<()>().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcpvisor::transport::{ChildLimits, Spawner};
 
 use crate::stdio::{open, settings};
-use crate::support::run;
+use crate::support::{instance, run};
 
 /// A child must get seconds of CPU time, which takes long on a busy machine.
 const BUSY: Duration = Duration::from_secs(120);
@@ -21,7 +21,7 @@ const FILL_AND_TRACE: &str = "import os, sys\ntry: bytearray(256 << 20)\n\
 const OPEN: &str = "x = [open('/dev/null') for _ in range(100)]";
 
 async fn end_of(script: &str, limits: ChildLimits) -> String {
-    let spawner = Spawner::start().unwrap();
+    let spawner = Spawner::start(instance()).unwrap();
     let mut settings = settings("python3", &["-c", script]);
     settings.limits = limits;
     let mut child = open(&spawner, settings).await;

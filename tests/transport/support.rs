@@ -5,12 +5,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mcpvisor::protocol::{Envelope, Outcome};
-use mcpvisor::transport::{EventSink, LinkEvent};
+use mcpvisor::transport::{EventSink, Instance, LinkEvent};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 /// Nothing in a test takes longer, on however slow a machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A data directory and a run of their own.
+pub(crate) fn instance() -> Instance {
+    Instance::new(Uuid::new_v4(), Uuid::new_v4())
+}
 
 /// What a link reported.
 pub(crate) struct Events(mpsc::UnboundedReceiver<LinkEvent>);

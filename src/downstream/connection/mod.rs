@@ -240,7 +240,7 @@ impl Connection {
     fn tell(&self, news: News) {
         let server = self.spec.server().clone();
         let key = self.spec.key.clone();
-        self.spec.listener.do_send(FromServer { server, key, news });
+        (self.spec.listener)(FromServer { server, key, news });
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {

@@ -3,7 +3,7 @@
 use actix::{AsyncContext, Context};
 
 use super::Connection;
-use crate::downstream::entry::News;
+use crate::downstream::entry::{News, OneQuestion};
 use crate::downstream::exchange::Question;
 use crate::downstream::lane::ToLane;
 use crate::downstream::reverse;
@@ -35,7 +35,7 @@ impl Connection {
         let Some(calls) = &mut self.calls else { return };
         if let Some(request) = calls.ask_any(request) {
             let question = Question::new(request, ctx.address().recipient());
-            self.tell(News::Question(question));
+            self.tell(News::Question(OneQuestion::new(question)));
         }
     }
 

@@ -4,15 +4,30 @@
 
 use serde::Serialize;
 
+#[cfg(target_os = "linux")]
+mod marked;
+mod marks;
 #[cfg(not(unix))]
 mod other;
 #[cfg(unix)]
 mod unix;
+#[cfg(not(target_os = "linux"))]
+mod unmarked;
+
+#[cfg(target_os = "linux")]
+pub(crate) use marked::{Marked, end, find, reap};
+pub use marks::Instance;
+pub(crate) use marks::{VARIABLE, Wanted};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unmarked::{Marked, end, find, reap};
 
 #[cfg(not(unix))]
 pub(crate) use other::{Group, Pipes, prepare};
 #[cfg(unix)]
 pub(crate) use unix::{Group, Pipes, prepare};
+
+/// Whether processes can be found by their mark on this system.
+pub(crate) const FINDS_MARKED: bool = cfg!(target_os = "linux");
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,0 +1,233 @@
+//! The gateway's own actors panic: the one that starts servers, and the one that merges the
+//! catalog and carries news.
+
+use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
+use mcpvisor::session::{Arrange, PartKeeper, Restored};
+use mcpvisor::store::MemoryStore;
+use mcpvisor::supervision::{Arbiters, ChildView};
+use serde_json::json;
+
+use crate::server::{note, tool};
+use crate::world::{World, millis, panic_if_due, pass, run, seconds, settle};
+
+const CHANGED: &str = "notifications/tools/list_changed";
+const UPDATED: &str = "notifications/resources/updated";
+
+/// Incarnation, phase and panics.
+fn told(view: &ChildView) -> (u64, &'static str, u64) {
+    (view.generation, view.phase.as_str(), view.panics)
+}
+
+#[test]
+fn a_panic_of_the_keeper_costs_no_server_anything() {
+    run(async {
+        let world = Rc::new(World::new());
+        let a = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let asked = json!({"elicitation": {"form": {}}});
+        let first = world.client(asked.clone()).await;
+        first.call("a__echo").await.result();
+        assert_eq!(told(&world.downstreams.keeper_view()), (1, "up", 0));
+        // What it dies over is done by the next, and what came with it.
+        world.starts_panic.store(1, SeqCst);
+        world.start("b", false, |_| {});
+        let second = world.client(asked).await;
+        let call = second.call("a__echo").await;
+        world.start("c", false, |_| {});
+        pass(millis(100)).await;
+        call.result();
+        assert_eq!(told(&world.downstreams.keeper_view()), (2, "up", 1));
+        for server in ["a", "b", "c"] {
+            let view = world.view(server);
+            assert_eq!(told(&view.shared), (1, "up", 0), "{server}");
+            first.call(&format!("{server}__echo")).await.result();
+        }
+        // Both clients have the connection that the first or the second keeper opened.
+        let view = world.view("a");
+        assert_eq!((view.own.len(), view.own_refused, a.links()), (2, 0, 3));
+        assert!(
+            view.own
+                .iter()
+                .all(|own| told(&own.connection) == (1, "up", 0))
+        );
+        // What it looks after from time to time, it looks after.
+        pass(seconds(400)).await;
+        assert!(world.view("a").own.is_empty());
+        world.stop_server("a");
+        pass(seconds(1)).await;
+        assert!(a.open_links().is_empty());
+    });
+}
+
+#[test]
+fn a_server_whose_start_panics_is_given_up_and_no_other() {
+    run(async {
+        let world = Rc::new(World::new());
+        world.stdio("a", |_| {}).await;
+        world.starts_panic.store(2, SeqCst);
+        world.start("bad", false, |_| {});
+        world.start("b", false, |_| {});
+        pass(seconds(3)).await;
+        let client = world.client(json!({})).await;
+        assert_eq!(client.tools().await.len(), 6);
+        client.call("b__echo").await.result();
+        assert_eq!(told(&world.downstreams.keeper_view()), (3, "up", 2));
+        // The next change of its configuration.
+        world.start("bad", false, |_| {});
+        pass(millis(100)).await;
+        client.call("bad__echo").await.result();
+    });
+}
+
+#[test]
+fn a_lazy_server_rests_after_its_lists_whoever_started_it() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.start("lazy", false, |plan| {
+            plan.settings.start = mcpvisor::downstream::StartMode::Lazy;
+            plan.script.mute.insert("tools/list");
+        });
+        settle().await;
+        world.starts_panic.store(1, SeqCst);
+        world.start("other", false, |_| {});
+        pass(millis(100)).await;
+        assert_eq!(world.downstreams.keeper_view().panics, 1);
+        server.answer(&server.last("tools/list"), json!({"tools": [tool("echo")]}));
+        pass(millis(500)).await;
+        assert_eq!(world.view("lazy").shared.phase.as_str(), "idle");
+    });
+}
+
+#[test]
+fn all_servers_are_stopped_while_the_keeper_is_away() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        world.starts_panic.store(1, SeqCst);
+        world.start("b", false, |_| {});
+        settle().await;
+        assert_eq!(world.downstreams.keeper_view().phase.as_str(), "backoff");
+        world.downstreams.stop_all().await;
+        assert!(server.open_links().is_empty());
+        assert_eq!(world.downstreams.keeper_view().phase.as_str(), "stopped");
+        pass(seconds(5)).await;
+        assert!(world.downstreams.all().is_empty());
+    });
+}
+
+thread_local!(static LISTINGS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
+
+fn listings_panic(times: u32) {
+    LISTINGS_PANIC.with(|panics| panics.store(times, SeqCst));
+}
+
+/// Is asked at each listing of a server.
+fn clock() -> u64 {
+    LISTINGS_PANIC.with(panic_if_due);
+    0
+}
+
+/// Panics where the lists of servers are taken in.
+fn keeping(first_list_wait: u64) -> Rc<World> {
+    let nobody = mcpvisor::id::ServerName::try_new("never-listed").unwrap();
+    let restored = Restored {
+        arrangement: Arrange {
+            servers: vec![(nobody, Default::default())],
+            ..Arrange::default()
+        },
+        parts: Vec::new(),
+        keeper: PartKeeper::new(std::sync::Arc::new(MemoryStore::default()), clock),
+    };
+    let world = World::after(Some(restored), Arbiters::current().unwrap(), |settings| {
+        settings.first_list_wait = seconds(first_list_wait);
+    });
+    Rc::new(world)
+}
+
+#[test]
+fn a_panic_of_the_fanout_loses_no_list() {
+    run(async {
+        let world = keeping(5);
+        listings_panic(1);
+        let servers = ["a", "b"].map(|name| world.start(name, false, |_| {}));
+        pass(millis(100)).await;
+        assert_eq!(told(&world.feed.view()), (2, "up", 1));
+        let client = world.client(json!({})).await;
+        let stream = client.listen(None).await;
+        assert_eq!(client.tools().await.len(), 6);
+        // A change of both, over the first of which it dies, is told once.
+        listings_panic(1);
+        for server in &servers {
+            server.script(|script| drop(script.lists.insert("tools", vec![tool("one")])));
+            server.say(note(CHANGED, json!({})));
+        }
+        pass(millis(500)).await;
+        assert_eq!(told(&world.feed.view()), (3, "up", 2));
+        assert_eq!(client.tools().await, ["a__one", "b__one"]);
+        assert_eq!(stream.of(CHANGED).len(), 1);
+        assert!(servers.iter().all(|server| server.links() == 1));
+        assert_eq!(world.view("a").shared.panics, 0);
+    });
+}
+
+#[test]
+fn news_that_come_while_the_fanout_is_away_are_carried_afterwards() {
+    run(async {
+        let world = keeping(5);
+        let server = world.start("a", false, |plan| {
+            plan.script.capabilities = json!({"tools": {}, "resources": {"subscribe": true}});
+            let resource = json!({"uri": "x://1", "name": "one"});
+            plan.script.lists.insert("resources", vec![resource]);
+        });
+        pass(millis(100)).await;
+        let client = world.client(json!({})).await;
+        let stream = client.listen(None).await;
+        let uri = json!({"uri": "x://1"});
+        client
+            .request("resources/subscribe", uri.clone())
+            .await
+            .result();
+        // Twice: this list is given up, and nothing else.
+        listings_panic(2);
+        server.script(|script| drop(script.lists.insert("tools", Vec::new())));
+        server.say(note(CHANGED, json!({})));
+        while world.feed.view().panics == 0 {
+            pass(millis(1)).await;
+        }
+        assert_eq!(world.feed.view().phase.as_str(), "backoff");
+        server.say(note(UPDATED, uri));
+        settle().await;
+        assert!(stream.of(UPDATED).is_empty());
+        pass(seconds(1)).await;
+        assert_eq!(told(&world.feed.view()), (3, "up", 2));
+        assert_eq!(stream.of(UPDATED).len(), 1);
+        assert_eq!(client.tools().await.len(), 3);
+        // It is read again from time to time, or when the server says so.
+        server.say(note(CHANGED, json!({})));
+        pass(seconds(1)).await;
+        assert!(client.tools().await.is_empty());
+    });
+}
+
+#[test]
+fn the_first_list_does_not_wait_for_ever_when_the_fanout_dies() {
+    run(async {
+        let world = keeping(2);
+        listings_panic(1);
+        world.start("good", false, |_| {});
+        world.start("bad", false, |plan| {
+            plan.script.mute.insert("tools/list");
+        });
+        settle().await;
+        let client = world.client(json!({})).await;
+        let list = client.request("tools/list", json!({})).await;
+        pass(millis(1500)).await;
+        assert_eq!(world.feed.view().panics, 1);
+        assert!(list.is_waiting());
+        pass(millis(600)).await;
+        assert_eq!(list.result()["tools"].as_array().unwrap().len(), 3);
+    });
+}
