@@ -143,10 +143,18 @@ async fn post(
         refuse_when_draining(front)?;
         return Box::pin(batch(request, front, body, settings)).await;
     }
-    let envelope = read_envelope(body, front)?;
+    let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
+    drop(body);
+    // Answers to questions and cancellations help the calls under way to their end.
+    if let Envelope::Request(message) = &envelope
+        && let Err(failure) = refuse_when_draining(front)
+    {
+        let id = Some(message.id.clone());
+        return Err(Refusal { failure, id });
+    }
     match envelope {
         Envelope::Request(message) if is_modern(request, &message) => {
-            sessionless::serve(request, message, principal, takes_events, front, settings)?.await
+            sessionless::serve(request, message, principal, takes_events, front, settings).await
         }
         other if settings.stateless => {
             let answer =
@@ -160,18 +168,6 @@ async fn post(
     }
 }
 
-fn read_envelope(body: Bytes, front: &Front) -> Result<Envelope, Refusal> {
-    let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
-    // Answers to questions and cancellations help the calls under way to their end.
-    if let Envelope::Request(_) = &envelope
-        && let Err(failure) = refuse_when_draining(front)
-    {
-        let id = id_of(&envelope);
-        return Err(Refusal { failure, id });
-    }
-    Ok(envelope)
-}
-
 /// A message of a client that has a session.
 fn in_session<'a>(
     request: &'a HttpRequest,
@@ -180,14 +176,10 @@ fn in_session<'a>(
     accepts_stream: bool,
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
+    let id = id_of(&envelope);
     async move {
-        let session = match find(request, front).await {
-            Ok(session) => session,
-            Err(failure) => {
-                let id = id_of(&envelope);
-                return Err(Refusal { failure, id });
-            }
-        };
+        let found = find(request, front).await;
+        let session = found.map_err(|failure| Refusal { failure, id })?;
         let answer = exchange(front, &session, envelope, accepts_stream, settings).await?;
         let revision = session.revision;
         Ok(respond::to_client(answer, revision, None, front, settings))

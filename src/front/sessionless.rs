@@ -2,6 +2,7 @@
 
 use actix_web::body::BoxBody;
 use actix_web::{HttpRequest, HttpResponse};
+use futures_util::future::{Either, ready};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -19,11 +20,8 @@ use crate::protocol::{
 };
 use crate::session::{Sessionless, Started, ToFront, Upgrading};
 
-/// Serves one request; the future waits for what becomes of it.
-///
-/// # Errors
-///
-/// Returns the refusal that the client is to read: 400 for a claim or a header that is wrong.
+/// Serves one request; the future waits for what becomes of it, or is the refusal that the client is
+/// to read: 400 for a claim or a header that is wrong.
 pub(super) fn serve<'a>(
     http: &'a HttpRequest,
     request: Request,
@@ -31,13 +29,13 @@ pub(super) fn serve<'a>(
     accepts_stream: bool,
     front: &'a Front,
     settings: &'a FrontSettings,
-) -> Result<impl Future<Output = Result<HttpResponse, Refusal>> + 'a, Refusal> {
+) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
     let headers = headers(http);
     let caller = match caller(&headers, &request, principal) {
         Ok(caller) => caller,
         Err(failure) => {
             let id = Some(request.id);
-            return Err(Refusal { failure, id });
+            return Either::Left(ready(Err(Refusal { failure, id })));
         }
     };
     let sessionless = Sessionless {
@@ -47,7 +45,7 @@ pub(super) fn serve<'a>(
         arbiter: worker(http),
         accepts_stream,
     };
-    Ok(run(sessionless, front, settings))
+    Either::Right(run(sessionless, front, settings))
 }
 
 /// Serves one message of a client with a handshake that gets no session (`gateway.stateless`).

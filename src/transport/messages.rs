@@ -15,10 +15,6 @@ const BATCH_MAX: usize = 1024;
 ///
 /// Returns the error of the first message that is none; those before it were taken.
 pub(crate) fn each(bytes: Bytes, mut take: impl FnMut(Envelope)) -> Result<(), EnvelopeError> {
-    // Values that nobody looks at are not checked by the parser.
-    if std::str::from_utf8(&bytes).is_err() {
-        return Err(EnvelopeError::Json("not UTF-8".to_owned()));
-    }
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'[') {
         take(Envelope::parse(bytes)?);
         return Ok(());
