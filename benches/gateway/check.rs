@@ -7,12 +7,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::Fallible;
 use crate::http::Answer;
 use crate::lane::{Era, Ids, Lane, Place, Work, result};
+use crate::options::{self, Wanted};
 use crate::process::cpu_us;
 use crate::scan;
 use crate::targets::{self, Target};
 
 /// Every kind of work at the stub and through the pass-through.
 pub(crate) async fn run() -> Fallible<bool> {
+    refuses_what_it_does_not_know()?;
     let stub = targets::stub(9).await?;
     let pass = targets::passthrough(stub.place.port).await?;
     let sessionless = targets::stub_of(Era::Sessionless, 9).await?;
@@ -51,6 +53,39 @@ async fn works(target: &Target) -> Fallible<()> {
     }
     if cpu_us(target.pid()) > 60_000_000 {
         return Err("more processor time than this test can have taken".into());
+    }
+    Ok(())
+}
+
+/// A word that nobody understood would measure everything, or nothing.
+fn refuses_what_it_does_not_know() -> Fallible<()> {
+    let known = ["calls-1", "calls-64", "fleet"];
+    let measures = |smoke, names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Some(Wanted::Measures { smoke, names })
+    };
+    let cases: [(&[&str], Option<Wanted>); 11] = [
+        (&["--bench"], measures(false, &[])),
+        (&["--smoke", "--bench"], measures(true, &[])),
+        (
+            &["calls", "fleet", "--bench"],
+            measures(false, &["calls", "fleet"]),
+        ),
+        (&["--list", "--bench"], Some(Wanted::List)),
+        (&["--help", "--bench"], Some(Wanted::Usage)),
+        (&["--smok", "--bench"], None),
+        (&["-v", "--bench"], None),
+        (&["call5", "--bench"], None),
+        (&["calls", "call5", "--bench"], None),
+        (&[], Some(Wanted::Check)),
+        // What `cargo test --all-targets -- WORDS` hands to every target.
+        (&["--nocapture", "call5"], Some(Wanted::Check)),
+    ];
+    for (words, wanted) in cases {
+        let parsed = options::parse(words, &known).ok();
+        if parsed != wanted {
+            return Err(format!("{words:?} was read as {parsed:?}").into());
+        }
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What the gateway costs, beside the same work without it.
 //!
 //! `cargo bench` measures everything, `cargo bench -- NAME` the scenarios whose name contains
-//! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment. Each
-//! scenario runs against the stub server itself (direct), a bare actix-web to awc pass-through,
+//! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment, and
+//! `cargo bench -- --list` tells their names. Each scenario runs against the stub server itself (direct), a bare actix-web to awc pass-through,
 //! nginx where it is installed, and the gateway, interleaved. Wrong answers are counted, and one
 //! is enough to fail; a missed target is only reported. Without `--bench`, as under `cargo
 //! test`, only the harness itself is tested.
@@ -17,6 +17,7 @@ mod check;
 mod http;
 mod lane;
 mod measure;
+mod options;
 mod passthrough;
 mod process;
 mod report;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use bench::Bench;
 use lane::Era;
+use options::Wanted;
 use scenarios::{eras, failures, fleet, forward, lists, memory, recovery, stdio};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -72,14 +74,23 @@ fn start(arguments: &[String]) -> Fallible<bool> {
             stub::end_with_parent();
             passthrough::run(port.parse()?, target)?;
         }
-        words if !words.contains(&"--bench") || words.contains(&"--test") => {
-            return runtime()?.block_on(check::run());
+        words => return run(options::parse(words, &scenarios::names())?),
+    }
+    Ok(true)
+}
+
+fn run(wanted: Wanted) -> Fallible<bool> {
+    match wanted {
+        Wanted::Usage => println!("{}", options::USAGE),
+        Wanted::List => {
+            for name in scenarios::names() {
+                println!("{name}");
+            }
         }
-        words => {
-            let named = words.iter().filter(|word| !word.starts_with('-'));
-            let smoke = words.contains(&"--smoke")
-                || std::env::var("MCPVISOR_BENCH_SMOKE").is_ok_and(|value| value == "1");
-            let names = named.map(|name| (*name).to_owned()).collect();
+        Wanted::Check => return runtime()?.block_on(check::run()),
+        Wanted::Measures { smoke, names } => {
+            let smoke =
+                smoke || std::env::var("MCPVISOR_BENCH_SMOKE").is_ok_and(|value| value == "1");
             return runtime()?.block_on(all(Bench::new(smoke, names)?));
         }
     }

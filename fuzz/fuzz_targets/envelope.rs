@@ -22,12 +22,12 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn request(message: &Request) {
     let _ = ModernClaim::read(message);
-    let before: Value = parse(message.frame.as_bytes());
     let id = RequestId::from(7);
     let renamed = splice(message.frame.as_bytes(), &mut [message.edit_id(&id)]);
-    let mut expected = before.clone();
-    expected["id"] = json!(7);
-    assert_eq!(parse(&renamed), expected);
+    if let Some(mut expected) = parse(message.frame.as_bytes()) {
+        expected["id"] = json!(7);
+        assert_eq!(parse(&renamed), Some(expected));
+    }
     let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
     let declaration = Declaration::new(Revision::NEWEST, client.as_str(), &Map::new());
     for to in Revision::ALL {
@@ -62,6 +62,9 @@ fn response(message: &Response) {
     }
 }
 
-fn parse(text: &[u8]) -> Value {
-    serde_json::from_slice(text).expect("what was built is JSON")
+/// What must be JSON. There is no `Value` for half of a surrogate pair, for a number that is too
+/// large, and for what is nested too deep.
+fn parse(text: &[u8]) -> Option<Value> {
+    RawJson::try_new(Bytes::copy_from_slice(text)).expect("what was built is JSON");
+    serde_json::from_slice(text).ok()
 }

@@ -83,6 +83,15 @@ impl Manager {
     }
 }
 
+/// A configuration that cannot be read for some seconds would otherwise close the address for good.
+#[test]
+fn systemd_starts_the_gateway_as_often_as_it_takes() {
+    let text = include_str!("../../contrib/mcpvisor.service");
+    let (unit, service) = text.split_once("[Service]").unwrap();
+    assert!(unit.lines().any(|line| line == "StartLimitIntervalSec=0"));
+    assert!(service.lines().any(|line| line == "Restart=always"));
+}
+
 #[tokio::test]
 async fn the_manager_is_told_what_happens() {
     let mut manager = Manager::new(Setup::new(&python("py", ""))).await;

@@ -15,6 +15,21 @@ use crate::lane::Work;
 use crate::measure::{Figure, Plan, compare};
 use crate::targets::{self, Server, Target};
 
+/// The names of all scenarios, as they are run.
+pub(crate) fn names() -> Vec<&'static str> {
+    let groups: [&[&str]; 8] = [
+        &forward::NAMES,
+        &eras::NAMES,
+        &lists::NAMES,
+        &stdio::NAMES,
+        &memory::NAMES,
+        &failures::NAMES,
+        &recovery::NAMES,
+        &fleet::NAMES,
+    ];
+    groups.concat()
+}
+
 /// The targets of one comparison; they end when it is dropped.
 pub(crate) struct Rig {
     pub(crate) direct: Target,

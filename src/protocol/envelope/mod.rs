@@ -41,7 +41,7 @@ pub enum EnvelopeError {
 }
 
 impl EnvelopeError {
-    fn json(error: serde_json::Error) -> Self {
+    fn json(error: impl ToString) -> Self {
         Self::Json(error.to_string())
     }
 }
@@ -120,7 +120,7 @@ impl Envelope {
             RawJson::try_new(frame)?;
             return Err(EnvelopeError::NotAnObject);
         }
-        let peek: Peek<'_> = serde_json::from_slice(&frame).map_err(EnvelopeError::json)?;
+        let peek: Peek<'_> = serde_json::from_str(unicode(&frame)?).map_err(EnvelopeError::json)?;
         if peek.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(EnvelopeError::Version);
         }
@@ -321,6 +321,12 @@ pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes 
         r#"{{"jsonrpc":"2.0","method":{}{params}}}"#,
         method.as_str()
     ))
+}
+
+/// The bytes as text. serde_json does not look into strings that nobody reads, and what passes here
+/// is sent on: a server may end on bytes that are no UTF-8.
+fn unicode(bytes: &[u8]) -> Result<&str, EnvelopeError> {
+    std::str::from_utf8(bytes).map_err(EnvelopeError::json)
 }
 
 /// Where `raw`, which was borrowed from `frame`, lies in it.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::EnvelopeError;
+use super::{EnvelopeError, unicode};
 
 /// A complete JSON value, as its sender wrote it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ impl RawJson {
     ///
     /// Returns [`EnvelopeError::Json`] when `bytes` is not exactly one JSON value.
     pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        serde_json::from_slice::<IgnoredAny>(&bytes).map_err(EnvelopeError::json)?;
+        serde_json::from_str::<IgnoredAny>(unicode(&bytes)?).map_err(EnvelopeError::json)?;
         Ok(Self(bytes))
     }
 

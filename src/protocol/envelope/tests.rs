@@ -15,6 +15,24 @@ fn request_of(text: &str) -> Request {
 }
 
 #[test]
+fn bytes_that_are_no_unicode_are_refused_where_nobody_reads_them() {
+    let frames: [&[u8]; 5] = [
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"more\":\"\xff\"}",
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"\xff\":1}",
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\",\"params\":{\"more\":[\"\xff\"]}}",
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"a\",\"params\":{\"more\":\"\xed\xa0\x80\"}}",
+        b"[\"\xff\"]",
+    ];
+    for frame in frames {
+        let bytes = Bytes::from_static(frame);
+        let error = Envelope::parse(bytes.clone()).unwrap_err();
+        assert!(matches!(error, EnvelopeError::Json(_)), "{error:?}");
+        assert!(error.to_string().contains("utf-8"), "{error}");
+        assert!(RawJson::try_new(bytes).is_err());
+    }
+}
+
+#[test]
 fn messages_that_break_the_rules_say_which() {
     let table = [
         (

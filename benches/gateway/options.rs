@@ -1,0 +1,48 @@
+//! The command line.
+
+pub(crate) const USAGE: &str = "\
+usage: cargo bench [-- [--smoke] [NAME...]]
+  NAME     only the scenarios whose name contains one of these
+  --smoke  for a moment
+  --list   the names of all scenarios";
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Wanted {
+    /// The test of the harness itself.
+    Check,
+    List,
+    Measures {
+        smoke: bool,
+        names: Vec<String>,
+    },
+    Usage,
+}
+
+/// What these words ask for, of the scenarios that are `known`. An error says what is possible.
+pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
+    if words.contains(&"--list") {
+        return Ok(Wanted::List);
+    }
+    // Cargo says `--bench` when something shall be measured. Otherwise the words are those of
+    // tests, and not for us.
+    if !words.contains(&"--bench") || words.contains(&"--test") {
+        return Ok(Wanted::Check);
+    }
+    let (mut smoke, mut names) = (false, Vec::new());
+    for word in words {
+        match *word {
+            "--bench" => {}
+            "--smoke" => smoke = true,
+            "--help" | "-h" => return Ok(Wanted::Usage),
+            option if option.starts_with('-') => {
+                return Err(format!("unknown option {option}\n{USAGE}"));
+            }
+            name if known.iter().any(|known| known.contains(name)) => names.push(name.to_owned()),
+            name => {
+                let known = known.join(", ");
+                return Err(format!("no scenario is called {name}; there are {known}"));
+            }
+        }
+    }
+    Ok(Wanted::Measures { smoke, names })
+}
