@@ -175,6 +175,32 @@ pub struct Reply {
     pass: Option<Pass>,
 }
 
+/// What is left of a reply after its answer: a way to tell its caller more.
+#[derive(Clone)]
+pub(crate) struct Teller {
+    number: u64,
+    caller: Arc<Recipient<Delivery>>,
+}
+
+impl Teller {
+    #[cfg(test)]
+    pub(crate) fn new(number: u64, caller: Arc<Recipient<Delivery>>) -> Self {
+        Self { number, caller }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn tell(&self, notification: Notification) {
+        self.caller.do_send(Delivery {
+            number: self.number,
+            what: Delivered::Notification(notification),
+        });
+    }
+}
+
 impl Reply {
     pub fn new(number: u64, server: ServerName, caller: Arc<Recipient<Delivery>>) -> Self {
         Self {
@@ -199,6 +225,12 @@ impl Reply {
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
         self.answer_once(answer);
+    }
+
+    pub(crate) fn teller(&self) -> Option<Teller> {
+        let caller = self.caller.clone()?;
+        let number = self.number;
+        Some(Teller { number, caller })
     }
 
     pub fn notify(&self, notification: Notification) {

@@ -15,6 +15,7 @@ use super::freshness::{Freshness, Stale};
 use super::kept::PartKeeper;
 use super::message::Notice;
 use super::sessions::Sessions;
+use super::tasks;
 use super::tree::own_part;
 use super::view::{CatalogView, OwnViews};
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
@@ -311,6 +312,23 @@ impl Fanout {
         self.tell(key, &notice);
     }
 
+    /// The state of a task: to those who asked to hear of it, which is once more if it has ended.
+    fn on_task(&self, server: ServerName, key: &EntryKey, notification: &Notification) {
+        let (Some(sessions), Some((task, state))) = (&self.sessions, tasks::state_of(notification))
+        else {
+            return;
+        };
+        let watched = Watched::new(&server, key, &task.id);
+        for listener in sessions.task_watchers(&watched, task.status.is_terminal()) {
+            let notice = Notice::Task {
+                server: server.clone(),
+                native: task.id.clone(),
+                state: state.clone(),
+            };
+            sessions.tell(listener, notice);
+        }
+    }
+
     fn on_other(&self, key: &EntryKey, notification: &Notification) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -396,6 +414,7 @@ impl Handler<FromServer> for Fanout {
                 self.on_resource_updated(&server, &key, &notification);
             }
             News::Log(notification) => self.on_log(&key, &notification),
+            News::Task(notification) => self.on_task(server, &key, &notification),
             News::Question(question) => {
                 let session = match (&key.owner, &self.sessions) {
                     (EntryOwner::Session(id, _), Some(sessions)) => sessions.address(*id),

@@ -9,6 +9,7 @@ mod again;
 mod dispatch;
 mod exchange;
 mod fanout;
+mod followed;
 mod freshness;
 mod handshake;
 mod kept;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::protocol::{Method, Outcome, RawJson, Request, Span, TASKS_EXTENSION, json as text};
 
 use super::answer::{InvalidInputRequired, parse_requests};
-use super::meta::RELATED_TASK;
+use super::meta::{RELATED_TASK, with_meta};
 use super::object::{self, Change, Object};
 use super::question::Question;
 
@@ -313,21 +313,8 @@ pub fn related_task(holder: &RawJson) -> Option<String> {
 /// A `params` or `result` with `related-task` in its `_meta`, in place of one that it has
 /// (S-TASK-L-08). What is no object stays as it is.
 pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
-    let related = format!(
-        r#""{RELATED_TASK}":{{"taskId":{}}}"#,
-        text::quoted(id).as_str()
-    );
-    let built = Object::parse(holder.as_str()).and_then(|members| {
-        let meta = members.get("_meta").and_then(Object::parse);
-        let meta = meta
-            .and_then(|meta| meta.rebuild(&related, |key, _| Change::keep_if(key != RELATED_TASK)));
-        let meta = meta.unwrap_or_else(|| format!("{{{related}}}"));
-        let first = format!(r#""_meta":{meta}"#);
-        members.rebuild(&first, |key, _| Change::keep_if(key != "_meta"))
-    });
-    built
-        .and_then(object::raw)
-        .unwrap_or_else(|| holder.clone())
+    let related = format!(r#"{{"taskId":{}}}"#, text::quoted(id).as_str());
+    with_meta(holder, RELATED_TASK, &related)
 }
 
 /// A `params` or `result` without `related-task`, for a peer that knows no tasks; `None` when there
