@@ -49,6 +49,9 @@ pub enum Tasks {
     Followed,
     /// The client reads of the task, and follows it itself.
     Passed,
+    /// The same in the words of the newer era, for a server of 2025-11-25: the call ends with
+    /// the task, and its caller, which stands for the task, looks at it meanwhile.
+    Bridged,
 }
 
 /// The text that an edit puts in the place of `span`.
@@ -87,6 +90,8 @@ pub struct Cancel {
 pub enum CallMessage {
     Start(Box<Exchange>),
     Cancel(Cancel),
+    /// The caller of a call whose task is bridged wants to know how it is.
+    Look(u64),
     /// From the server's queue: a call that waits may go.
     Turn(Turn),
 }

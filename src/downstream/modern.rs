@@ -79,8 +79,8 @@ mod tests {
         );
         assert_eq!(frame["params"]["cursor"], "x");
         let of_tasks = json!({"notifications": {"taskIds": ["t"]}});
-        let sent = own(8, &Method::Listen, &of_tasks);
-        let listen: Value = serde_json::from_slice(&sent.frame).unwrap();
+        let listen = own(8, &Method::Listen, &of_tasks);
+        let listen: Value = serde_json::from_slice(&listen.frame).unwrap();
         let declared = &listen["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
         assert_eq!(declared["extensions"], json!({task::EXTENSION: {}}));
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,15 +12,6 @@ use crate::bridge::task::Task;
 /// Tasks of one entry that are remembered: with more, nothing is told of the one that ends first.
 /// Its client asks for it anyway, since news of tasks are optional.
 const TASKS_MAX: usize = 1000;
-
-/// How long a task is remembered whose server keeps it for longer, or for ever.
-const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// When a task that its server created just now is forgotten.
-pub(crate) fn forgotten_at(task: &Task, now: Instant) -> Instant {
-    let ttl = task.ttl_ms.map_or(TTL_MAX, Duration::from_millis);
-    now + ttl.min(TTL_MAX)
-}
 
 /// Shared by a connection and its lanes: news of a task come on any of their streams.
 #[derive(Default)]
@@ -48,7 +38,7 @@ impl PassedTasks {
                 tasks.remove(&first);
             }
         }
-        let until = forgotten_at(task, now);
+        let until = now + task.lives_for();
         let passed = Passed {
             token,
             teller,
@@ -90,12 +80,14 @@ impl PassedTasks {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use actix::{Actor, Context, Handler};
     use serde_json::json;
 
     use super::super::exchange::Delivery;
     use super::*;
+    use crate::bridge::task::LIFE_MAX;
     use crate::protocol::RawJson;
 
     struct Nobody;
@@ -149,7 +141,7 @@ mod tests {
         tasks.remember(&eternal, 9999, Teller::new(9999, nobody), now);
         assert!(tasks.of_task("0", now).is_none());
         assert!(tasks.of_task("1", now).is_some());
-        assert!(tasks.of_task("eternal", now + TTL_MAX / 2).is_some());
-        assert!(tasks.of_task("eternal", now + TTL_MAX).is_none());
+        assert!(tasks.of_task("eternal", now + LIFE_MAX / 2).is_some());
+        assert!(tasks.of_task("eternal", now + LIFE_MAX).is_none());
     }
 }

@@ -2,7 +2,6 @@
 //! that made them were answered. Pure.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -14,9 +13,6 @@ use crate::protocol::{Notification, RawJson};
 
 /// Tasks of one session that are remembered; of more, the one that ends first is forgotten.
 const TASKS_MAX: usize = 256;
-
-/// How long a task is remembered whose server keeps it for longer, or for ever.
-const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// By the numbers of the calls that made them.
 #[derive(Default)]
@@ -56,12 +52,12 @@ impl Followed {
                 self.missed.remove(&first);
             }
         }
-        let ttl = task.ttl_ms.map_or(TTL_MAX, Duration::from_millis);
+        let until = now + task.lives_for();
         let entry = Entry {
             server: server.clone(),
             native: task.id,
             progress,
-            until: now + ttl.min(TTL_MAX),
+            until,
         };
         self.tasks.insert(call, entry);
     }
@@ -106,6 +102,8 @@ impl Followed {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;

@@ -23,7 +23,10 @@ const TTL_MS: u64 = 3_600_000;
 
 /// Whether clients of a revision can follow tasks of some server themselves.
 fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
-    catalog.parts().any(|part| has_tasks_for(part, to))
+    let is_bridged = |part| to.era() == Era::Modern && has_tasks_for(part, Revision::V2025_11_25);
+    catalog
+        .parts()
+        .any(|part| has_tasks_for(part, to) || is_bridged(part))
 }
 
 /// Puts tasks into what the gateway offers to clients of a revision.
@@ -67,7 +70,7 @@ pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), 
 }
 
 /// S-TASK-X-11.
-fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
+pub(crate) fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
     if task::is_declared(caller.profile.as_map()) {
         return Ok(());
     }
@@ -187,7 +190,12 @@ fn arrange(
         let message = "this tool does not run as a task: call it without `task`";
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     } else if support == TaskSupport::Required {
-        target.tasks = Tasks::Followed;
+        let is_modern = caller.revision.era() == Era::Modern;
+        target.tasks = if is_modern && task::is_declared(caller.profile.as_map()) {
+            Tasks::Bridged
+        } else {
+            Tasks::Followed
+        };
         target.edits.extend(task_edit(request, wanted));
     } else if wanted.is_some() {
         // S-TASK-L-02: no tasks are offered.

@@ -38,5 +38,6 @@ mod storm;
 mod storm_servers;
 mod task_news;
 mod tasks;
+mod tasks_bridged;
 mod tasks_passed;
 mod wake;

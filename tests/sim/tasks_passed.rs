@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::client::Client;
 use crate::served::{Served, with_extension};
@@ -197,24 +197,23 @@ fn s_task_x_a_client_with_the_extension_follows_tasks_itself() {
 #[test]
 fn a_client_without_a_session_reads_the_end_of_an_older_task() {
     run(async {
-        for declared in [json!({"elicitation": {}}), with_extension()] {
-            let (world, server) = world(tasking).await;
-            let call = json!({"name": "a__required", "arguments": {}});
-            let mut called = Served::send(&world, &declared, "tools/call", call).await;
-            pass(millis(50)).await;
-            let sent = server.last("tools/call");
-            assert_eq!(sent.json["params"]["task"], json!({"ttl": 3_600_000}));
-            server.answer(&sent, json!({"task": task("working", 0)}));
-            pass(seconds(5)).await;
-            server.answer(&server.last("tasks/get"), task("completed", 1));
-            settle().await;
-            server.answer(&server.last("tasks/result"), text(json!("done")));
-            settle().await;
-            let result = called.result();
-            assert_eq!(result["content"], text(json!("done"))["content"]);
-            assert_eq!(result["resultType"], "complete");
-            assert_eq!(world.view("a").in_flight, 0);
-        }
+        let declared = json!({"elicitation": {}});
+        let (world, server) = world(tasking).await;
+        let call = json!({"name": "a__required", "arguments": {}});
+        let mut called = Served::send(&world, &declared, "tools/call", call).await;
+        pass(millis(50)).await;
+        let sent = server.last("tools/call");
+        assert_eq!(sent.json["params"]["task"], json!({"ttl": 3_600_000}));
+        server.answer(&sent, json!({"task": task("working", 0)}));
+        pass(seconds(5)).await;
+        server.answer(&server.last("tasks/get"), task("completed", 1));
+        settle().await;
+        server.answer(&server.last("tasks/result"), text(json!("done")));
+        settle().await;
+        let result = called.result();
+        assert_eq!(result["content"], text(json!("done"))["content"]);
+        assert_eq!(result["resultType"], "complete");
+        assert_eq!(world.view("a").in_flight, 0);
     });
 }
 

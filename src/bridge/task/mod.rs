@@ -1,6 +1,8 @@
 //! Tasks in the words of both eras: experimental in 2025-11-25, an extension since (bridging.md
 //! §12).
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -19,6 +21,9 @@ pub const EXTENSION: &str = TASKS_EXTENSION;
 const POLL_DEFAULT: u64 = 1_000;
 const POLL_MIN: u64 = 100;
 const POLL_MAX: u64 = 60_000;
+
+/// How long a task is kept in mind whose server keeps it for longer, or for ever.
+pub const LIFE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Both eras use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +144,12 @@ impl Task {
     pub fn poll_after_ms(&self) -> u64 {
         let wanted = self.poll_ms.unwrap_or(POLL_DEFAULT);
         wanted.clamp(POLL_MIN, POLL_MAX)
+    }
+
+    /// How long the gateway keeps in mind a task that was created just now.
+    pub fn lives_for(&self) -> Duration {
+        let ttl = self.ttl_ms.map_or(LIFE_MAX, Duration::from_millis);
+        ttl.min(LIFE_MAX)
     }
 
     /// `CreateTaskResult` for 2025-11-25.

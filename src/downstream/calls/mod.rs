@@ -4,6 +4,7 @@
 //! goes back to the owner as [`Unhandled`].
 
 mod about;
+mod bridged;
 mod compose;
 mod failures;
 mod passed;
@@ -168,6 +169,7 @@ impl Calls {
             }
             CallMessage::Cancel(cancel) => self.cancel(&cancel),
             CallMessage::Turn(turn) => self.on_turn(turn, now),
+            CallMessage::Look(call) => self.look(call, now),
         }
         None
     }
@@ -454,7 +456,7 @@ impl Calls {
             self.abandoned.insert(number, self.admission.abandon());
         }
         // Its task is cancelled as soon as it is known (S-CANC-04).
-        if pending.tasks == Tasks::Followed {
+        if matches!(pending.tasks, Tasks::Followed | Tasks::Bridged) {
             return;
         }
         // The end of its stream says it (C-CANC-02).
