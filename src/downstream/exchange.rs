@@ -238,6 +238,13 @@ impl Reply {
         Some(Teller { number, caller })
     }
 
+    /// The breakers learn now that the server works: the answer itself may be long in coming.
+    pub(crate) fn vouch(&mut self, answer: &Result<Response, Failure>) {
+        if let Some(pass) = self.pass.take() {
+            pass.tell(answer);
+        }
+    }
+
     pub fn notify(&self, notification: Notification) {
         self.deliver(Delivered::Notification(notification));
     }

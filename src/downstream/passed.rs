@@ -67,6 +67,11 @@ impl PassedTasks {
         self.tasks().remove(id);
     }
 
+    /// Whether some task may still run: its server is not at rest.
+    pub(crate) fn any(&self, now: Instant) -> bool {
+        self.tasks().values().any(|passed| passed.until > now)
+    }
+
     /// The server is another one from now on, which may use the same ids.
     pub(crate) fn forget_all(&self) {
         self.tasks().clear();
@@ -124,7 +129,9 @@ mod tests {
         // Its time to live is over.
         let later = now + Duration::from_secs(1);
         assert_eq!(number(tasks.of_task("b", later)), None);
+        assert!(tasks.any(now) && !tasks.any(later));
         tasks.forget_all();
+        assert!(!tasks.any(now));
         assert_eq!(number(tasks.of_task("b", now)), None);
     }
 

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::supervision::Phase;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
@@ -164,6 +165,24 @@ fn s_prog_04_nothing_is_told_of_a_task_that_its_client_knows_to_have_ended() {
                 stream.messages()
             );
         }
+    });
+}
+
+#[test]
+fn a_server_with_a_task_of_a_client_is_not_at_rest() {
+    run(async {
+        let idle = |plan: &mut Plan| {
+            tasking(plan);
+            plan.settings.limits.idle_stop = seconds(60);
+        };
+        let (world, server) = world(idle, false).await;
+        let client = world.client(json!({})).await;
+        let (call, _) = wanted(&server, &client, "t-9").await;
+        pass(seconds(600)).await;
+        assert_eq!(world.view("a").shared.phase, Phase::Up);
+        server.say_on(call.link, status("t-9", "completed"));
+        pass(seconds(120)).await;
+        assert_eq!(world.view("a").shared.phase, Phase::Idle);
     });
 }
 

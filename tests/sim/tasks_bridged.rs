@@ -9,7 +9,7 @@ use crate::schemas::check_task;
 use crate::served::{Served, with_extension};
 use crate::server::{Frame, Server, ask, note, text};
 use crate::tasks::{EXTENSION, RELATED, task, tasking};
-use crate::world::{World, millis, pass, run, seconds, settle};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 async fn world(attributes: bool) -> (Rc<World>, Server) {
     world_with(World::new(), attributes).await
@@ -337,6 +337,29 @@ fn s_task_x_a_task_is_for_those_who_declare_them() {
         // S-SUB-03: it cannot be told of.
         assert_eq!(stream.news()[0]["params"]["notifications"], json!({}));
         assert!(server.of("tasks/get").is_empty());
+    });
+}
+
+#[test]
+fn a_server_that_goes_on_in_a_task_works_as_far_as_its_breaker_is_concerned() {
+    run(async {
+        let world = Rc::new(World::new());
+        let breaking = |plan: &mut Plan| {
+            tasking(plan);
+            plan.settings.resilience.breaker.failures = 1;
+            plan.settings.resilience.breaker.open_for = seconds(10);
+        };
+        let server = world.http("a", breaking).await;
+        pass(millis(50)).await;
+        let mut failed = called(&world).await;
+        let nonsense = LinkError::Protocol("nonsense".to_owned());
+        server.fail(&server.last("tools/call"), nonsense);
+        settle().await;
+        assert_eq!(failed.result()["isError"], true);
+        pass(seconds(11)).await;
+        created(&world, &server).await;
+        assert_eq!(world.view("a").breaker.state, "closed");
+        created(&world, &server).await;
     });
 }
 

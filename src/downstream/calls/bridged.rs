@@ -8,12 +8,19 @@ use super::super::exchange::{Deadline, Tasks};
 use super::tasks::Step;
 use super::{Calls, Pending};
 use crate::bridge::task::Task;
-use crate::protocol::{Envelope, Method, notification};
+use crate::protocol::{Envelope, Method, Response, notification};
 
 impl Calls {
     pub(super) fn is_bridged(&self, number: u64) -> bool {
         let pending = self.pending.get(&number);
         pending.is_some_and(|pending| pending.tasks == Tasks::Bridged)
+    }
+
+    /// Its server works, which nobody should wait to hear until the task has ended.
+    pub(super) fn vouch(&mut self, number: u64, created: Response) {
+        if let Some(pending) = self.pending.get_mut(&number) {
+            pending.reply.vouch(&Ok(created));
+        }
     }
 
     /// A task may be silent for as long as it lives.

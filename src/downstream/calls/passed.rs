@@ -6,24 +6,26 @@ use tokio::time::Instant;
 use super::about::{self, id_of, params};
 use super::{Calls, Pending, progress_of};
 use crate::bridge::task::Task;
-use crate::protocol::{Method, Notification, Outcome, RawJson, Response, json};
+use crate::protocol::{Method, Notification, Outcome, Response, json};
 
 impl Calls {
     /// Remembers a task that a call went on in, and forgets one of which its client learns that
     /// it ended. Called before the client is told, for servers with a handshake: in the newer
     /// revision a client says itself what it wants to hear of.
     pub(super) fn note_task(&self, pending: &Pending, response: &Response, now: Instant) {
-        let Outcome::Result(result) = &response.outcome else {
-            return;
-        };
         let tasks = &self.spec.passed;
-        if about::is_created(result) {
-            let task = Task::of_legacy_created(result);
-            if let (Some(task), Some(teller)) = (task, pending.reply.teller()) {
-                tasks.remember(&task, pending.call, teller, now);
+        match &response.outcome {
+            Outcome::Result(result) if about::is_created(result) => {
+                let task = Task::of_legacy_created(result);
+                if let (Some(task), Some(teller)) = (task, pending.reply.teller()) {
+                    tasks.remember(&task, pending.call, teller, now);
+                }
             }
-        } else if let Some(id) = ended(pending.outgoing.frame.as_ref(), result) {
-            tasks.forget(&id);
+            outcome => {
+                if let Some(id) = ended(pending.outgoing.frame.as_ref(), outcome) {
+                    tasks.forget(&id);
+                }
+            }
         }
     }
 
@@ -53,7 +55,7 @@ impl Calls {
 }
 
 /// The task that has ended, by what was asked about it and what its server said.
-fn ended(asked: &[u8], result: &RawJson) -> Option<String> {
+fn ended(asked: &[u8], answered: &Outcome) -> Option<String> {
     let asked = std::str::from_utf8(asked).ok()?;
     let method = json::member(asked, "method").and_then(json::text)?;
     let about = || {
@@ -64,6 +66,9 @@ fn ended(asked: &[u8], result: &RawJson) -> Option<String> {
         // It blocks until the task has ended (S-TASK-L-07).
         Method::TasksResult => about().map(Into::into),
         Method::TasksGet | Method::TasksCancel => {
+            let Outcome::Result(result) = answered else {
+                return None;
+            };
             let task = Task::of_legacy(result)?;
             task.status.is_terminal().then_some(task.id)
         }
@@ -76,12 +81,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::protocol::RawJson;
 
     #[test]
     fn a_task_has_ended_when_its_client_learns_that() {
         let of = |method: &str, result: Value| {
             let asked = json!({"method": method, "params": {"taskId": "t-9"}}).to_string();
-            ended(asked.as_bytes(), &RawJson::from_value(&result))
+            let answered = Outcome::Result(RawJson::from_value(&result));
+            ended(asked.as_bytes(), &answered)
         };
         let task = |status: &str| json!({"taskId": "t-9", "status": status});
         let it = Some("t-9".to_owned());
@@ -90,6 +97,12 @@ mod tests {
         assert_eq!(of("tasks/get", task("failed")), it);
         assert_eq!(of("tasks/cancel", task("cancelled")), it);
         assert_eq!(of("tasks/result", json!({"content": []})), it);
+        let error = Outcome::Error(RawJson::from_value(&json!({"code": 1})));
+        let asked = |method: &str| {
+            let asked = json!({"method": method, "params": {"taskId": "t-9"}}).to_string();
+            ended(asked.as_bytes(), &error)
+        };
+        assert_eq!((asked("tasks/result"), asked("tasks/get")), (it, None));
         assert_eq!(of("tools/call", task("completed")), None);
         assert_eq!(of("tasks/get", json!({})), None);
     }

@@ -123,7 +123,11 @@ impl Calls {
             let is_ours = !self.is_modern && pending.tasks != Tasks::Passed;
             return match &response.outcome {
                 Outcome::Result(result) if is_ours && is_created(result) => {
-                    self.begin_task(number, Task::of_legacy_created(result), now);
+                    let task = Task::of_legacy_created(result);
+                    if pending.tasks == Tasks::Bridged {
+                        self.vouch(number, response);
+                    }
+                    self.begin_task(number, task, now);
                     None
                 }
                 _ => Some(response),
