@@ -88,6 +88,17 @@ fn a_client_of_stdio_has_a_gateway_of_its_own() {
     features(scripts, "stdio");
 }
 
+#[test]
+fn tasks_are_passed_on_and_told_in_newer_words() {
+    let Some(scripts) = scripts() else { return };
+    let tasking = format!(
+        "\n[servers.tasking]\ncommand = \"node\"\nargs = ['{}']\n",
+        scripts.join("tasking.mjs").display()
+    );
+    let gateway = gateway(&(stdio_server(scripts) + &tasking));
+    run(&gateway, "tasks.mjs", &[], 4);
+}
+
 /// Clients of all servers, each asked only what it is to be asked.
 fn questions(scripts: &Path, variables: &[(&str, &str)]) {
     let server = HttpServer::start(scripts);

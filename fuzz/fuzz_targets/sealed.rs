@@ -36,6 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
         server: server.clone(),
         native: "t".to_owned(),
         session: None,
+        life: None,
     };
     let sealed = sealer.seal(&state, [2; 12]).expect("small");
     let id = sealer.seal_task(&task, &binding.principal).expect("small");

@@ -1,5 +1,5 @@
 //! What the sessions want of the servers, kept outside of the connections, so that it is asked
-//! for again after a restart: subscriptions and the log level.
+//! for again after a restart: subscriptions, news of tasks, and the log level.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,8 @@ pub struct Desired(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     watchers: HashMap<Watched, BTreeSet<SessionId>>,
+    /// The same for tasks, with their ids in place of URIs.
+    tasks: HashMap<Watched, BTreeSet<SessionId>>,
     levels: HashMap<SessionId, LogLevel>,
 }
 
@@ -103,10 +105,38 @@ impl Desired {
             .collect()
     }
 
-    /// Whether some session watches a resource on a connection.
+    /// Somebody wants to hear of a task of a sessionless server, by the server's own id of it.
+    pub fn watch_task(&self, task: Watched, watcher: SessionId) -> Change {
+        let mut state = self.state();
+        let watchers = state.tasks.entry(task).or_default();
+        let first = watchers.is_empty();
+        watchers.insert(watcher);
+        if first { Change::Tell } else { Change::Nothing }
+    }
+
+    /// A task has ended: nobody hears of it any more. Returns who did until now.
+    pub fn end_task(&self, task: &Watched) -> BTreeSet<SessionId> {
+        self.state().tasks.remove(task).unwrap_or_default()
+    }
+
+    pub fn task_watchers(&self, task: &Watched) -> BTreeSet<SessionId> {
+        self.state().tasks.get(task).cloned().unwrap_or_default()
+    }
+
+    /// The tasks that a connection must tell of.
+    pub fn tasks(&self, server: &ServerName, key: &EntryKey) -> Vec<String> {
+        let state = self.state();
+        let watched = state.tasks.keys();
+        watched
+            .filter(|watched| watched.server == *server && watched.key == *key)
+            .map(|watched| watched.uri.clone())
+            .collect()
+    }
+
+    /// Whether somebody wants to hear of a resource or a task on a connection.
     pub fn has_subscriptions(&self, server: &ServerName, key: &EntryKey) -> bool {
         let state = self.state();
-        let mut watched = state.watchers.keys();
+        let mut watched = state.watchers.keys().chain(state.tasks.keys());
         watched.any(|watched| watched.server == *server && watched.key == *key)
     }
 
@@ -133,6 +163,10 @@ impl Desired {
     pub fn forget(&self, session: SessionId) -> Vec<Watched> {
         let mut state = self.state();
         state.levels.remove(&session);
+        state.tasks.retain(|_, watchers| {
+            watchers.remove(&session);
+            !watchers.is_empty()
+        });
         let mut orphans = Vec::new();
         state.watchers.retain(|key, watchers| {
             if watchers.remove(&session) && watchers.is_empty() {
@@ -201,6 +235,26 @@ mod tests {
         assert_eq!(desired.subscriptions(&server, &own), ["x://1"]);
         assert_eq!(desired.watchers(&of_a), [("x://1".to_owned(), a)]);
         assert_eq!(desired.watchers(&of_all).len(), 2);
+    }
+
+    #[test]
+    fn a_task_is_told_of_to_those_who_want_it_until_it_ends() {
+        let desired = Desired::default();
+        let server = ServerName::try_new("docs").unwrap();
+        let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
+        let shared = EntryKey::shared();
+        let task = |id| Watched::new(&server, &shared, id);
+        assert_eq!(desired.watch_task(task("t-1"), a), Change::Tell);
+        assert_eq!(desired.watch_task(task("t-1"), b), Change::Nothing);
+        assert_eq!(desired.watch_task(task("t-2"), b), Change::Tell);
+        assert_eq!(desired.task_watchers(&task("t-1")), [a, b].into());
+        assert!(desired.task_watchers(&task("t-3")).is_empty());
+        // A task is no resource.
+        assert!(desired.subscriptions(&server, &shared).is_empty());
+        desired.forget(b);
+        assert_eq!(desired.tasks(&server, &shared), ["t-1"]);
+        assert_eq!(desired.end_task(&task("t-1")), [a].into());
+        assert!(desired.tasks(&server, &shared).is_empty());
     }
 
     #[test]

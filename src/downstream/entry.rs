@@ -14,6 +14,7 @@ use super::desired::Desired;
 use super::era::ServerEra;
 use super::exchange::{CallMessage, Question};
 use super::key::EntryKey;
+use super::passed::PassedTasks;
 use super::settings::ServerSettings;
 use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
@@ -37,6 +38,8 @@ pub(crate) struct EntrySpec {
     pub(crate) numbers: CallNumbers,
     pub(crate) load: Arc<Load>,
     pub(crate) breakers: Arc<Breakers>,
+    /// Tasks that clients follow themselves.
+    pub(crate) passed: PassedTasks,
     pub(crate) desired: Arc<Desired>,
     pub(crate) listener: Listener,
     pub(crate) store: Arc<dyn Store>,
@@ -109,6 +112,8 @@ pub enum Wish {
     LevelAtLeast(LogLevel),
     Subscribe(String),
     Unsubscribe(String),
+    /// Somebody wants to hear of another task.
+    Tasks,
     /// Look again whether the lists changed.
     Refresh,
     RootsChanged,
@@ -135,6 +140,8 @@ pub enum News {
     Listed(Arc<ServerPart>),
     ResourceUpdated(Notification),
     Log(Notification),
+    /// The state of a task of a sessionless server.
+    Task(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
     Question(OneQuestion),
     /// This connection was lost; another one is on its way.

@@ -49,6 +49,9 @@ pub enum Tasks {
     Followed,
     /// The client reads of the task, and follows it itself.
     Passed,
+    /// The same in the words of the newer era, for a server of 2025-11-25: the call ends with
+    /// the task, and its caller, which stands for the task, looks at it meanwhile.
+    Bridged,
 }
 
 /// The text that an edit puts in the place of `span`.
@@ -87,6 +90,8 @@ pub struct Cancel {
 pub enum CallMessage {
     Start(Box<Exchange>),
     Cancel(Cancel),
+    /// The caller of a call whose task is bridged wants to know how it is.
+    Look(u64),
     /// From the server's queue: a call that waits may go.
     Turn(Turn),
 }
@@ -175,6 +180,32 @@ pub struct Reply {
     pass: Option<Pass>,
 }
 
+/// What is left of a reply after its answer: a way to tell its caller more.
+#[derive(Clone)]
+pub(crate) struct Teller {
+    number: u64,
+    caller: Arc<Recipient<Delivery>>,
+}
+
+impl Teller {
+    #[cfg(test)]
+    pub(crate) fn new(number: u64, caller: Arc<Recipient<Delivery>>) -> Self {
+        Self { number, caller }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn tell(&self, notification: Notification) {
+        self.caller.do_send(Delivery {
+            number: self.number,
+            what: Delivered::Notification(notification),
+        });
+    }
+}
+
 impl Reply {
     pub fn new(number: u64, server: ServerName, caller: Arc<Recipient<Delivery>>) -> Self {
         Self {
@@ -199,6 +230,19 @@ impl Reply {
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
         self.answer_once(answer);
+    }
+
+    pub(crate) fn teller(&self) -> Option<Teller> {
+        let caller = self.caller.clone()?;
+        let number = self.number;
+        Some(Teller { number, caller })
+    }
+
+    /// The breakers learn now that the server works: the answer itself may be long in coming.
+    pub(crate) fn vouch(&mut self, answer: &Result<Response, Failure>) {
+        if let Some(pass) = self.pass.take() {
+            pass.tell(answer);
+        }
     }
 
     pub fn notify(&self, notification: Notification) {

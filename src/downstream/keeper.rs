@@ -183,6 +183,7 @@ impl Keeper {
             numbers: self.parts.numbers.clone(),
             load,
             breakers: seed.breakers.clone(),
+            passed: Default::default(),
             desired: self.parts.desired.clone(),
             listener: self.parts.listener.clone(),
             store: self.parts.store.clone(),

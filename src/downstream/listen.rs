@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::handshake::Negotiated;
+use crate::bridge::task;
 use crate::protocol::{Envelope, Notification, RawJson, json as text};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -20,19 +21,32 @@ pub(crate) struct Filter {
     prompts_list_changed: bool,
     resources_list_changed: bool,
     resource_subscriptions: BTreeSet<String>,
+    task_ids: BTreeSet<String>,
 }
 
 impl Filter {
-    /// Changes of the lists, always, and updates of these resources, as far as the server offers
-    /// to tell.
-    pub(crate) fn wanted(negotiated: &Negotiated, uris: Vec<String>) -> Self {
+    /// Changes of the lists, always, updates of these resources and news of these tasks, as far
+    /// as the server offers to tell.
+    pub(crate) fn wanted(negotiated: &Negotiated, uris: Vec<String>, tasks: Vec<String>) -> Self {
         let subscribes = negotiated.has_subscriptions();
+        let has_tasks = task::is_declared(&negotiated.capabilities);
         Self {
             tools_list_changed: negotiated.has_changes("tools"),
             prompts_list_changed: negotiated.has_changes("prompts"),
             resources_list_changed: negotiated.has_changes("resources"),
             resource_subscriptions: uris.into_iter().filter(|_| subscribes).collect(),
+            task_ids: tasks.into_iter().filter(|_| has_tasks).collect(),
         }
+    }
+
+    /// Whether a stream of this filter says all of what is wanted, and no more but of tasks: these
+    /// end by themselves, and another stream for each that did would be dear.
+    pub(crate) fn covers(&self, wanted: &Self) -> bool {
+        let same_tasks = Self {
+            task_ids: wanted.task_ids.clone(),
+            ..self.clone()
+        };
+        same_tasks == *wanted && self.task_ids.is_superset(&wanted.task_ids)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -45,6 +59,10 @@ impl Filter {
 
     pub(crate) fn uris(&self) -> impl Iterator<Item = &str> {
         self.resource_subscriptions.iter().map(String::as_str)
+    }
+
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &str> {
+        self.task_ids.iter().map(String::as_str)
     }
 
     /// The parameters of `subscriptions/listen`.
@@ -60,6 +78,9 @@ impl Filter {
         }
         if !self.resource_subscriptions.is_empty() {
             filter["resourceSubscriptions"] = json!(self.resource_subscriptions);
+        }
+        if !self.task_ids.is_empty() {
+            filter["taskIds"] = json!(self.task_ids);
         }
         json!({ "notifications": filter })
     }
@@ -150,7 +171,9 @@ mod tests {
             server_info: Default::default(),
             instructions: None,
         };
-        let filter = Filter::wanted(&negotiated, vec!["b:".to_owned(), "a:".to_owned()]);
+        let tasks = || vec!["t-9".to_owned()];
+        let uris = vec!["b:".to_owned(), "a:".to_owned()];
+        let filter = Filter::wanted(&negotiated, uris, tasks());
         assert_eq!(
             filter.params(),
             json!({"notifications": {
@@ -161,7 +184,27 @@ mod tests {
         let granted = Filter::granted(&granted).unwrap();
         assert!(granted.has_uri("a:") && !granted.has_uri("b:"));
         negotiated.capabilities = json!({"tools": {}}).as_object().unwrap().clone();
-        assert!(Filter::wanted(&negotiated, vec!["a:".to_owned()]).is_empty());
+        assert!(Filter::wanted(&negotiated, vec!["a:".to_owned()], tasks()).is_empty());
+        let extended = json!({"extensions": {task::EXTENSION: {}}});
+        negotiated.capabilities = extended.as_object().unwrap().clone();
+        let filter = Filter::wanted(&negotiated, Vec::new(), tasks());
+        let params = json!({"notifications": {"taskIds": ["t-9"]}});
+        assert_eq!(filter.params(), params);
+    }
+
+    #[test]
+    fn a_stream_that_says_more_of_tasks_need_not_be_replaced() {
+        let of = |uris: &[&str], tasks: &[&str]| Filter {
+            resource_subscriptions: uris.iter().map(|uri| (*uri).to_owned()).collect(),
+            task_ids: tasks.iter().map(|id| (*id).to_owned()).collect(),
+            ..Default::default()
+        };
+        let current = of(&["a:"], &["1", "2"]);
+        assert!(current.covers(&current));
+        assert!(current.covers(&of(&["a:"], &["2"])));
+        assert!(current.covers(&of(&["a:"], &[])));
+        assert!(!current.covers(&of(&["a:"], &["3"])));
+        assert!(!current.covers(&of(&[], &["1"])));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod lists;
 mod modern;
 mod operate;
 mod own;
+mod passed;
 mod pool;
 mod resilience;
 mod reverse;

@@ -2,9 +2,10 @@
 //! C-HTTP-04).
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::bridge::headers;
+use crate::bridge::task;
 use crate::protocol::{Method, RawJson, Revision, request};
 use crate::transport::{Headers, Outgoing};
 
@@ -23,13 +24,16 @@ pub(crate) fn client_info() -> Value {
     json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// A request of the gateway's own. It declares no capabilities: nobody could be asked.
+/// A request of the gateway's own. It declares no capabilities, since nobody could be asked; only
+/// where it wants to hear of tasks, that it knows them (S-SUB-11).
 pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
+    let of_tasks = params.pointer("/notifications/taskIds").is_some();
+    let declared = of_tasks.then(|| task::with_extension(&Map::new()));
     let mut params = params.clone();
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": REVISION,
         "io.modelcontextprotocol/clientInfo": client_info(),
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": declared.unwrap_or_default(),
     });
     Outgoing {
         headers: standard_headers(method, None),
@@ -74,6 +78,11 @@ mod tests {
             json!({})
         );
         assert_eq!(frame["params"]["cursor"], "x");
+        let of_tasks = json!({"notifications": {"taskIds": ["t"]}});
+        let listen = own(8, &Method::Listen, &of_tasks);
+        let listen: Value = serde_json::from_slice(&listen.frame).unwrap();
+        let declared = &listen["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+        assert_eq!(declared["extensions"], json!({task::EXTENSION: {}}));
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(CLIENT_INFO, client_info().to_string());
         let expected = [

@@ -250,15 +250,16 @@ impl Keeper {
             unused: unused_since.elapsed(),
         };
         match rest(idle_stop, usage) {
-            Rest::Now if self.is_watched(&server.name) => Rest::In(LOOK_AGAIN),
+            Rest::Now if self.is_watched(server) => Rest::In(LOOK_AGAIN),
             rest => rest,
         }
     }
 
-    fn is_watched(&self, server: &ServerName) -> bool {
-        self.parts
-            .desired
-            .has_subscriptions(server, &EntryKey::shared())
+    /// Whether somebody waits for news of it, or for a task that runs there.
+    fn is_watched(&self, server: &Server) -> bool {
+        let desired = &self.parts.desired;
+        desired.has_subscriptions(&server.name, &EntryKey::shared())
+            || server.spec.passed.any(Instant::now())
     }
 
     fn rest(&self, server: &Arc<Server>) {
@@ -267,7 +268,8 @@ impl Keeper {
         server.shared.rest_if(move || {
             let is_used = used.usage.is_used()
                 || used.spec.load.of_entry() > 0
-                || desired.has_subscriptions(&used.name, &EntryKey::shared());
+                || desired.has_subscriptions(&used.name, &EntryKey::shared())
+                || used.spec.passed.any(Instant::now());
             if is_used {
                 return false;
             }

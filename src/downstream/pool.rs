@@ -219,18 +219,25 @@ impl Downstreams {
     /// Somebody wants to hear of updates of a resource on one of a server's connections, which is
     /// opened for that; if it is one of its own, on the arbiter of this index.
     pub fn watch(&self, watched: Watched, watcher: SessionId, arbiter: usize) {
-        let (server, key, uri) = (
-            watched.server.clone(),
-            watched.key.clone(),
-            watched.uri.clone(),
-        );
-        if self.desired.watch(watched, watcher) == Change::Nothing {
-            return;
+        let Watched { server, key, uri } = watched.clone();
+        if self.desired.watch(watched, watcher) == Change::Tell {
+            self.tell(server, key, arbiter, Wish::Subscribe(uri));
         }
+    }
+
+    /// The same for a task of a sessionless server.
+    pub fn watch_task(&self, task: Watched, watcher: SessionId, arbiter: usize) {
+        let Watched { server, key, .. } = task.clone();
+        if self.desired.watch_task(task, watcher) == Change::Tell {
+            self.tell(server, key, arbiter, Wish::Tasks);
+        }
+    }
+
+    fn tell(&self, server: ServerName, key: EntryKey, arbiter: usize, wish: Wish) {
         // One that is not there yet is asked when it is.
         match self.get(&server).and_then(|server| server.find(&key)) {
             Some(child) => match child.current() {
-                Ok(up) => up.value.wish(Wish::Subscribe(uri)),
+                Ok(up) => up.value.wish(wish),
                 Err(_) => child.wake(),
             },
             None => {

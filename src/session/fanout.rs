@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::actor::log_level;
 use super::feed::{Heard, Kept};
 use super::message::Notice;
+use super::tasks;
 use crate::downstream::{
     Delivered, Delivery, EntryKey, EntryOwner, FromServer, News, OneQuestion, Watched,
 };
@@ -54,6 +55,7 @@ impl Fanout {
                 self.on_resource_updated(server, key, notification);
             }
             News::Log(notification) => self.on_log(key, notification),
+            News::Task(notification) => self.on_task(server, key, notification),
             News::Question(question) => self.on_question(key, question),
             News::Away => {
                 if key.is_shared() {
@@ -137,6 +139,24 @@ impl Fanout {
             frame,
         };
         self.tell(key, &notice);
+    }
+
+    /// The state of a task: to those who asked to hear of it, which is once more if it has ended.
+    fn on_task(&self, server: &ServerName, key: &EntryKey, notification: &Notification) {
+        let (Some(sessions), Some((task, state))) =
+            (self.kept.sessions(), tasks::state_of(notification))
+        else {
+            return;
+        };
+        let watched = Watched::new(server, key, &task.id);
+        for listener in sessions.task_watchers(&watched, task.status.is_terminal()) {
+            let notice = Notice::Task {
+                server: server.clone(),
+                native: task.id.clone(),
+                state: state.clone(),
+            };
+            sessions.tell(listener, notice);
+        }
     }
 
     fn on_other(&self, key: &EntryKey, notification: &Notification) {

@@ -6,7 +6,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::catalog::Changes;
 use crate::downstream::Audience;
-use crate::protocol::{Envelope, LogLevel};
+use crate::id::ServerName;
+use crate::protocol::{Envelope, LogLevel, RawJson};
 
 /// One message of the client.
 #[derive(Message)]
@@ -98,6 +99,12 @@ pub enum Notice {
         level: Option<LogLevel>,
         audience: Option<Audience>,
         frame: Bytes,
+    },
+    /// What a sessionless server says of a task, by its own id of it.
+    Task {
+        server: ServerName,
+        native: String,
+        state: RawJson,
     },
     /// An elicitation by URL is complete.
     ElicitationComplete { id: String, frame: Bytes },

@@ -10,6 +10,7 @@ mod dispatch;
 mod exchange;
 mod fanout;
 mod feed;
+mod followed;
 mod freshness;
 mod handshake;
 mod kept;

@@ -1,5 +1,7 @@
 //! Who has to be told what happens: sessions, and clients that listen without one.
 
+use std::collections::BTreeSet;
+
 use actix::Addr;
 
 use super::actor::Session;
@@ -17,6 +19,16 @@ impl Sessions {
     /// Who subscribed to what was updated: what was subscribed to, and by which session.
     pub(crate) fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
         self.parts().downstreams.desired().watchers(updated)
+    }
+
+    /// Who wants to hear of a task; nobody does once it has ended.
+    pub(crate) fn task_watchers(&self, task: &Watched, has_ended: bool) -> BTreeSet<SessionId> {
+        let desired = self.parts().downstreams.desired();
+        if has_ended {
+            desired.end_task(task)
+        } else {
+            desired.task_watchers(task)
+        }
     }
 
     /// Has news for everybody who is there: sessions, and who listens without one.

@@ -7,6 +7,7 @@ use crate::bridge::projection::project_progress;
 use crate::protocol::{Notification, Request, Revision, splice};
 
 /// What a client wants to hear of a call's progress.
+#[derive(Clone)]
 pub(crate) struct Progress {
     /// Its token, raw; `None` when it wants none.
     token: Option<Bytes>,

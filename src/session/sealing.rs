@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::bridge::seal::{
-    Binding, Digest, Expected, SealError, Sealer, SealingKey, State, TaskRef, Tier,
+    Binding, Digest, Expected, SealError, Sealer, SealingKey, State, TaskLife, TaskRef, Tier,
 };
+use crate::bridge::task::Task;
 use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::store::{Store, StoreError, WallClock};
+use crate::telemetry::rfc3339;
 
 /// Seals states for clients and opens them when they come back. Cheap to clone.
 #[derive(Clone)]
@@ -132,9 +135,35 @@ impl Sealing {
             server: server.clone(),
             native: native.to_owned(),
             session: None,
+            life: None,
         };
+        self.seal_task_ref(&task, principal)
+    }
+
+    /// The same for a task that an actor of the gateway stands for; it is unknown after `ttl`.
+    pub(crate) fn seal_held(
+        &self,
+        server: &ServerName,
+        task: &Task,
+        handle: Uuid,
+        ttl: Duration,
+        principal: &Principal,
+    ) -> Option<String> {
+        let task = TaskRef {
+            server: server.clone(),
+            native: task.id.clone(),
+            session: Some(handle.to_string()),
+            life: Some(TaskLife {
+                created_at: task.created_at.clone()?,
+                expires_at: self.now().saturating_add(ttl.as_secs()),
+            }),
+        };
+        self.seal_task_ref(&task, principal)
+    }
+
+    fn seal_task_ref(&self, task: &TaskRef, principal: &Principal) -> Option<String> {
         let principal = Digest::of_principal(principal.as_str());
-        self.sealer.seal_task(&task, &principal).ok()
+        self.sealer.seal_task(task, &principal).ok()
     }
 
     /// The task behind an id, if it was given to this principal.
@@ -143,7 +172,13 @@ impl Sealing {
         self.sealer.open_task(id, &principal).ok()
     }
 
-    fn now(&self) -> u64 {
+    /// The time for what the gateway says of a task.
+    pub(crate) fn timestamp(&self) -> String {
+        rfc3339((self.clock)())
+    }
+
+    /// In seconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
         (self.clock)() / 1000
     }
 

@@ -8,12 +8,13 @@ use super::reading::Reading;
 use super::route::{self, Target};
 use super::sealing::Sealing;
 use crate::bridge::projection::project_params;
-use crate::bridge::task::{self, EXTENSION, TaskSupport, takes_calls};
+use crate::bridge::task::{self, EXTENSION, Task, TaskSupport, takes_calls};
 use crate::catalog::{ServerPart, Snapshot};
 use crate::downstream::{Caller, Tasks};
 use crate::id::ServerName;
 use crate::protocol::{
-    Edit, Era, ErrorKind, Failure, Method, RawJson, Request, Revision, Span, json as text, splice,
+    Edit, Era, ErrorKind, Failure, Method, Notification, RawJson, Request, Revision, Span,
+    json as text, splice,
 };
 
 /// What a server is asked to keep a task for, in milliseconds, that the gateway follows: longer
@@ -22,7 +23,10 @@ const TTL_MS: u64 = 3_600_000;
 
 /// Whether clients of a revision can follow tasks of some server themselves.
 fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
-    catalog.parts().any(|part| has_tasks_for(part, to))
+    let is_bridged = |part| to.era() == Era::Modern && has_tasks_for(part, Revision::V2025_11_25);
+    catalog
+        .parts()
+        .any(|part| has_tasks_for(part, to) || is_bridged(part))
 }
 
 /// Puts tasks into what the gateway offers to clients of a revision.
@@ -66,7 +70,7 @@ pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), 
 }
 
 /// S-TASK-X-11.
-fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
+pub(crate) fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
     if task::is_declared(caller.profile.as_map()) {
         return Ok(());
     }
@@ -186,7 +190,12 @@ fn arrange(
         let message = "this tool does not run as a task: call it without `task`";
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     } else if support == TaskSupport::Required {
-        target.tasks = Tasks::Followed;
+        let is_modern = caller.revision.era() == Era::Modern;
+        target.tasks = if is_modern && task::is_declared(caller.profile.as_map()) {
+            Tasks::Bridged
+        } else {
+            Tasks::Followed
+        };
         target.edits.extend(task_edit(request, wanted));
     } else if wanted.is_some() {
         // S-TASK-L-02: no tasks are offered.
@@ -247,6 +256,44 @@ pub(crate) fn public(
     named.or(inner)
 }
 
+/// What a sessionless server says of a task: which one it is, and all that it says.
+pub(crate) fn state_of(notification: &Notification) -> Option<(Task, RawJson)> {
+    let params = text::member(notification.frame.as_str(), "params")?;
+    let params = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
+    Some((Task::of_modern(&params)?, params))
+}
+
+/// A task of a sessionless server that a client without a session names, by its server and that
+/// server's id of it; `None` when nothing can be told of it.
+pub(crate) fn listened(
+    id: &str,
+    catalog: &Snapshot,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Option<(ServerName, String)> {
+    let task = sealing.open_task(id, &caller.principal)?;
+    let part = catalog.part(&task.server)?;
+    has_tasks_for(part, caller.revision).then_some((task.server, task.native))
+}
+
+/// The state of a task as `tasks/get` would say it.
+pub(crate) fn public_state(
+    server: &ServerName,
+    state: &RawJson,
+    catalog: &Snapshot,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Option<RawJson> {
+    let reading = Reading {
+        catalog,
+        server,
+        method: &Method::TasksGet,
+        item: None,
+        to: caller.revision,
+    };
+    public(reading, state, caller, sealing)
+}
+
 /// A task with what its tool said in it, with public URIs.
 fn with_inner(reading: Reading<'_>, task: &RawJson) -> Option<RawJson> {
     let said =
@@ -258,15 +305,15 @@ fn with_inner(reading: Reading<'_>, task: &RawJson) -> Option<RawJson> {
     RawJson::try_new(splice(task.as_bytes(), &mut [edit])).ok()
 }
 
-/// What makes a question name its task by the id that the client knows.
-pub(crate) fn question_edit(
-    question: &[u8],
+/// What makes a question or progress name its task by the id that the client knows.
+pub(crate) fn related_edit(
+    frame: &[u8],
     server: &ServerName,
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<Edit> {
-    memchr::memmem::find(question, b"related-task")?;
-    let frame = std::str::from_utf8(question).ok()?;
+    memchr::memmem::find(frame, b"related-task")?;
+    let frame = std::str::from_utf8(frame).ok()?;
     let params = text::member(frame, "params")?;
     let holder = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
     task::related_task(&holder)?;
@@ -274,4 +321,24 @@ pub(crate) fn question_edit(
         sealing.seal_task(server, native, &caller.principal)
     })?;
     Some((text::span(frame, params), renamed.as_bytes().clone()))
+}
+
+/// `notifications/tasks/status` with the id by which the client knows the task, and whether the
+/// task has ended; `None` when it names none.
+pub(crate) fn public_status(
+    status: &Notification,
+    server: &ServerName,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Option<(Bytes, bool)> {
+    let params = text::member(status.frame.as_str(), "params")?;
+    let span = text::span(status.frame.as_str(), params);
+    let params = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
+    let task = Task::of_legacy(&params)?;
+    let named = task::with_ids(&params, |native| {
+        sealing.seal_task(server, native, &caller.principal)
+    })?;
+    let edit = (span, named.as_bytes().clone());
+    let frame = splice(status.frame.as_bytes(), &mut [edit]);
+    Some((frame, task.status.is_terminal()))
 }

@@ -2,13 +2,10 @@
 
 use std::rc::Rc;
 
-use mcpvisor::downstream::Caller;
-use mcpvisor::id::{Principal, ViewId};
-use mcpvisor::protocol::{CapabilityProfile, Envelope, Revision};
-use mcpvisor::session::{Running, Sessionless, Started, ToFront};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::client::{Client, envelope};
+use crate::client::Client;
+use crate::served::{Served, with_extension};
 use crate::server::{Server, ask, text};
 use crate::tasks::{EXTENSION, RELATED, extended, modern_task, task, tasking};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
@@ -18,74 +15,6 @@ async fn world(plan: impl FnOnce(&mut Plan)) -> (Rc<World>, Server) {
     let server = world.http("a", plan).await;
     pass(millis(50)).await;
     (world, server)
-}
-
-/// A request without a session.
-struct Served {
-    answer: Option<Value>,
-    running: Option<Running>,
-}
-
-impl Served {
-    async fn send(world: &World, capabilities: &Value, method: &str, params: Value) -> Self {
-        let Envelope::Request(request) = envelope(&ask("r", method, params)) else {
-            panic!("{method}")
-        };
-        let caller = Caller {
-            principal: Principal::Anonymous,
-            view: ViewId,
-            session: None,
-            revision: Revision::V2026_07_28,
-            profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
-            level: None,
-        };
-        let sessionless = Sessionless {
-            request,
-            caller,
-            headers: None,
-            arbiter: 0,
-            accepts_stream: false,
-        };
-        let mut served = Self {
-            answer: None,
-            running: None,
-        };
-        match world.sessions.serve(sessionless).await {
-            Started::Done(answer) => served.take(answer),
-            Started::Running(running) => served.running = Some(running),
-        }
-        settle().await;
-        served
-    }
-
-    fn take(&mut self, answer: ToFront) {
-        let (ToFront::Json(frame) | ToFront::Error { frame, .. }) = answer else {
-            panic!("no single answer")
-        };
-        self.answer = Some(serde_json::from_slice(&frame).unwrap());
-    }
-
-    fn answer(&mut self) -> Option<Value> {
-        if let Some(mut running) = self.running.take() {
-            match running.answer.try_recv() {
-                Ok(answer) => self.take(answer),
-                Err(_) => self.running = Some(running),
-            }
-        }
-        self.answer.clone()
-    }
-
-    fn result(&mut self) -> Value {
-        let answer = self.answer().expect("an answer");
-        assert!(answer["error"].is_null(), "{answer}");
-        answer["result"].clone()
-    }
-
-    fn error(&mut self) -> Value {
-        let answer = self.answer().expect("an answer");
-        assert!(answer["result"].is_null(), "{answer}");
-        answer["error"].clone()
-    }
 }
 
 /// A task that a client of 2025-11-25 wanted: its id for the client.
@@ -196,10 +125,6 @@ fn s_task_l_11_what_is_no_task_is_refused() {
     });
 }
 
-fn with_extension() -> Value {
-    json!({"elicitation": {}, "extensions": {EXTENSION: {}}})
-}
-
 #[test]
 fn s_task_x_a_client_with_the_extension_follows_tasks_itself() {
     run(async {
@@ -272,24 +197,23 @@ fn s_task_x_a_client_with_the_extension_follows_tasks_itself() {
 #[test]
 fn a_client_without_a_session_reads_the_end_of_an_older_task() {
     run(async {
-        for declared in [json!({"elicitation": {}}), with_extension()] {
-            let (world, server) = world(tasking).await;
-            let call = json!({"name": "a__required", "arguments": {}});
-            let mut called = Served::send(&world, &declared, "tools/call", call).await;
-            pass(millis(50)).await;
-            let sent = server.last("tools/call");
-            assert_eq!(sent.json["params"]["task"], json!({"ttl": 3_600_000}));
-            server.answer(&sent, json!({"task": task("working", 0)}));
-            pass(seconds(5)).await;
-            server.answer(&server.last("tasks/get"), task("completed", 1));
-            settle().await;
-            server.answer(&server.last("tasks/result"), text(json!("done")));
-            settle().await;
-            let result = called.result();
-            assert_eq!(result["content"], text(json!("done"))["content"]);
-            assert_eq!(result["resultType"], "complete");
-            assert_eq!(world.view("a").in_flight, 0);
-        }
+        let declared = json!({"elicitation": {}});
+        let (world, server) = world(tasking).await;
+        let call = json!({"name": "a__required", "arguments": {}});
+        let mut called = Served::send(&world, &declared, "tools/call", call).await;
+        pass(millis(50)).await;
+        let sent = server.last("tools/call");
+        assert_eq!(sent.json["params"]["task"], json!({"ttl": 3_600_000}));
+        server.answer(&sent, json!({"task": task("working", 0)}));
+        pass(seconds(5)).await;
+        server.answer(&server.last("tasks/get"), task("completed", 1));
+        settle().await;
+        server.answer(&server.last("tasks/result"), text(json!("done")));
+        settle().await;
+        let result = called.result();
+        assert_eq!(result["content"], text(json!("done"))["content"]);
+        assert_eq!(result["resultType"], "complete");
+        assert_eq!(world.view("a").in_flight, 0);
     });
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{Edit, LogLevel, RawJson, Request, Revision, json};
 
-use super::object::{Change, Object};
+use super::object::{self, Change, Object};
 
 pub use claim::{InvalidMeta, ModernClaim};
 
@@ -63,6 +63,22 @@ impl Declaration {
     pub fn meta(&self) -> String {
         format!("{{{}}}", self.0)
     }
+}
+
+/// A `params` or `result` with a member of `_meta`, in place of one that it has; `value` is JSON.
+/// What is no object stays as it is.
+pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
+    let ours = format!("{}:{value}", json::quoted(name).as_str());
+    let built = Object::parse(holder.as_str()).and_then(|members| {
+        let meta = members.get("_meta").and_then(Object::parse);
+        let meta = meta.and_then(|meta| meta.rebuild(&ours, |key, _| Change::keep_if(key != name)));
+        let meta = meta.unwrap_or_else(|| format!("{{{ours}}}"));
+        let first = format!(r#""_meta":{meta}"#);
+        members.rebuild(&first, |key, _| Change::keep_if(key != "_meta"))
+    });
+    built
+        .and_then(object::raw)
+        .unwrap_or_else(|| holder.clone())
 }
 
 /// The edit that takes out of `_meta` what a server with a handshake does not know, and makes

@@ -133,6 +133,20 @@ pub struct TaskRef {
     /// The session with the server that the task belongs to, where there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Of a task that the gateway stands for, so that it can be told as lost.
+    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<TaskLife>,
+}
+
+/// What can be said of a task of which nothing else is left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskLife {
+    /// RFC 3339.
+    #[serde(rename = "c")]
+    pub created_at: String,
+    /// In seconds since 1970: from then on it is unknown.
+    #[serde(rename = "x")]
+    pub expires_at: u64,
 }
 
 /// The part of a state that is encrypted; its method is authenticated beside it.

@@ -214,6 +214,7 @@ fn s_task_x_12_a_task_id_is_stable_and_bound_to_its_principal() {
         server: server(),
         native: "t-9".to_owned(),
         session: Some("s-91".to_owned()),
+        life: None,
     };
     let id = sealer.seal_task(&task, &alice).unwrap();
     assert!(id.starts_with("gt1.k1."), "{id}");
@@ -248,7 +249,7 @@ proptest! {
         let changed = String::from_utf8_lossy(&bytes);
         let opened = open(&sealer, &changed, &state.binding, NOW);
         prop_assert_eq!(opened.is_ok(), changed == text);
-        let id = sealer.seal_task(&TaskRef { server: server(), native: "t".into(), session: None },
+        let id = sealer.seal_task(&TaskRef { server: server(), native: "t".into(), session: None, life: None },
             &state.binding.principal).unwrap();
         let mut bytes = id.clone().into_bytes();
         let at = at % bytes.len();

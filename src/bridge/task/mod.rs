@@ -1,13 +1,15 @@
 //! Tasks in the words of both eras: experimental in 2025-11-25, an extension since (bridging.md
 //! §12).
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::protocol::{Method, Outcome, RawJson, Request, Span, TASKS_EXTENSION, json as text};
 
 use super::answer::{InvalidInputRequired, parse_requests};
-use super::meta::RELATED_TASK;
+use super::meta::{RELATED_TASK, with_meta};
 use super::object::{self, Change, Object};
 use super::question::Question;
 
@@ -19,6 +21,9 @@ pub const EXTENSION: &str = TASKS_EXTENSION;
 const POLL_DEFAULT: u64 = 1_000;
 const POLL_MIN: u64 = 100;
 const POLL_MAX: u64 = 60_000;
+
+/// How long a task is kept in mind whose server keeps it for longer, or for ever.
+pub const LIFE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Both eras use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +144,12 @@ impl Task {
     pub fn poll_after_ms(&self) -> u64 {
         let wanted = self.poll_ms.unwrap_or(POLL_DEFAULT);
         wanted.clamp(POLL_MIN, POLL_MAX)
+    }
+
+    /// How long the gateway keeps in mind a task that was created just now.
+    pub fn lives_for(&self) -> Duration {
+        let ttl = self.ttl_ms.map_or(LIFE_MAX, Duration::from_millis);
+        ttl.min(LIFE_MAX)
     }
 
     /// `CreateTaskResult` for 2025-11-25.
@@ -313,21 +324,8 @@ pub fn related_task(holder: &RawJson) -> Option<String> {
 /// A `params` or `result` with `related-task` in its `_meta`, in place of one that it has
 /// (S-TASK-L-08). What is no object stays as it is.
 pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
-    let related = format!(
-        r#""{RELATED_TASK}":{{"taskId":{}}}"#,
-        text::quoted(id).as_str()
-    );
-    let built = Object::parse(holder.as_str()).and_then(|members| {
-        let meta = members.get("_meta").and_then(Object::parse);
-        let meta = meta
-            .and_then(|meta| meta.rebuild(&related, |key, _| Change::keep_if(key != RELATED_TASK)));
-        let meta = meta.unwrap_or_else(|| format!("{{{related}}}"));
-        let first = format!(r#""_meta":{meta}"#);
-        members.rebuild(&first, |key, _| Change::keep_if(key != "_meta"))
-    });
-    built
-        .and_then(object::raw)
-        .unwrap_or_else(|| holder.clone())
+    let related = format!(r#"{{"taskId":{}}}"#, text::quoted(id).as_str());
+    with_meta(holder, RELATED_TASK, &related)
 }
 
 /// A `params` or `result` without `related-task`, for a peer that knows no tasks; `None` when there

@@ -4,8 +4,10 @@
 //! goes back to the owner as [`Unhandled`].
 
 mod about;
+mod bridged;
 mod compose;
 mod failures;
+mod passed;
 mod questions;
 mod rounds;
 mod tasks;
@@ -167,6 +169,7 @@ impl Calls {
             }
             CallMessage::Cancel(cancel) => self.cancel(&cancel),
             CallMessage::Turn(turn) => self.on_turn(turn, now),
+            CallMessage::Look(call) => self.look(call, now),
         }
         None
     }
@@ -264,6 +267,9 @@ impl Calls {
             return self.on_sessionless(number, response, now);
         }
         if let Some(pending) = self.take(number) {
+            if pending.tasks == Tasks::Passed {
+                self.note_task(&pending, &response, now);
+            }
             pending.reply.answer(Ok(response));
         }
         None
@@ -278,15 +284,23 @@ impl Calls {
         let call = match notification.method {
             Method::Progress => progress_of(&notification).map(|number| self.current(number)),
             Method::TaskStatus if self.hurry(&notification, now) => return None,
+            Method::TaskStatus => {
+                self.tell_status(notification, now);
+                return None;
+            }
             Method::LogMessage if self.is_modern => call.or_else(|| self.only_one_that_logs()),
             Method::LogMessage => call.or_else(|| self.only_one_of_a_lease()),
             _ => return Some(Unhandled::Notification(notification)),
         };
         let Some((number, pending)) = call.and_then(|n| self.pending.get_mut(&n).map(|p| (n, p)))
         else {
-            // Progress of a call that has ended is late news; a log line may be of interest.
-            let late = notification.method == Method::Progress;
-            return (!late).then_some(Unhandled::Notification(notification));
+            // Progress of a call that has ended is late news, unless it went on in a task; a log
+            // line may be of interest.
+            if notification.method == Method::Progress {
+                self.tell_progress(&notification, now);
+                return None;
+            }
+            return Some(Unhandled::Notification(notification));
         };
         if notification.method == Method::Progress {
             let until = pending.deadline.from(now);
@@ -442,7 +456,7 @@ impl Calls {
             self.abandoned.insert(number, self.admission.abandon());
         }
         // Its task is cancelled as soon as it is known (S-CANC-04).
-        if pending.tasks == Tasks::Followed {
+        if matches!(pending.tasks, Tasks::Followed | Tasks::Bridged) {
             return;
         }
         // The end of its stream says it (C-CANC-02).

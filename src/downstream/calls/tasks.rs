@@ -13,6 +13,7 @@ use super::super::exchange::Tasks;
 use super::super::handshake::error_text;
 use super::super::input_loop::Given;
 use super::about::{About, id_of, is_created, params, related_id};
+use super::bridged::tell_state;
 use super::{ABANDONED_MAX, Calls, Pending, is_asked};
 use crate::bridge::answer::InputRequired;
 use crate::bridge::question::Question;
@@ -40,7 +41,7 @@ pub(super) struct Following {
 
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// The time to ask again.
     Pause,
     Status,
@@ -55,6 +56,14 @@ enum Step {
 impl Following {
     pub(super) fn task_id(&self) -> &str {
         &self.task.id
+    }
+
+    pub(super) const fn task(&self) -> &Task {
+        &self.task
+    }
+
+    pub(super) const fn step(&self) -> Step {
+        self.step
     }
 
     pub(super) fn on_progress(&mut self, until: Instant) {
@@ -114,7 +123,11 @@ impl Calls {
             let is_ours = !self.is_modern && pending.tasks != Tasks::Passed;
             return match &response.outcome {
                 Outcome::Result(result) if is_ours && is_created(result) => {
-                    self.begin_task(number, Task::of_legacy_created(result), now);
+                    let task = Task::of_legacy_created(result);
+                    if pending.tasks == Tasks::Bridged {
+                        self.vouch(number, response);
+                    }
+                    self.begin_task(number, task, now);
                     None
                 }
                 _ => Some(response),
@@ -163,10 +176,14 @@ impl Calls {
             reports: false,
             asked: HashSet::new(),
         };
-        if task.message.is_some() {
+        let is_bridged = pending.tasks == Tasks::Bridged;
+        if task.message.is_some() && !is_bridged {
             tell(pending, &task, 0);
         }
         pending.following = Some(Box::new(following));
+        if is_bridged {
+            self.let_live(number, &task, now);
+        }
         match task.status {
             TaskStatus::Working => self.ask_later(number, now),
             _ if self.is_modern => self.ask_again(number, now),
@@ -246,7 +263,10 @@ impl Calls {
         {
             following.until = until;
         }
-        if following.update(task.clone()) {
+        if pending.tasks == Tasks::Bridged {
+            following.task = task.clone();
+            tell_state(pending, &task);
+        } else if following.update(task.clone()) {
             let told = following.told;
             tell(pending, &task, told);
         }
@@ -261,6 +281,11 @@ impl Calls {
             return;
         };
         following.step = Step::Pause;
+        if pending.tasks == Tasks::Bridged {
+            // Its client asks.
+            let task = following.task.clone();
+            return tell_state(pending, &task);
+        }
         let pause = Duration::from_millis(following.task.poll_after_ms());
         self.pauses.set(number, now + pause);
     }
@@ -268,14 +293,17 @@ impl Calls {
     /// The server says by itself that a task changed: it is asked at once. Whether the task is one
     /// that is followed here.
     pub(super) fn hurry(&mut self, notification: &Notification, now: Instant) -> bool {
-        let Some(number) = self.follows(
-            params(&notification.frame)
-                .as_ref()
-                .and_then(id_of)
-                .as_deref(),
-        ) else {
+        let state = params(&notification.frame);
+        let id = state.as_ref().and_then(id_of);
+        let Some(number) = self.follows(id.as_deref()) else {
             return false;
         };
+        if self.is_bridged(number) {
+            if let Some(task) = state.as_ref().and_then(Task::of_legacy) {
+                self.heard(number, task, now);
+            }
+            return true;
+        }
         let pending = self.pending.get(&number);
         let following = pending.and_then(|pending| pending.following.as_ref());
         if following.is_some_and(|following| following.step == Step::Pause) {

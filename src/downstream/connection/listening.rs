@@ -7,6 +7,7 @@ use actix::{AsyncContext, Context, SpawnHandle};
 use bytes::Bytes;
 use serde_json::json;
 
+use super::super::desired::Watched;
 use super::super::entry::News;
 use super::super::exchange::Exchange;
 use super::super::handshake::error_text;
@@ -84,13 +85,11 @@ impl Connection {
         if self.listening.opening.is_some() || self.listening.retry.is_some() {
             return;
         }
-        let uris = self
-            .spec
-            .desired
-            .subscriptions(self.spec.server(), &self.spec.key);
-        let wanted = Filter::wanted(negotiated, uris);
+        let (desired, server, key) = (&self.spec.desired, self.spec.server(), &self.spec.key);
+        let uris = desired.subscriptions(server, key);
+        let wanted = Filter::wanted(negotiated, uris, desired.tasks(server, key));
         let current = self.listening.current.as_ref();
-        if current.is_some_and(|stream| stream.wanted == wanted) {
+        if current.is_some_and(|stream| stream.wanted.covers(&wanted)) && !wanted.is_empty() {
             return self.answer_waiting();
         }
         if wanted.is_empty() {
@@ -135,6 +134,22 @@ impl Connection {
             if let Ok(Envelope::Notification(updated)) = Envelope::parse(frame) {
                 self.tell(News::ResourceUpdated(updated));
             }
+        }
+    }
+
+    /// A server that refuses a stream may not know a task any more: without tasks it reports the
+    /// rest again.
+    pub(super) fn listen_refused(&self, number: u64, response: &Response) {
+        let opening = self.listening.opening.as_ref();
+        let refused = opening.filter(|stream| stream.number == number);
+        let is_error = matches!(response.outcome, Outcome::Error(_));
+        for id in refused
+            .filter(|_| is_error)
+            .iter()
+            .flat_map(|it| it.wanted.tasks())
+        {
+            let task = Watched::new(self.spec.server(), &self.spec.key, id);
+            self.spec.desired.end_task(&task);
         }
     }
 

@@ -83,6 +83,7 @@ impl Connection {
             |part| ServerPart::clone(&part),
         );
         spec.begin_recording();
+        spec.passed.forget_all();
         Self {
             spec,
             birth,
@@ -199,7 +200,11 @@ impl Connection {
         match own {
             Own::Initialize => self.on_initialized(response, ctx),
             Own::Discover => self.on_discovered(response, ctx),
-            Own::Listen => self.listen_ended(number.unwrap_or_default(), &ended(response), ctx),
+            Own::Listen => {
+                let number = number.unwrap_or_default();
+                self.listen_refused(number, response);
+                self.listen_ended(number, &ended(response), ctx);
+            }
             Own::Page(fetch) => self.on_page(fetch, response, ctx),
             // Even an error says that the server is alive.
             Own::Ping | Own::Wish(_) => {}
@@ -230,8 +235,9 @@ impl Connection {
             Method::LogMessage if self.is_modern() => return,
             Method::LogMessage => News::Log(notification),
             Method::Cancelled | Method::Progress => return,
+            Method::Tasks => News::Task(notification),
             // Of a task that nobody follows here any more.
-            Method::TaskStatus | Method::Tasks => return,
+            Method::TaskStatus => return,
             _ => News::Other(notification),
         };
         self.tell(news);
@@ -389,6 +395,9 @@ impl Handler<Wish> for Connection {
         match wish {
             Wish::Level(_) | Wish::LevelAtLeast(_) | Wish::RootsChanged if self.is_modern() => {}
             Wish::Subscribe(_) | Wish::Unsubscribe(_) if self.is_modern() => self.relisten(ctx),
+            Wish::Tasks if self.is_modern() => self.relisten(ctx),
+            // A server with a handshake tells by itself.
+            Wish::Tasks => {}
             Wish::Level(level) => self.wish_level(level, ctx),
             Wish::LevelAtLeast(level) => {
                 if self.told_level.is_none_or(|told| level < told) {

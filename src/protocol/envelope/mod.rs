@@ -129,7 +129,7 @@ impl Envelope {
         let method = peek.method.as_deref().map(Method::parse);
         let params = peek
             .params
-            .map(|params| params.locate(&frame))
+            .map(|params| params.locate(&frame, id_span.is_some()))
             .transpose()?;
         let id = id_span.clone().map(|span| frame.slice(span));
         let value = |raw: &RawValue| RawJson(frame.slice(at(raw)));

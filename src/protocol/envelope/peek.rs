@@ -53,7 +53,9 @@ pub(super) struct ParamsPeek<'a> {
 }
 
 impl ParamsPeek<'_> {
-    pub(super) fn locate(&self, frame: &Bytes) -> Result<Params, EnvelopeError> {
+    /// A request has its progress token in `_meta`, and a notification in `params`, also beside a
+    /// `_meta`: progress of a task names the task there.
+    pub(super) fn locate(&self, frame: &Bytes, is_request: bool) -> Result<Params, EnvelopeError> {
         #[derive(Deserialize)]
         struct MetaPeek<'a> {
             #[serde(borrow, rename = "progressToken")]
@@ -62,12 +64,12 @@ impl ParamsPeek<'_> {
         let at = |raw: Option<&RawValue>| raw.map(|raw| span_in(frame, raw));
         let meta = self.meta.filter(|raw| raw.get().starts_with('{'));
         let progress_token = match meta {
-            Some(raw) => {
+            Some(raw) if is_request => {
                 let peek: MetaPeek<'_> =
                     serde_json::from_str(raw.get()).map_err(EnvelopeError::json)?;
                 at(peek.progress_token)
             }
-            None => at(self.progress_token),
+            _ => at(self.progress_token),
         };
         Ok(Params {
             name: at(self.name),

@@ -108,6 +108,16 @@ fn forwarding_replaces_id_name_and_token_and_nothing_else() {
 }
 
 #[test]
+fn a_notification_has_its_progress_token_beside_meta() {
+    let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1,"_meta":{"progressToken":8}}}"#;
+    let Ok(Envelope::Notification(progress)) = Envelope::parse(Bytes::from(text)) else {
+        panic!("{text}")
+    };
+    let token = progress.member(progress.params.progress_token.as_ref());
+    assert_eq!(token.as_deref(), Some(&b"7"[..]));
+}
+
+#[test]
 fn a_progress_token_is_added_where_the_client_sent_none() {
     let table = [
         (

@@ -18,7 +18,7 @@ use super::Session;
 use super::again::Again;
 use super::requests::failure_frame;
 use crate::bridge::error::Shown;
-use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Watched};
+use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Tasks, Watched};
 use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, LogLevel, Method, Notification, Outcome, RawJson, Request, RequestId,
@@ -34,7 +34,9 @@ pub(super) struct Pending {
     pub(super) server: ServerName,
     /// The public name or URI that it asks for, if its server speaks another revision.
     item: Option<Box<str>>,
-    progress: Progress,
+    pub(super) progress: Progress,
+    /// What becomes of a task.
+    pub(super) tasks: Tasks,
     pub(super) accepts_stream: bool,
     pub(super) outlet: Outlet,
     /// What a subscription is to, if this is one.
@@ -87,6 +89,7 @@ impl Session {
             server: target.server.clone(),
             item,
             progress: Progress::of(&request, self.record.revision),
+            tasks: target.tasks,
             accepts_stream,
             outlet: Outlet::Direct(reply),
             watches: watches.flatten(),
@@ -211,6 +214,9 @@ impl Session {
             return;
         };
         self.drop_questions(number, &pending.server);
+        if pending.tasks == Tasks::Passed {
+            self.note_task(number, &pending, &answer);
+        }
         if let Some((watched, public)) = &pending.watches
             && !is_success(&answer)
         {

@@ -8,6 +8,7 @@ mod calls;
 mod questions;
 mod requests;
 mod streams;
+mod tasks;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
 
 use super::SessionParts;
+use super::followed::Followed;
 use super::message::{
     Delete, End, EndGeneralStream, FromClient, Notice, OpenStream, Refresh, ToFront, Upgrade,
 };
@@ -52,6 +54,8 @@ pub struct Session {
     view: Option<Arc<Snapshot>>,
     /// What happened while no general stream was open.
     missed: Missed,
+    /// Made with the first task that the client follows itself.
+    followed: Option<Box<Followed>>,
     /// Elicitations by URL that this client was asked for.
     elicitations: BTreeSet<String>,
 }
@@ -94,6 +98,7 @@ impl Session {
             had_stream: false,
             view,
             missed: Missed::default(),
+            followed: None,
             elicitations: BTreeSet::new(),
         }
     }
@@ -241,7 +246,10 @@ impl Handler<Delivery> for Session {
                     self.on_answer(number, answer);
                 }
             }
-            Delivered::Notification(notification) => self.on_call_news(number, &notification),
+            Delivered::Notification(news) if self.is_of_task(number, &news) => {
+                self.on_task_news(number, &news);
+            }
+            Delivered::Notification(news) => self.on_call_news(number, &news),
             Delivered::Question(question) => self.on_question(number, question, ctx),
         }
     }

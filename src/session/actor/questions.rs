@@ -113,7 +113,7 @@ impl Session {
         let server = self.pending.get(&call).map(|pending| &pending.server);
         let sealing = &self.parts.sealing;
         let edit =
-            server.and_then(|server| tasks::question_edit(&frame, server, &self.caller, sealing));
+            server.and_then(|server| tasks::related_edit(&frame, server, &self.caller, sealing));
         edit.map_or(frame.clone(), |edit| splice(&frame, &mut [edit]))
     }
 

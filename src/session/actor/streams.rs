@@ -130,6 +130,8 @@ impl Session {
                     self.streams().send(GENERAL, &frame);
                 }
             }
+            // For clients without a session; others are told by the connection of the call.
+            Notice::Task { .. } => {}
             Notice::ElicitationComplete { id, frame } => {
                 if self.elicitations.remove(&id) && self.general_is_read() {
                     self.streams().send(GENERAL, &frame);
@@ -139,7 +141,7 @@ impl Session {
         self.send_missed();
     }
 
-    fn general_is_read(&self) -> bool {
+    pub(super) fn general_is_read(&self) -> bool {
         self.streams
             .as_ref()
             .is_some_and(|streams| streams.is_read(GENERAL))
@@ -164,5 +166,6 @@ impl Session {
             let frame = notification(&Method::ResourcesUpdated, Some(&updated_frame(uri)));
             self.streams().send(GENERAL, &frame);
         }
+        self.send_missed_tasks();
     }
 }

@@ -23,8 +23,9 @@ use super::super::route::Target;
 use super::super::streams::message_event;
 use super::inputs::{Inputs, invalid_state};
 use super::parked::{Place, Resume};
+use super::task::Standing;
 use crate::downstream::{
-    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Wish,
+    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Tasks, Wish,
 };
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
 use crate::telemetry::Counter;
@@ -49,10 +50,12 @@ pub(crate) struct ExchangeActor {
     /// Taken when it is sent.
     request: Option<Request>,
     callers: Option<Callers>,
-    hold: Hold,
+    pub(super) hold: Hold,
     pub(super) inputs: Inputs,
     pub(super) place: Option<Place>,
     pub(super) timer: Option<SpawnHandle>,
+    /// The task that it stands for.
+    pub(super) task: Option<Box<Standing>>,
     /// The answer, if it came while nobody waited for it.
     pub(super) finished: Option<Result<Response, Failure>>,
 }
@@ -112,6 +115,7 @@ impl ExchangeActor {
             hold: Hold::default(),
             place: None,
             timer: None,
+            task: None,
             finished: None,
         }
     }
@@ -166,14 +170,18 @@ impl ExchangeActor {
     /// Takes the call back from the server; nobody is answered.
     pub(super) fn take_back(&mut self, reason: &str, ctx: &mut Context<Self>) {
         self.parts.counters.add(Counter::CallsCancelled);
-        if let Some(callers) = &self.callers {
-            let (number, reason) = (self.number, Some(reason.to_owned()));
-            callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
-        }
+        let (number, reason) = (self.number, Some(reason.to_owned()));
+        self.send_to_server(CallMessage::Cancel(Cancel { number, reason }));
         ctx.stop();
     }
 
-    fn on_news(&mut self, notification: &Notification) {
+    pub(super) fn send_to_server(&self, message: CallMessage) {
+        if let Some(callers) = &self.callers {
+            callers.send(self.arbiter, message);
+        }
+    }
+
+    pub(super) fn on_news(&mut self, notification: &Notification) {
         let frame = match notification.method {
             Method::Progress => self.progress.frame(notification),
             // S-LOG-03: only who asks for log lines gets them.
@@ -243,7 +251,13 @@ impl Handler<Delivery> for ExchangeActor {
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         match delivery.what {
             Delivered::Answer(answer) => self.on_answer(answer, ctx),
-            Delivered::Notification(notification) => self.on_news(&notification),
+            Delivered::Notification(news) if self.target.tasks == Tasks::Bridged => {
+                self.on_bridged_news(&news, ctx);
+            }
+            Delivered::Notification(news) => self.on_news(&news),
+            Delivered::Question(question) if self.task.is_some() => {
+                self.on_task_question(question, ctx);
+            }
             Delivered::Question(question) => self.on_question(question, ctx),
         }
     }

@@ -49,6 +49,11 @@ impl Dressing {
         }
     }
 
+    /// A complete result inside of another.
+    pub(super) fn dressed(&self, result: &RawJson) -> RawJson {
+        self.dress.complete(result, None)
+    }
+
     /// The answer that asks the client for something first.
     pub(super) fn asking(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
         result_frame(id, &asked.build(&self.server_info))

@@ -17,7 +17,7 @@ use crate::telemetry::Counter;
 
 /// A server that asks for several things does so in quick succession: they are handed out
 /// together.
-const GATHER: Duration = Duration::from_millis(30);
+pub(super) const GATHER: Duration = Duration::from_millis(30);
 
 impl ExchangeActor {
     /// The server asks something. While the client gathers answers to earlier questions, the
@@ -73,6 +73,9 @@ impl ExchangeActor {
     pub(super) fn go_on(&mut self, request: &Request, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
+        }
+        if self.task.is_some() {
+            return self.hand_out_task();
         }
         if let Some(answer) = self.finished.take() {
             return self.on_answer(answer, ctx);

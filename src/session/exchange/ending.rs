@@ -22,7 +22,7 @@ impl ExchangeActor {
     /// The one answer of the server, or of whoever knows that there will be none. It is kept if
     /// the client is not there to read it.
     pub(super) fn on_answer(&mut self, answer: Result<Response, Failure>, ctx: &mut Context<Self>) {
-        if matches!(self.client, Client::Gathers) {
+        if matches!(self.client, Client::Gathers) && self.task.is_none() {
             self.finished = Some(answer);
             return;
         }
@@ -34,6 +34,9 @@ impl ExchangeActor {
                 _ => Counter::CallsFailed,
             },
         });
+        if self.task.is_some() {
+            return self.on_task_end(answer, ctx);
+        }
         match answer {
             Ok(response) => match &response.outcome {
                 Outcome::Result(result) => self.on_result(result),
@@ -81,6 +84,24 @@ impl ExchangeActor {
             }
             Some(Shown::Error(shown)) => self.deliver_error(&shown),
             None => self.deliver_error(error),
+        }
+    }
+
+    /// The end of a task as `tasks/get` says it.
+    pub(super) fn task_outcome(&self, response: &Response) -> Outcome {
+        let catalog = self.catalog();
+        let reading = self.reading(&catalog);
+        let dressed = |result: &RawJson| Outcome::Result(self.parts.dressing.dressed(result));
+        match &response.outcome {
+            Outcome::Result(result) => {
+                let read = reading.result(result);
+                dressed(read.as_ref().unwrap_or(result))
+            }
+            Outcome::Error(error) => match reading.error(error) {
+                Some(Shown::Result(result)) => dressed(&result),
+                Some(Shown::Error(shown)) => Outcome::Error(shown),
+                None => Outcome::Error(error.clone()),
+            },
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Inputs {
     asked: Vec<Asked>,
     /// Answers that the client gave before it was asked, by the names of the questions.
     given: Map<String, Value>,
+    /// Questions that the client was shown as those of its task.
+    shown: u32,
 }
 
 struct Asked {
@@ -29,6 +31,8 @@ struct Asked {
     entry: question::Question,
     needed: Requirement,
     question: Question,
+    /// Its key is that of a task's question.
+    is_shown: bool,
 }
 
 /// What a client brings with its request.
@@ -146,6 +150,7 @@ impl Inputs {
             round,
             asked: Vec::new(),
             given: given(request).unwrap_or_default(),
+            shown: 0,
         }
     }
 
@@ -170,6 +175,7 @@ impl Inputs {
             needed: entry.required(),
             entry,
             question,
+            is_shown: false,
         });
     }
 
@@ -194,6 +200,10 @@ impl Inputs {
         }
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.asked.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
@@ -207,6 +217,20 @@ impl Inputs {
             asked.push((key.clone(), open.entry.clone()));
         }
         asked
+    }
+
+    /// Every open question of a task, by its key, which no other question of the task ever has
+    /// (S-TASK-X-08), whatever their server calls them.
+    pub(super) fn of_task(&mut self) -> Vec<(String, question::Question)> {
+        let mut open = Vec::with_capacity(self.asked.len());
+        for asked in &mut self.asked {
+            if !std::mem::replace(&mut asked.is_shown, true) {
+                self.shown += 1;
+                asked.key = Some(format!("q-{}", self.shown));
+            }
+            open.extend(asked.key.clone().map(|key| (key, asked.entry.clone())));
+        }
+        open
     }
 
     /// Gives the client's answers to the server; what is not answered stays open, and what was

@@ -1,7 +1,7 @@
 //! `subscriptions/listen`: a stream of what a client without a session wants to hear of
 //! (bridging.md §6).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Actor, ActorContext, Addr, Context, Handler};
@@ -13,16 +13,18 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::SessionParts;
 use super::super::message::{EndGeneralStream, Notice, ToFront};
 use super::super::streams::message_event;
+use super::super::tasks;
 use super::actor::ClientGone;
+use crate::bridge::meta::with_meta;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, Watched};
-use crate::id::SessionId;
-use crate::protocol::{Method, Request, RequestId, notification};
+use crate::id::{ServerName, SessionId};
+use crate::protocol::{Method, RawJson, Request, RequestId, notification};
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Resources that one stream may be about.
+/// Resources that one stream may be about, and tasks.
 const URIS_MAX: usize = 1000;
 
 /// What a client wants to hear of; also what it is told that it will hear of.
@@ -37,6 +39,8 @@ pub(super) struct Filter {
     resources_list_changed: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resource_subscriptions: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    task_ids: Vec<String>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -60,6 +64,8 @@ pub(crate) struct Listener {
     filter: Filter,
     /// What it was asked for and acknowledged, of resources.
     watched: BTreeSet<String>,
+    /// The same of tasks, by their servers and these servers' ids of them.
+    tasks: HashSet<(ServerName, String)>,
     view: Option<Arc<Snapshot>>,
     events: mpsc::Sender<Bytes>,
 }
@@ -80,6 +86,9 @@ impl Filter {
             return Err(format!(
                 "`resourceSubscriptions` names more than {URIS_MAX} resources"
             ));
+        }
+        if params.notifications.task_ids.len() > URIS_MAX {
+            return Err(format!("`taskIds` names more than {URIS_MAX} tasks"));
         }
         Ok(params.notifications)
     }
@@ -138,6 +147,7 @@ impl Listener {
             subscription: request.id.clone(),
             filter,
             watched: BTreeSet::new(),
+            tasks: HashSet::new(),
             view,
             events,
         };
@@ -175,7 +185,47 @@ impl Listener {
                 self.filter.resource_subscriptions.push(uri);
             }
         }
+        self.honour_tasks(&catalog);
         self.filter.clone()
+    }
+
+    /// Tasks that their server can tell of by itself (S-TASK-X-13: of no progress).
+    fn honour_tasks(&mut self, catalog: &Snapshot) {
+        let wanted = std::mem::take(&mut self.filter.task_ids);
+        for id in wanted {
+            let sealing = &self.parts.sealing;
+            let Some(task) = tasks::listened(&id, catalog, &self.caller, sealing) else {
+                continue;
+            };
+            let Some(server) = self.parts.downstreams.get(&task.0) else {
+                continue;
+            };
+            let key = server.listening_entry(&self.caller);
+            let watched = Watched::new(&task.0, &key, &task.1);
+            let downstreams = &self.parts.downstreams;
+            downstreams.watch_task(watched, self.name, self.arbiter);
+            if self.tasks.insert(task) {
+                self.filter.task_ids.push(id);
+            }
+        }
+    }
+
+    /// The state of a task, as its server said it.
+    fn tell_task(&self, server: &ServerName, state: &RawJson, ctx: &mut Context<Self>) {
+        let (catalog, sealing) = (self.catalog(), &self.parts.sealing);
+        let public = tasks::public_state(server, state, &catalog, &self.caller, sealing);
+        // Never under its server's id.
+        let Some(public) = public else { return };
+        let params = with_meta(&public, SUBSCRIPTION_ID, self.subscription.as_str());
+        let (method, params) = (Method::Tasks, params.as_str());
+        let frame = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
+        if self
+            .events
+            .try_send(message_event(frame.as_bytes()))
+            .is_err()
+        {
+            ctx.stop();
+        }
     }
 
     fn send(&self, method: &Method, mut params: Map<String, Value>, ctx: &mut Context<Self>) {
@@ -251,6 +301,16 @@ impl Handler<Notice> for Listener {
             Notice::ResourceUpdated { uri, .. } if self.watched.contains(&uri) => {
                 let params = Map::from_iter([("uri".to_owned(), Value::String(uri))]);
                 self.send(&Method::ResourcesUpdated, params, ctx);
+            }
+            Notice::Task {
+                server,
+                native,
+                state,
+            } => {
+                let task = (server, native);
+                if self.tasks.contains(&task) {
+                    self.tell_task(&task.0, &state, ctx);
+                }
             }
             // S-SUB-05: log lines never go here; the rest is for others.
             Notice::ListsChanged(_)

@@ -5,10 +5,12 @@ mod actor;
 mod answers;
 mod asking;
 mod ending;
+mod held;
 mod inputs;
 mod listen;
 mod parked;
 mod start;
+mod task;
 
 pub use start::{Running, Sessionless, Started, Upgrading, Waiting};
 

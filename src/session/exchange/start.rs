@@ -18,6 +18,7 @@ use super::answers;
 use super::inputs::Given;
 use super::listen::{Filter, Listener};
 use super::parked::Resume;
+use super::task::{self, Found};
 use crate::bridge::headers::{McpHeaders, ParamHeaders};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
@@ -65,8 +66,8 @@ impl Upgrading {
 
 /// Held as long as the client waits: dropped, it takes the request back.
 pub struct Waiting {
-    number: u64,
-    worker: Recipient<ClientGone>,
+    pub(super) number: u64,
+    pub(super) worker: Recipient<ClientGone>,
 }
 
 impl Drop for Waiting {
@@ -130,10 +131,14 @@ impl Sessions {
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
-            | Method::CompletionComplete
-            | Method::TasksGet
-            | Method::TasksUpdate
-            | Method::TasksCancel => self.call(sessionless, &catalog),
+            | Method::CompletionComplete => self.call(sessionless, &catalog),
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                match task::find(&sessionless, parts)? {
+                    Some(Found::Standing(task)) => Ok(task::ask(task, sessionless, parts)),
+                    Some(Found::Lost(answer)) => Ok(Started::Done(answer)),
+                    None => self.call(sessionless, &catalog),
+                }
+            }
             method => match ItemKind::of_method(method) {
                 Some(kind) => {
                     let stale = parts.catalog.stale();

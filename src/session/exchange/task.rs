@@ -1,0 +1,365 @@
+//! An exchange that stands for a task of a server of 2025-11-25: its client got the task as the
+//! answer, looks at it, answers its questions and cancels it (bridging.md §14.4). It keeps the
+//! connection that the task lives on, and is there until the task's time is over.
+
+use std::time::Duration;
+
+use actix::{ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::super::SessionParts;
+use super::super::dispatch::Hold;
+use super::super::message::ToFront;
+use super::super::tasks;
+use super::actor::{Client, ExchangeActor};
+use super::asking::GATHER;
+use super::held::{End, Held, Known};
+use super::inputs::Inputs;
+use super::start::{Running, Sessionless, Started, Waiting};
+use crate::bridge::error;
+use crate::bridge::seal::TaskRef;
+use crate::bridge::task::{Task, id_span};
+use crate::downstream::{CallMessage, Cancel, Question};
+use crate::protocol::{
+    Era, ErrorKind, Failure, Method, Notification, Outcome, RawJson, Request, Response, Revision,
+    json as text,
+};
+
+/// How long a client waits for what its task's server goes on to say; then it reads what is known.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// Requests for one task that wait; more are told at once what is known.
+const WAITING_MAX: usize = 16;
+
+/// A client asks for a task, answers its questions or cancels it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct AboutTask {
+    request: Request,
+    reply: oneshot::Sender<ToFront>,
+}
+
+/// What an exchange has once it stands for a task.
+pub(super) struct Standing {
+    held: Held,
+    /// Those who asked for the task and were not told yet.
+    waiting: Vec<AboutTask>,
+    timer: Option<SpawnHandle>,
+}
+
+/// What there is of a task that an exchange stood for.
+pub(super) enum Found {
+    Standing(Addr<ExchangeActor>),
+    /// Nothing: the answer.
+    Lost(ToFront),
+}
+
+/// Finds the task that a request is about; `None` when no exchange ever stood for it.
+///
+/// # Errors
+///
+/// Returns what the client is to read.
+pub(super) fn find(
+    sessionless: &Sessionless<'_>,
+    parts: &SessionParts,
+) -> Result<Option<Found>, Failure> {
+    let (request, caller) = (&sessionless.request, &sessionless.caller);
+    if caller.revision.era() == Era::Legacy {
+        return Ok(None);
+    }
+    tasks::check_extension(&request.method, caller)?;
+    let id = id_span(request).and_then(|span| text::text(request.frame.as_str().get(span)?));
+    let Some(id) = id else { return Ok(None) };
+    let task = parts.sealing.open_task(&id, &caller.principal);
+    let Some((task, handle)) = task.and_then(|task| Some((task.clone(), task.session?))) else {
+        return Ok(None);
+    };
+    parts.policy.may_call(&caller.principal, &task.server, "")?;
+    let handle = Uuid::try_parse(&handle).ok();
+    Ok(Some(
+        match handle.and_then(|handle| parts.parked.find(handle)) {
+            Some(standing) => Found::Standing(standing),
+            None => Found::Lost(lost(request, &id, &task, parts)?),
+        },
+    ))
+}
+
+pub(super) fn ask(
+    standing: Addr<ExchangeActor>,
+    sessionless: Sessionless<'_>,
+    parts: &SessionParts,
+) -> Started {
+    let (reply, answer) = oneshot::channel();
+    let request = sessionless.request;
+    standing.do_send(AboutTask { request, reply });
+    Started::Running(Running {
+        answer,
+        upgrading: None,
+        waiting: Waiting {
+            number: parts.numbers.next(),
+            worker: standing.recipient(),
+        },
+    })
+}
+
+/// The gateway was restarted: the connection that the task lived on is gone, and with it the way
+/// to its questions and its result.
+fn lost(
+    request: &Request,
+    id: &str,
+    task: &TaskRef,
+    parts: &SessionParts,
+) -> Result<ToFront, Failure> {
+    let now = parts.sealing.now();
+    let life = task.life.as_ref().filter(|life| life.expires_at > now);
+    let Some(life) = life else {
+        let message = "`params.taskId` names no task of yours";
+        return Err(Failure::new(ErrorKind::InvalidParams, message));
+    };
+    if request.method != Method::TasksGet {
+        return Ok(own(parts, request, &json!({})));
+    }
+    let server = &task.server;
+    let message = format!(
+        "the connection to server `{server}` that this task ran on was closed; the task may have partly run"
+    );
+    let failure = Failure::new(ErrorKind::ServerLost, message).server(server.as_str());
+    let failed = error::error_object(&failure, Era::Modern);
+    let at = parts.sealing.timestamp();
+    let known = json!({"taskId": task.native, "status": "working", "createdAt": life.created_at});
+    let known = Task::of_legacy(&RawJson::from_value(&known));
+    let detail = known.map(|known| {
+        let mut held = Held::new(id.to_owned(), known, &at);
+        held.finish(End::Outcome(Outcome::Error(failed)), &at);
+        held.detail(Vec::new())
+    });
+    let detail = detail.and_then(|detail| detail.parse::<Value>().ok());
+    Ok(own(parts, request, &detail.unwrap_or_default()))
+}
+
+fn own(parts: &SessionParts, request: &Request, result: &Value) -> ToFront {
+    let to = Revision::NEWEST;
+    ToFront::Json(parts.dressing.own(&request.id, result, None, to))
+}
+
+impl ExchangeActor {
+    /// What a server says of a call that may go on in a task; once it did, it is no news of the
+    /// call any more (S-TASK-X-13).
+    pub(super) fn on_bridged_news(&mut self, news: &Notification, ctx: &mut Context<Self>) {
+        if news.method == Method::TaskStatus {
+            self.on_task_state(news, ctx);
+        } else if self.task.is_none() {
+            self.on_news(news);
+        }
+    }
+
+    /// The server says how the task is: with the first word the call has become one.
+    fn on_task_state(&mut self, state: &Notification, ctx: &mut Context<Self>) {
+        let params = text::member(state.frame.as_str(), "params");
+        let params = params.and_then(|params| RawJson::try_new(params.to_owned().into()).ok());
+        let Some(task) = params.as_ref().and_then(Task::of_legacy) else {
+            return;
+        };
+        let now = self.parts.sealing.timestamp();
+        let open = self.inputs.count();
+        match &mut self.task {
+            Some(standing) => match standing.held.update(task, open, &now) {
+                Known::Yes => self.tell_waiting(ctx),
+                Known::Soon => {}
+            },
+            None => self.become_task(task, &now, ctx),
+        }
+    }
+
+    fn become_task(&mut self, mut task: Task, now: &str, ctx: &mut Context<Self>) {
+        task.created_at.get_or_insert_with(|| now.to_owned());
+        let ttl = task.lives_for();
+        let max = self.parts.settings.load().parked_max;
+        if self.place.is_none() {
+            let (handle, parked) = ((self.parts.mint)(), self.parts.parked.clone());
+            self.place = parked.enter(handle, ctx.address(), max);
+        }
+        let Some(place) = &self.place else {
+            let message = format!(
+                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
+            );
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            self.answer_failure(&failure);
+            return self.take_back("there is no place for its task", ctx);
+        };
+        let (server, principal) = (&self.target.server, &self.caller.principal);
+        let sealing = &self.parts.sealing;
+        let Some(id) = sealing.seal_held(server, &task, place.handle, ttl, principal) else {
+            let message = format!("server `{server}` names a task that nobody could ask for");
+            let failure = Failure::new(ErrorKind::ServerProtocol, message);
+            self.answer_failure(&failure.server(server.as_str()));
+            return self.take_back("its task cannot be named", ctx);
+        };
+        self.task = Some(Box::new(Standing {
+            held: Held::new(id, task, now),
+            waiting: Vec::new(),
+            timer: None,
+        }));
+        ctx.run_later(ttl, Self::forget_task);
+        // A client that gathers answers to an earlier question is handed it when it is back.
+        if !matches!(self.client, Client::Gathers) {
+            // A question that came before is one of the task now.
+            if let Some(timer) = self.timer.take() {
+                ctx.cancel_future(timer);
+            }
+            self.hand_out_task();
+        }
+    }
+
+    /// Its time is over: from now on nobody knows it.
+    fn forget_task(&mut self, ctx: &mut Context<Self>) {
+        let has_ended = self.task.as_ref().is_none_or(|it| it.held.has_ended());
+        if has_ended {
+            ctx.stop();
+        } else {
+            self.take_back("its task's time is over", ctx);
+        }
+    }
+
+    /// Answers the call with its task (S-TASK-X-04: it can be asked for from now on).
+    pub(super) fn hand_out_task(&mut self) {
+        let Some(standing) = &self.task else { return };
+        // What was asked before is over: its state is good for no other return.
+        self.inputs.round = self.inputs.round.saturating_add(1);
+        let created = standing.held.created();
+        let to = self.caller.revision;
+        let frame = self.parts.dressing.answer(&self.id, &created, None, to);
+        self.deliver(ToFront::Json(frame));
+    }
+
+    /// What the client cannot be asked is refused; the rest it reads when it asks for the task.
+    pub(super) fn on_task_question(&mut self, question: Question, ctx: &mut Context<Self>) {
+        let capabilities = self.caller.profile.as_map();
+        self.inputs.add(question, capabilities);
+        // Refused is what it does not declare, here also if that is all.
+        let _ = self.inputs.gate(capabilities);
+        if !self.inputs.is_empty() {
+            self.tell_in(GATHER, ctx);
+        }
+    }
+
+    pub(super) fn on_task_end(
+        &mut self,
+        answer: Result<Response, Failure>,
+        ctx: &mut Context<Self>,
+    ) {
+        let end = match answer {
+            Ok(response) => End::Outcome(self.task_outcome(&response)),
+            Err(failure) if failure.kind == ErrorKind::Cancelled => End::Cancelled,
+            Err(failure) => {
+                let error = error::error_object(&failure, self.caller.revision.era());
+                End::Outcome(Outcome::Error(error))
+            }
+        };
+        self.end_task(end, ctx);
+    }
+
+    fn end_task(&mut self, end: End, ctx: &mut Context<Self>) {
+        let now = self.parts.sealing.timestamp();
+        if let Some(standing) = &mut self.task {
+            standing.held.finish(end, &now);
+        }
+        // Nothing of it is at the server any more, and nothing of it can be asked.
+        (self.hold, self.inputs) = (Hold::default(), Inputs::default());
+        self.tell_waiting(ctx);
+    }
+
+    fn on_about_task(&mut self, about: AboutTask, ctx: &mut Context<Self>) {
+        let Some(standing) = &mut self.task else {
+            // Only the task's id leads here, and there is none yet.
+            return;
+        };
+        match about.request.method {
+            Method::TasksGet => {
+                let must_wait = !standing.held.has_ended() && standing.waiting.len() < WAITING_MAX;
+                if !must_wait {
+                    return self.tell_task(about);
+                }
+                standing.waiting.push(about);
+                self.send_to_server(CallMessage::Look(self.number));
+                self.tell_in(LOOK_MAX, ctx);
+            }
+            Method::TasksUpdate => self.update_task(about),
+            _ => {
+                let _ = about
+                    .reply
+                    .send(own(&self.parts, &about.request, &json!({})));
+                self.cancel_task(ctx);
+            }
+        }
+    }
+
+    /// Gives the server what the client answers (S-TASK-X-09: whatever else it says is ignored).
+    fn update_task(&mut self, about: AboutTask) {
+        let (method, id) = (&about.request.method, &about.request.id);
+        let answer = match self.inputs.answer(&about.request) {
+            Ok(()) => own(&self.parts, &about.request, &json!({})),
+            Err(failure) => {
+                let to = self.caller.revision;
+                self.parts.dressing.failed(method, id, &failure, to)
+            }
+        };
+        if let Some(standing) = &mut self.task
+            && self.inputs.is_empty()
+        {
+            standing.held.answered();
+        }
+        let _ = about.reply.send(answer);
+    }
+
+    /// Its server takes the task back, or lets it run; to its client it is cancelled.
+    fn cancel_task(&mut self, ctx: &mut Context<Self>) {
+        let has_ended = self.task.as_ref().is_none_or(|it| it.held.has_ended());
+        if !has_ended {
+            let (number, reason) = (self.number, Some("the client cancelled it".to_owned()));
+            self.send_to_server(CallMessage::Cancel(Cancel { number, reason }));
+            self.end_task(End::Cancelled, ctx);
+        }
+    }
+
+    fn tell_in(&mut self, time: Duration, ctx: &mut Context<Self>) {
+        let Some(standing) = &mut self.task else {
+            return;
+        };
+        if let Some(timer) = standing.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        standing.timer = Some(ctx.run_later(time, |exchange, ctx| exchange.tell_waiting(ctx)));
+    }
+
+    fn tell_waiting(&mut self, ctx: &mut Context<Self>) {
+        let Some(standing) = &mut self.task else {
+            return;
+        };
+        if let Some(timer) = standing.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        for about in std::mem::take(&mut standing.waiting) {
+            self.tell_task(about);
+        }
+    }
+
+    fn tell_task(&mut self, about: AboutTask) {
+        let Some(standing) = &self.task else { return };
+        let detail = standing.held.detail(self.inputs.of_task());
+        let (id, to) = (&about.request.id, self.caller.revision);
+        let frame = self.parts.dressing.answer(id, &detail, None, to);
+        // Who left asks again.
+        let _ = about.reply.send(ToFront::Json(frame));
+    }
+}
+
+impl Handler<AboutTask> for ExchangeActor {
+    type Result = ();
+
+    fn handle(&mut self, about: AboutTask, ctx: &mut Self::Context) {
+        self.on_about_task(about, ctx);
+    }
+}

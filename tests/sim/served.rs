@@ -1,0 +1,112 @@
+//! Requests of clients without a session, as the front presents them.
+
+use bytes::Bytes;
+use mcpvisor::downstream::Caller;
+use mcpvisor::id::{Principal, ViewId};
+use mcpvisor::protocol::{CapabilityProfile, Envelope, Revision};
+use mcpvisor::session::{Running, Sessionless, Started, ToFront, event_message};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::client::envelope;
+use crate::server::ask;
+use crate::tasks::EXTENSION;
+use crate::world::{World, settle};
+
+/// A request without a session.
+pub(crate) struct Served {
+    answer: Option<Value>,
+    events: Option<mpsc::Receiver<Bytes>>,
+    running: Option<Running>,
+}
+
+impl Served {
+    pub(crate) async fn send(
+        world: &World,
+        capabilities: &Value,
+        method: &str,
+        params: Value,
+    ) -> Self {
+        let Envelope::Request(request) = envelope(&ask("r", method, params)) else {
+            panic!("{method}")
+        };
+        let caller = Caller {
+            principal: Principal::Anonymous,
+            view: ViewId,
+            session: None,
+            revision: Revision::V2026_07_28,
+            profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
+            level: None,
+        };
+        let sessionless = Sessionless {
+            request,
+            caller,
+            headers: None,
+            arbiter: 0,
+            accepts_stream: method == "subscriptions/listen",
+        };
+        let mut served = Self {
+            answer: None,
+            events: None,
+            running: None,
+        };
+        match world.sessions.serve(sessionless).await {
+            Started::Done(answer) => served.take(answer),
+            Started::Running(running) => served.running = Some(running),
+        }
+        settle().await;
+        served
+    }
+
+    fn take(&mut self, answer: ToFront) {
+        match answer {
+            ToFront::Json(frame) | ToFront::Error { frame, .. } => {
+                self.answer = Some(serde_json::from_slice(&frame).unwrap());
+            }
+            ToFront::Stream(events) => self.events = Some(events),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn answer(&mut self) -> Option<Value> {
+        if let Some(mut running) = self.running.take() {
+            match running.answer.try_recv() {
+                Ok(answer) => self.take(answer),
+                Err(_) => self.running = Some(running),
+            }
+        }
+        self.answer.clone()
+    }
+
+    pub(crate) fn result(&mut self) -> Value {
+        let answer = self.answer().expect("an answer");
+        assert!(answer["error"].is_null(), "{answer}");
+        answer["result"].clone()
+    }
+
+    pub(crate) fn error(&mut self) -> Value {
+        let answer = self.answer().expect("an answer");
+        assert!(answer["result"].is_null(), "{answer}");
+        answer["error"].clone()
+    }
+
+    /// What came on the stream that this is since somebody looked.
+    pub(crate) fn news(&mut self) -> Vec<Value> {
+        if let Some(running) = &mut self.running
+            && let Ok(answer) = running.answer.try_recv()
+        {
+            self.take(answer);
+        }
+        let events = self.events.as_mut().expect("a stream");
+        let mut news = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            let message = event_message(&event).unwrap();
+            news.push(serde_json::from_slice(&message).unwrap());
+        }
+        news
+    }
+}
+
+pub(crate) fn with_extension() -> Value {
+    json!({"elicitation": {}, "extensions": {EXTENSION: {}}})
+}
