@@ -1,11 +1,16 @@
 //! The names by which the parts of the gateway speak of each other.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+/// A map by keys of our own or of the configuration. Nobody outside chooses them, so their hashes
+/// need not resist chosen collisions, which costs several times as much.
+pub(crate) type QuickMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Name of a downstream server: the key of its `[servers.NAME]` table.
 ///

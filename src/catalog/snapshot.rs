@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::id::ServerName;
+use crate::id::{QuickMap, ServerName};
 use crate::protocol::{RawJson, Revision};
 
 use super::page::{InvalidCursor, Pages};
@@ -89,7 +89,7 @@ impl std::ops::BitOrAssign for Changes {
 #[derive(Debug)]
 pub struct Snapshot {
     pub(super) servers: Vec<ServerView>,
-    pub(super) by_name: HashMap<ServerName, usize>,
+    pub(super) by_name: QuickMap<ServerName, usize>,
     pub(super) by_wrap_prefix: HashMap<String, usize>,
     pub(super) tools: Table<Owned>,
     pub(super) prompts: Table<Owned>,

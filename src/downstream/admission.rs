@@ -4,7 +4,6 @@
 //! arrived, on its own thread; only its turn is kept in the queue of the server. Whoever gives a
 //! place back hands out the next turn.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +14,7 @@ use super::caller::Caller;
 use super::exchange::{CallMessage, Exchange};
 use super::fair::{FairQueue, Pushed};
 use super::resilience::QueueSettings;
-use crate::id::{Principal, SessionId};
+use crate::id::{Principal, QuickMap, SessionId};
 
 /// Who waits: a session, or all calls of a principal without one.
 type Key = (Option<SessionId>, Principal);
@@ -186,7 +185,7 @@ pub(crate) struct Admission {
     load: Arc<Load>,
     /// The actor of the link.
     told: Recipient<CallMessage>,
-    waiting: HashMap<u64, Waiting>,
+    waiting: QuickMap<u64, Waiting>,
 }
 
 struct Waiting {
@@ -225,7 +224,7 @@ impl Admission {
         Self {
             load,
             told,
-            waiting: HashMap::new(),
+            waiting: QuickMap::default(),
         }
     }
 

@@ -1,13 +1,15 @@
 //! When which call fails: ordered, so that one timer serves all calls of a connection.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use tokio::time::Instant;
+
+use crate::id::QuickMap;
 
 #[derive(Default)]
 pub(crate) struct Deadlines {
     ordered: BTreeSet<(Instant, u64)>,
-    by_call: HashMap<u64, Instant>,
+    by_call: QuickMap<u64, Instant>,
 }
 
 impl Deadlines {

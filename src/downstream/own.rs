@@ -1,12 +1,12 @@
 //! The requests that a connection makes on its own behalf.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
 use super::lists::ListFetch;
+use crate::id::QuickMap;
 
 /// What an own request is for, and what its answer goes to.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum Own {
 
 #[derive(Default)]
 pub(crate) struct OwnRequests {
-    under_way: HashMap<u64, Own>,
+    under_way: QuickMap<u64, Own>,
     deadlines: Deadlines,
 }
 

@@ -1,7 +1,6 @@
 //! All live session ids and where their actors are. Only ids in here exist: any other is
 //! answered with 404 without a look at the store.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
@@ -9,7 +8,7 @@ use actix::Addr;
 use tokio::time::Instant;
 
 use super::actor::Session;
-use crate::id::SessionId;
+use crate::id::{QuickMap, SessionId};
 use crate::protocol::Revision;
 
 pub(crate) struct Registry {
@@ -18,7 +17,7 @@ pub(crate) struct Registry {
     started: Instant,
 }
 
-type Shard = RwLock<HashMap<SessionId, Slot>>;
+type Shard = RwLock<QuickMap<SessionId, Slot>>;
 
 struct Slot {
     /// Absent after the actor died, with its process or alone: the session is rebuilt from its record when it is asked for.
@@ -197,7 +196,7 @@ impl Registry {
         ORIGIN.saturating_add(elapsed.unwrap_or(u32::MAX))
     }
 
-    fn write(&self, id: SessionId, change: impl FnOnce(&mut HashMap<SessionId, Slot>)) {
+    fn write(&self, id: SessionId, change: impl FnOnce(&mut QuickMap<SessionId, Slot>)) {
         change(
             &mut self
                 .shard(id)

@@ -4,12 +4,13 @@
 //! Every message goes out on exactly one stream (S-HTTP-29). The stream of a call is named after
 //! the call's number; stream 0 is the general one that a client opens with GET.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use url::form_urlencoded;
 
+use crate::id::QuickMap;
 use crate::protocol::RequestId;
 
 /// The general stream, opened by GET.
@@ -29,7 +30,7 @@ pub(crate) struct Streams {
     limits: StreamLimits,
     /// Tells event ids of this actor from those of one before it.
     epoch: u32,
-    streams: HashMap<u64, Stream>,
+    streams: QuickMap<u64, Stream>,
     log: VecDeque<Event>,
     bytes: usize,
 }
@@ -68,7 +69,7 @@ impl Streams {
         Self {
             limits,
             epoch,
-            streams: HashMap::new(),
+            streams: QuickMap::default(),
             log: VecDeque::new(),
             bytes: 0,
         }
@@ -202,7 +203,7 @@ impl Streams {
     }
 
     fn trim(&mut self, number: u64) {
-        let too_many = |streams: &HashMap<u64, Stream>, max| {
+        let too_many = |streams: &QuickMap<u64, Stream>, max| {
             streams.get(&number).is_some_and(|s| s.logged > max)
         };
         if too_many(&self.streams, self.limits.events_per_stream)

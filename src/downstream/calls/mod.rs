@@ -25,6 +25,7 @@ use super::caller::Caller;
 use super::deadlines::Deadlines;
 use super::entry::EntrySpec;
 use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Reply, Tasks, lost};
+use crate::id::QuickMap;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
 };
@@ -69,9 +70,9 @@ pub(crate) struct Calls {
     /// Every call says of itself what it is.
     is_modern: bool,
     asker: Recipient<Answered>,
-    pending: HashMap<u64, Pending>,
+    pending: QuickMap<u64, Pending>,
     /// Taken back, and not answered since.
-    abandoned: HashMap<u64, Abandoned>,
+    abandoned: QuickMap<u64, Abandoned>,
     deadlines: Deadlines,
     /// Questions under way, each with the calls whose deadline waits for its answer.
     asked: HashMap<RequestId, Vec<u64>>,
@@ -80,7 +81,7 @@ pub(crate) struct Calls {
     /// Refused by the server because our session was gone; sent again after a new handshake.
     refused: Vec<u64>,
     /// Where a call is that was repeated under another number.
-    moved: HashMap<u64, u64>,
+    moved: QuickMap<u64, u64>,
     /// Questions of ours that a call waits for, by the number that it is pending under.
     inputs: HashMap<RequestId, u64>,
     /// Calls that are repeated after a while.
@@ -121,13 +122,13 @@ impl Calls {
             admission: Admission::new(spec.load.clone(), told),
             is_modern: false,
             asker,
-            pending: HashMap::new(),
-            abandoned: HashMap::new(),
+            pending: QuickMap::default(),
+            abandoned: QuickMap::default(),
             deadlines: Deadlines::default(),
             asked: HashMap::new(),
             related: HashMap::new(),
             refused: Vec::new(),
-            moved: HashMap::new(),
+            moved: QuickMap::default(),
             inputs: HashMap::new(),
             pauses: Deadlines::default(),
             for_headers: Vec::new(),

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -120,19 +121,20 @@ impl Envelope {
             RawJson::try_new(frame)?;
             return Err(EnvelopeError::NotAnObject);
         }
-        let peek: Peek<'_> = serde_json::from_str(unicode(&frame)?).map_err(EnvelopeError::json)?;
+        let frame = unicode(frame)?;
+        let peek: Peek<'_> = serde_json::from_str(&frame).map_err(EnvelopeError::json)?;
         if peek.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(EnvelopeError::Version);
         }
-        let at = |raw: &RawValue| span_in(&frame, raw);
-        let id_span = peek.id.map(at);
+        let id_span = peek.id.map(|raw| span_in(frame.as_bytes(), raw));
         let method = peek.method.as_deref().map(Method::parse);
         let params = peek
             .params
-            .map(|params| params.locate(&frame, id_span.is_some()))
+            .map(|params| params.locate(frame.as_bytes(), id_span.is_some()))
             .transpose()?;
-        let id = id_span.clone().map(|span| frame.slice(span));
-        let value = |raw: &RawValue| RawJson(frame.slice(at(raw)));
+        let text = |raw: &RawValue| frame.slice_ref(raw.get());
+        let id = peek.id.map(text);
+        let value = |raw: &RawValue| RawJson(text(raw));
         let outcome = match (peek.result, peek.error) {
             (Some(result), None) => Some(Outcome::Result(value(result))),
             (None, Some(error)) => Some(Outcome::Error(value(error))),
@@ -145,7 +147,7 @@ impl Envelope {
                 let params = params.unwrap_or_default();
                 Ok(match (id, id_span) {
                     (Some(id), Some(id_span)) => {
-                        let id = RequestId::try_new(id)?;
+                        let id = RequestId::of_text(id)?;
                         Self::Request(Request {
                             frame: frame_json,
                             id,
@@ -162,8 +164,8 @@ impl Envelope {
                 })
             }
             (None, Some(outcome)) => {
-                let id = id.filter(|id| id.as_ref() != b"null");
-                let id = id.map(RequestId::try_new).transpose()?;
+                let id = id.filter(|id| *id != "null");
+                let id = id.map(RequestId::of_text).transpose()?;
                 let id_span = id_span.unwrap_or(0..0);
                 Ok(Self::Response(Response {
                     frame: frame_json,
@@ -195,7 +197,7 @@ impl Request {
 
     /// Raw JSON of a member of `params`.
     pub fn member(&self, span: Option<&Span>) -> Option<Bytes> {
-        span.map(|span| self.frame.0.slice(span.clone()))
+        span.map(|span| self.frame.as_bytes().slice(span.clone()))
     }
 
     /// The members of `params`; an absent `params` counts as an empty object.
@@ -209,7 +211,7 @@ impl Request {
 
     /// The edit that gives the request another id.
     pub fn edit_id(&self, id: &RequestId) -> Edit {
-        (self.id_span.clone(), id.0.clone())
+        (self.id_span.clone(), id.as_bytes().clone())
     }
 
     /// The edit that makes `token` the progress token: replaces the client's, or asks for
@@ -223,7 +225,7 @@ impl Request {
             let inside = meta.start + 1;
             let empty = self
                 .frame
-                .0
+                .as_bytes()
                 .slice(meta.clone())
                 .iter()
                 .skip(1)
@@ -258,7 +260,7 @@ impl Notification {
 
     /// Raw JSON of a member of `params`.
     pub fn member(&self, span: Option<&Span>) -> Option<Bytes> {
-        span.map(|span| self.frame.0.slice(span.clone()))
+        span.map(|span| self.frame.as_bytes().slice(span.clone()))
     }
 }
 
@@ -269,7 +271,10 @@ impl Response {
             let (Outcome::Result(value) | Outcome::Error(value)) = &self.outcome;
             return self.with_id_and_value(id, value);
         }
-        splice(&self.frame.0, &mut [(self.id_span.clone(), id.0.clone())])
+        splice(
+            self.frame.as_bytes(),
+            &mut [(self.id_span.clone(), id.as_bytes().clone())],
+        )
     }
 
     /// The same kind of answer with another id and another result or error.
@@ -325,8 +330,8 @@ pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes 
 
 /// The bytes as text. serde_json does not look into strings that nobody reads, and what passes here
 /// is sent on: a server may end on bytes that are no UTF-8.
-fn unicode(bytes: &[u8]) -> Result<&str, EnvelopeError> {
-    std::str::from_utf8(bytes).map_err(EnvelopeError::json)
+fn unicode(bytes: Bytes) -> Result<ByteString, EnvelopeError> {
+    ByteString::try_from(bytes).map_err(EnvelopeError::json)
 }
 
 /// Where `raw`, which was borrowed from `frame`, lies in it.
@@ -339,7 +344,7 @@ fn text_at<'a>(frame: &'a RawJson, span: Option<&Span>) -> Option<Cow<'a, str>> 
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     let raw = frame.0.get(span?.clone())?;
-    serde_json::from_slice::<Text<'a>>(raw)
+    serde_json::from_str::<Text<'a>>(raw)
         .ok()
         .map(|text| text.0)
 }
@@ -350,7 +355,7 @@ fn params_of<T: DeserializeOwned>(frame: &RawJson) -> Result<T, EnvelopeError> {
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
-    let whole: Whole<'_> = serde_json::from_slice(&frame.0).map_err(EnvelopeError::json)?;
+    let whole: Whole<'_> = serde_json::from_str(&frame.0).map_err(EnvelopeError::json)?;
     let params = whole.params.map_or("{}", RawValue::get);
     serde_json::from_str(params).map_err(EnvelopeError::json)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -10,15 +11,16 @@ use super::{EnvelopeError, unicode};
 
 /// A complete JSON value, as its sender wrote it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RawJson(pub(super) Bytes);
+pub struct RawJson(pub(super) ByteString);
 
 impl RawJson {
     /// # Errors
     ///
     /// Returns [`EnvelopeError::Json`] when `bytes` is not exactly one JSON value.
     pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        serde_json::from_str::<IgnoredAny>(unicode(&bytes)?).map_err(EnvelopeError::json)?;
-        Ok(Self(bytes))
+        let text = unicode(bytes)?;
+        serde_json::from_str::<IgnoredAny>(&text).map_err(EnvelopeError::json)?;
+        Ok(Self(text))
     }
 
     /// Text that was put together of valid parts. That it is JSON is only checked in debug
@@ -28,29 +30,28 @@ impl RawJson {
             serde_json::from_str::<IgnoredAny>(&text).is_ok(),
             "built of valid parts"
         );
-        Self(Bytes::from(text))
+        Self(ByteString::from(text))
     }
 
     /// The JSON text of a value.
     pub fn from_value<T: Serialize>(value: &T) -> Self {
-        Self(Bytes::from(
-            serde_json::to_vec(value).unwrap_or_else(|_| b"null".to_vec()),
-        ))
+        let text = serde_json::to_string(value);
+        Self(text.map_or(ByteString::from_static("null"), ByteString::from))
     }
 
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or("null")
+        &self.0
     }
 
     pub fn as_bytes(&self) -> &Bytes {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// # Errors
     ///
     /// Returns [`EnvelopeError::Json`] when the value has another shape than `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
-        serde_json::from_slice(&self.0).map_err(EnvelopeError::json)
+        serde_json::from_str(&self.0).map_err(EnvelopeError::json)
     }
 }
 
@@ -63,17 +64,21 @@ impl fmt::Debug for RawJson {
 
 /// The id of a request, as its sender wrote it: a string or an integer, never null (B-RPC-02).
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RequestId(pub(super) Bytes);
+pub struct RequestId(pub(super) ByteString);
 
 impl RequestId {
     /// # Errors
     ///
     /// Returns [`EnvelopeError::Id`] unless `bytes` is a JSON string or integer.
     pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        let digits = bytes.strip_prefix(b"-").unwrap_or(&bytes);
-        let integer = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        if integer || bytes.first() == Some(&b'"') {
-            Ok(Self(bytes))
+        Self::of_text(unicode(bytes)?)
+    }
+
+    pub(super) fn of_text(text: ByteString) -> Result<Self, EnvelopeError> {
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        let integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if integer || text.starts_with('"') {
+            Ok(Self(text))
         } else {
             Err(EnvelopeError::Id)
         }
@@ -81,11 +86,11 @@ impl RequestId {
 
     /// The raw JSON text.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or("null")
+        &self.0
     }
 
     pub fn as_bytes(&self) -> &Bytes {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// The number, if it is one of ours: requests that the gateway sends are numbered.
@@ -96,7 +101,7 @@ impl RequestId {
 
 impl From<u64> for RequestId {
     fn from(number: u64) -> Self {
-        Self(Bytes::from(number.to_string()))
+        Self(ByteString::from(number.to_string()))
     }
 }
 

@@ -10,7 +10,7 @@ mod requests;
 mod streams;
 mod tasks;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
@@ -25,7 +25,7 @@ use super::record::{SessionRecord, record_key};
 use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallMessage, Caller, Cancel, Delivered, Delivery, Wish};
-use crate::id::SessionId;
+use crate::id::{QuickMap, SessionId};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::telemetry::Counter;
 use calls::Pending;
@@ -42,10 +42,10 @@ pub struct Session {
     answers_to: Option<Arc<Recipient<Delivery>>>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
-    pending: HashMap<u64, Pending>,
+    pending: QuickMap<u64, Pending>,
     /// Requests that wait for the first lists.
     waiting: usize,
-    questions: HashMap<u64, Asked>,
+    questions: QuickMap<u64, Asked>,
     /// Made with the first stream: most sessions are idle and have none.
     streams: Option<Box<Streams>>,
     /// Whether a stream was open since somebody looked whether the session is idle.
@@ -91,9 +91,9 @@ impl Session {
             caller,
             answers_to: None,
             arbiter,
-            pending: HashMap::new(),
+            pending: QuickMap::default(),
             waiting: 0,
-            questions: HashMap::new(),
+            questions: QuickMap::default(),
             streams: None,
             had_stream: false,
             view,

@@ -8,7 +8,7 @@ mod entry;
 mod link;
 mod secrets;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{EventSink, Link};
+use crate::id::QuickMap;
 use entry::Entry;
 pub use entry::Told;
 pub use secrets::Secrets;
@@ -64,7 +65,7 @@ struct Track {
     entries: VecDeque<Entry>,
     /// Bytes that the entries hold.
     bytes: usize,
-    pending: HashMap<u64, Open>,
+    pending: QuickMap<u64, Open>,
 }
 
 /// A request that is not answered.

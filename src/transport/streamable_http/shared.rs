@@ -2,7 +2,6 @@
 //! out, since their receiver may call the link.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::requests::{Requests, Server, Session};
+use crate::id::QuickMap;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::transport::{
     EventSink, HttpSession, HttpSettings, LinkError, LinkEvent, OpenError, SendError, Tls, messages,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     requests: RefCell<Rc<Requests>>,
     sink: EventSink,
     is_muted: Cell<bool>,
-    calls: RefCell<HashMap<u64, JoinHandle<()>>>,
+    calls: RefCell<QuickMap<u64, JoinHandle<()>>>,
     /// Notifications and answers under way.
     notes: TaskTracker,
     notes_ended: CancellationToken,
