@@ -134,6 +134,14 @@ impl Worker {
     fn transact(&mut self, jobs: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         let now = to_column((self.now)());
         let writes = jobs.iter().any(|job| job.operation.writes());
+        // One statement is a transaction by itself, and two fewer to be run.
+        if let [job] = jobs
+            && job.operation.is_one_statement()
+        {
+            let outcome = job.operation.carry_out(&self.connection, now)?;
+            self.dirty.fetch_or(writes, Ordering::Relaxed);
+            return Ok(vec![outcome]);
+        }
         let behavior = if writes {
             TransactionBehavior::Immediate
         } else {
@@ -145,9 +153,7 @@ impl Worker {
             .map(|job| job.operation.carry_out(&transaction, now))
             .collect::<rusqlite::Result<Vec<_>>>()?;
         transaction.commit()?;
-        if writes {
-            self.dirty.store(true, Ordering::Relaxed);
-        }
+        self.dirty.fetch_or(writes, Ordering::Relaxed);
         Ok(outcomes)
     }
 
@@ -206,6 +212,10 @@ impl Operation {
             Self::Get(_) | Self::Scan(_) | Self::Nothing => false,
             Self::Put { .. } | Self::Delete(_) | Self::CompareAndSet { .. } => true,
         }
+    }
+
+    fn is_one_statement(&self) -> bool {
+        !matches!(self, Self::CompareAndSet { .. })
     }
 
     fn carry_out(
