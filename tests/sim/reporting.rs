@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use mcpvisor::transport::LinkError;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::modern::sessionless;
+use crate::served::Served;
 use crate::server::{Frame, note};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -109,6 +110,40 @@ fn c_sub_03_after_a_break_everything_may_have_changed() {
         let attempts = server.of("subscriptions/listen").len();
         assert!((8..14).contains(&attempts), "{attempts}");
         assert_eq!(world.view("a").shared.restarts, 0);
+    });
+}
+
+/// A client without a session is told at once what it will hear of; its server is asked then.
+#[test]
+fn what_changes_before_the_server_reports_it_is_not_missed() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", reporting).await;
+        pass(millis(50)).await;
+        server.mute("subscriptions/listen");
+        let wish = |uri: &str| json!({"notifications": {"resourceSubscriptions": [uri]}});
+        let (declared, method) = (json!({}), "subscriptions/listen");
+        let mut one = Served::send(&world, &declared, method, wish("x://1")).await;
+        assert_eq!(one.news().len(), 1);
+        let updates = |served: &mut Served| {
+            let uri = |news: Value| news["params"]["uri"].clone();
+            served.news().into_iter().map(uri).collect::<Vec<_>>()
+        };
+        let granted = |uris: Value| {
+            let listen = server.last(method);
+            server.acknowledge(&listen, &json!({"resourceSubscriptions": uris}));
+        };
+        // It may have changed by now.
+        granted(json!(["x://1"]));
+        settle().await;
+        assert_eq!(updates(&mut one), [json!("x://1")]);
+        // The next stream goes on where this one ends.
+        let mut other = Served::send(&world, &declared, method, wish("x://2")).await;
+        assert_eq!(other.news().len(), 1);
+        granted(json!(["x://1", "x://2"]));
+        settle().await;
+        assert_eq!(updates(&mut other), [json!("x://2")]);
+        assert!(updates(&mut one).is_empty());
     });
 }
 

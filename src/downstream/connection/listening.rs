@@ -116,20 +116,30 @@ impl Connection {
         };
         self.own.keep(stream.number);
         stream.granted = Filter::granted(notification).unwrap_or_default();
+        let missed = std::mem::take(&mut self.listening.has_missed);
+        if missed {
+            self.list_changed(&ItemKind::ALL, ctx);
+        }
+        self.assume_updates(&stream.granted, missed);
         self.close_current();
         self.listening.attempts = 0;
         self.cancel_retry(ctx);
-        if std::mem::take(&mut self.listening.has_missed) {
-            self.assume_changes(&stream.granted, ctx);
-        }
         self.listening.current = Some(stream);
         self.relisten(ctx);
     }
 
-    /// Nothing is told twice: whatever may have happened without a stream is taken as happened.
-    fn assume_changes(&mut self, granted: &Filter, ctx: &mut Context<Self>) {
-        self.list_changed(&ItemKind::ALL, ctx);
+    /// Nothing is told twice: what may have happened while nobody told of it is taken as happened.
+    /// After a time without a stream that is everything. Otherwise it is what the stream before
+    /// did not report: clients without a session believe it watched since they asked for it; the
+    /// others wait for their answer.
+    fn assume_updates(&self, granted: &Filter, missed: bool) {
+        let before = self.listening.current.as_ref();
         for uri in granted.uris() {
+            let is_watched = before.is_some_and(|stream| stream.granted.has_uri(uri));
+            let of = |exchange: &Exchange| exchange.native_uri().as_deref() == Some(uri);
+            if !missed && (is_watched || self.listening.waiting.iter().any(of)) {
+                continue;
+            }
             let frame = notification(&Method::ResourcesUpdated, Some(&json!({ "uri": uri })));
             if let Ok(Envelope::Notification(updated)) = Envelope::parse(frame) {
                 self.tell(News::ResourceUpdated(updated));
