@@ -84,7 +84,11 @@ impl<'a> Object<'a> {
         first: &str,
         mut change: impl FnMut(&str, &'a str) -> Change,
     ) -> Option<String> {
-        let mut text = String::from("{");
+        let kept: usize = (self.members.iter())
+            .map(|member| member.written.len() + 1)
+            .sum();
+        let mut text = String::with_capacity(first.len() + kept + self.tail.len() + 1);
+        text.push('{');
         text.push_str(first);
         let mut changed = !first.is_empty();
         for member in &self.members {

@@ -3,6 +3,7 @@
 
 mod accept;
 mod body;
+mod callers;
 mod channel;
 mod events;
 mod guard;

@@ -15,6 +15,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::callers::KnownCallers;
 use super::headers::{ALLOWED, EXPOSED};
 use super::newcomers::Newcomers;
 use super::settings::FrontSettings;
@@ -64,6 +65,7 @@ impl FrontServer {
             let mut app = App::new()
                 .app_data(for_workers.clone())
                 .app_data(WorkerIndex(index))
+                .app_data(KnownCallers::default())
                 .wrap(cors(move |origin| gate.allows_origin(origin)))
                 .wrap_fn(leave_connections)
                 // They are tried in this order for each request.

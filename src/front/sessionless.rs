@@ -1,11 +1,14 @@
 //! Requests without a session (2026-07-28): each says of itself all that is to be known.
 
+use std::sync::Arc;
+
 use actix_web::body::BoxBody;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, ready};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::callers::{KnownCallers, words_of};
 use super::headers::PROTOCOL_VERSION;
 use super::incoming::{Refusal, text};
 use super::respond;
@@ -31,7 +34,7 @@ pub(super) fn serve<'a>(
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
     let headers = headers(http);
-    let caller = match caller(&headers, &request, principal) {
+    let caller = match caller(http, &headers, &request, principal) {
         Ok(caller) => caller,
         Err(failure) => {
             let id = Some(request.id);
@@ -83,7 +86,7 @@ pub(super) async fn serve_legacy(
     };
     let sessionless = Sessionless {
         request,
-        caller,
+        caller: Arc::new(caller),
         headers: None,
         arbiter: worker(http),
         accepts_stream,
@@ -162,11 +165,23 @@ fn headers(http: &HttpRequest) -> McpHeaders<'_> {
 
 /// Reads who asks, and checks that headers and body say the same (S-LIFE-14, S-HDR-04).
 fn caller(
+    http: &HttpRequest,
     headers: &McpHeaders<'_>,
     request: &Request,
     principal: Principal,
-) -> Result<Caller, Failure> {
+) -> Result<Arc<Caller>, Failure> {
+    let known = http.app_data::<KnownCallers>().zip(words_of(request));
+    if let Some((known, words)) = &known
+        && let Some(caller) = known.find(words, &principal)
+    {
+        headers.check(request, caller.revision.as_str())?;
+        return Ok(caller);
+    }
     let claim = ModernClaim::read(request)?;
     headers.check(request, &claim.revision)?;
-    Caller::sessionless(&claim, principal)
+    let caller = Arc::new(Caller::sessionless(&claim, principal)?);
+    if let Some((known, words)) = known {
+        known.keep(words, &caller);
+    }
+    Ok(caller)
 }

@@ -1,5 +1,7 @@
 //! Requests of clients without a session, as the front presents them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use mcpvisor::downstream::Caller;
 use mcpvisor::id::{Principal, ViewId};
@@ -40,7 +42,7 @@ impl Served {
         };
         let sessionless = Sessionless {
             request,
-            caller,
+            caller: Arc::new(caller),
             headers: None,
             arbiter: 0,
             accepts_stream: method == "subscriptions/listen",

@@ -36,7 +36,7 @@ impl ResultKind {
             #[serde(borrow, rename = "resultType")]
             kind: Option<Cow<'a, str>>,
         }
-        if memmem::find(result.as_bytes(), b"\"resultType\"").is_none() {
+        if says_only_complete(result.as_bytes()) {
             return Self::Complete;
         }
         match object::read::<Typed<'_>>(result.as_str()) {
@@ -49,6 +49,17 @@ impl ResultKind {
             None => Self::Unknown,
         }
     }
+}
+
+/// Most results are complete or say nothing, which means the same: those need not be parsed,
+/// wherever in them it stands.
+fn says_only_complete(result: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"resultType\"";
+    let mut found = memmem::find_iter(result, KEY);
+    found.all(|at| {
+        let value = result.get(at + KEY.len()..);
+        value.is_some_and(|value| value.starts_with(b":\"complete\""))
+    })
 }
 
 /// Who may keep a result.

@@ -33,6 +33,16 @@ fn c_life_13_the_kind_of_a_result() {
             ResultKind::InputRequired,
         ),
         (r#"{"resultType":"task"}"#, ResultKind::Task),
+        (r#"{"resultType" : "task"}"#, ResultKind::Task),
+        (
+            r#"{"a":{"resultType":"complete"},"resultType":"task"}"#,
+            ResultKind::Task,
+        ),
+        (
+            r#"{"a":"\"resultType\":\"task\"","resultType":"complete"}"#,
+            ResultKind::Complete,
+        ),
+        (r#"{"resultType":"completed"}"#, ResultKind::Unknown),
         (r#"{"resultType":"other"}"#, ResultKind::Unknown),
         (r#"{"resultType":7}"#, ResultKind::Unknown),
     ];

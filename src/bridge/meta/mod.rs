@@ -30,6 +30,9 @@ pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 #[derive(Clone, Debug)]
 pub struct Declaration(String);
 
+/// Room for a log level and a progress token of ours.
+const WORDS_MAX: usize = 96;
+
 impl Declaration {
     /// `client` is the `Implementation` object of the gateway, as JSON.
     pub fn new(revision: Revision, client: &str, capabilities: &Map<String, Value>) -> Self {
@@ -43,7 +46,8 @@ impl Declaration {
     /// The edit that gives the request this declaration, a log level and our progress token.
     /// Everything else in its `_meta` stays, but not a client's own declaration.
     pub fn edit(&self, request: &Request, level: Option<LogLevel>, token: Option<u64>) -> Edit {
-        let mut ours = self.0.clone();
+        let mut ours = String::with_capacity(self.0.len() + WORDS_MAX);
+        ours.push_str(&self.0);
         if let Some(level) = level {
             let level = RawJson::from_value(&level);
             ours.push_str(&format!(r#","{LOG_LEVEL}":{}"#, level.as_str()));

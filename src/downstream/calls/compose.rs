@@ -1,6 +1,8 @@
 //! What a call looks like to the server, in the words of its era.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
@@ -12,7 +14,9 @@ use crate::bridge::headers::{self, ParamHeaders};
 use crate::bridge::meta::{Declaration, strip_for_legacy};
 use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
-use crate::protocol::{Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice};
+use crate::protocol::{
+    CapabilityProfile, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
+};
 use crate::transport::{Headers, Outgoing};
 
 /// A call of a client, as it came and what must read differently.
@@ -20,6 +24,30 @@ pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
+}
+
+/// What was declared last: most clients of a connection declare the same.
+#[derive(Default)]
+pub(super) struct Declared(RefCell<Option<(Era, CapabilityProfile, Rc<Declaration>)>>);
+
+impl Declared {
+    /// What a sessionless server is told of a client: exactly what that declares.
+    fn of(&self, caller: &Caller) -> Rc<Declaration> {
+        let (era, profile) = (caller.revision.era(), &caller.profile);
+        let mut last = self.0.borrow_mut();
+        if let Some((of_era, of_profile, declaration)) = &*last
+            && (of_era, of_profile) == (&era, profile)
+        {
+            return declaration.clone();
+        }
+        let declare = |declared| Declaration::new(modern::REVISION, modern::CLIENT_INFO, declared);
+        let declaration = Rc::new(match era {
+            Era::Modern => declare(profile.as_map()),
+            Era::Legacy => declare(&client_capabilities(profile.as_map(), modern::REVISION)),
+        });
+        *last = Some((era, profile.clone(), declaration.clone()));
+        declaration
+    }
 }
 
 /// A call for a server with a handshake.
@@ -41,18 +69,16 @@ pub(super) fn legacy(
 
 impl Asked<'_> {
     /// For a sessionless server: it is told what exactly this client declares.
-    pub(super) fn modern(&self, number: u64, given: Option<&Given>) -> Outgoing {
+    pub(super) fn modern(
+        &self,
+        declared: &Declared,
+        number: u64,
+        given: Option<&Given>,
+    ) -> Outgoing {
         let (request, caller) = (self.request, self.caller);
-        let declared = caller.profile.as_map();
-        let declaration = match caller.revision.era() {
-            Era::Modern => Declaration::new(modern::REVISION, modern::CLIENT_INFO, declared),
-            Era::Legacy => {
-                let declared = client_capabilities(declared, modern::REVISION);
-                Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared)
-            }
-        };
         let mut edits = self.edits.to_vec();
         edits.push(request.edit_id(&RequestId::from(number)));
+        let declaration = declared.of(caller);
         edits.push(declaration.edit(request, caller.level, Some(number)));
         if let Some(given) = given {
             edits.extend(given_edits(request, given));
@@ -171,7 +197,7 @@ mod tests {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
             state: Some("s\"".to_owned()),
         };
-        let sent = asked.modern(9, Some(&given));
+        let sent = asked.modern(&Declared::default(), 9, Some(&given));
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!((&frame["id"], sent.call), (&json!(9), Some(9)));
         let params = &frame["params"];
@@ -192,6 +218,24 @@ mod tests {
     }
 
     #[test]
+    fn each_client_is_declared_as_it_is_whoever_was_before() {
+        let sampling = json!({"sampling": {"tools": {}}});
+        let callers = [
+            caller(Revision::V2026_07_28, &json!({})),
+            caller(Revision::V2026_07_28, &sampling),
+            caller(Revision::V2025_06_18, &sampling),
+            caller(Revision::V2026_07_28, &json!({})),
+        ];
+        let declared = Declared::default();
+        for caller in callers {
+            assert_eq!(
+                declared.of(&caller).meta(),
+                Declared::default().of(&caller).meta()
+            );
+        }
+    }
+
+    #[test]
     fn what_a_client_sent_of_the_kind_gives_way() {
         let request = request(r#"{"name":"n","inputResponses":{"evil":1},"requestState":"evil"}"#);
         let caller = caller(Revision::V2025_11_25, &json!({}));
@@ -204,7 +248,7 @@ mod tests {
             responses: None,
             state: Some("s".to_owned()),
         };
-        let sent = asked.modern(9, Some(&given));
+        let sent = asked.modern(&Declared::default(), 9, Some(&given));
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!(frame["params"]["inputResponses"], json!({}));
         assert_eq!(frame["params"]["requestState"], "s");

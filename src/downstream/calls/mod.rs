@@ -31,6 +31,7 @@ use crate::protocol::{
 };
 use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
 
+use compose::Declared;
 use failures::{link_failure, not_sent};
 use questions::is_asked;
 use rounds::Again;
@@ -90,6 +91,7 @@ pub(crate) struct Calls {
     for_headers: Vec<u64>,
     /// There is no session until a new handshake is done: calls wait with the refused ones.
     is_held: bool,
+    declared: Declared,
 }
 
 struct Pending {
@@ -133,6 +135,7 @@ impl Calls {
             pauses: Deadlines::default(),
             for_headers: Vec::new(),
             is_held: false,
+            declared: Declared::default(),
         }
     }
 

@@ -77,7 +77,7 @@ impl Calls {
             edits: &again.edits,
             caller: following.as_ref().unwrap_or(&again.caller),
         };
-        let mut outgoing = asked.modern(number, given);
+        let mut outgoing = asked.modern(&self.declared, number, given);
         if self.spec.connector.attributes() {
             outgoing.headers = asked.headers(&self.spec.param_headers.load());
         }

@@ -63,7 +63,7 @@ impl Channel {
         let (id, listens) = (request.id.clone(), request.method == Method::Listen);
         let started = self.parts.sessions.serve(Sessionless {
             request,
-            caller,
+            caller: Arc::new(caller),
             headers: None,
             arbiter: self.parts.arbiter,
             accepts_stream: true,

@@ -162,9 +162,16 @@ impl Dressing {
 /// A whole answer around a result.
 pub(super) fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
     let (id, result) = (id.as_str(), result.as_str());
-    Bytes::from(format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
-    ))
+    Bytes::from(
+        [
+            r#"{"jsonrpc":"2.0","id":"#,
+            id,
+            r#","result":"#,
+            result,
+            "}",
+        ]
+        .concat(),
+    )
 }
 
 /// What a client reads that comes back to a call which is not parked here any more.

@@ -56,7 +56,7 @@ pub(crate) struct Listeners(Arc<Mutex<HashMap<SessionId, Addr<Listener>>>>);
 pub(crate) struct Listener {
     name: SessionId,
     parts: Arc<SessionParts>,
-    caller: Caller,
+    caller: Arc<Caller>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     /// The id of the request, as the client wrote it.
@@ -129,7 +129,7 @@ impl Listener {
     pub(super) fn start(
         name: SessionId,
         parts: Arc<SessionParts>,
-        (caller, arbiter): (Caller, usize),
+        (caller, arbiter): (Arc<Caller>, usize),
         request: &Request,
         filter: Filter,
         reply: oneshot::Sender<ToFront>,

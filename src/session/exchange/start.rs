@@ -29,7 +29,7 @@ use crate::telemetry::Counter;
 /// A request without a session, checked by the front as far as it can be without a catalog.
 pub struct Sessionless<'h> {
     pub request: Request,
-    pub caller: Caller,
+    pub caller: Arc<Caller>,
     /// Those of HTTP, to be compared with the arguments of a tool.
     pub headers: Option<McpHeaders<'h>>,
     /// Index of the arbiter that it came in on.
@@ -236,7 +236,10 @@ impl Sessions {
             Given::Fresh { request, round } => {
                 if request.method == Method::CompletionComplete {
                     // Nothing is asked while an argument is completed.
-                    caller.profile = CapabilityProfile::default();
+                    caller = Arc::new(Caller {
+                        profile: CapabilityProfile::default(),
+                        ..Caller::clone(&caller)
+                    });
                 }
                 parts.counters.add(Counter::CallsStarted);
                 // A request that came with a state is written otherwise than it came.
@@ -247,7 +250,7 @@ impl Sessions {
                 ExchangeActor::new(Beginning {
                     number,
                     parts: parts.clone(),
-                    caller: Arc::new(caller),
+                    caller,
                     arbiter,
                     request,
                     target,

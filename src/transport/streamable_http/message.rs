@@ -5,9 +5,12 @@ use awc::http::header::{HeaderName, HeaderValue};
 use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 
+use super::requests::PROTOCOL_VERSION;
+use crate::bridge::headers;
 use crate::protocol::Method;
 
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
+const NAME: HeaderName = HeaderName::from_static(headers::NAME);
 
 #[derive(Clone)]
 pub(super) struct Message {
@@ -21,7 +24,7 @@ impl Message {
     /// A header that HTTP cannot carry is left out: the server says what it misses.
     pub(super) fn new(frame: Bytes, headers: &[(String, String)]) -> Self {
         let parse = |(name, value): &(String, String)| {
-            let parsed = name.parse().ok().zip(HeaderValue::from_str(value).ok());
+            let parsed = header_name(name).zip(HeaderValue::from_str(value).ok());
             if parsed.is_none() {
                 log::warn!(header = name.as_str(); "header cannot be sent");
             }
@@ -54,5 +57,15 @@ impl Message {
             request = request.extra_header(header);
         }
         request.send_body(frame).await
+    }
+}
+
+/// Those that every message has are known beforehand: to read one anew is to check and copy it.
+fn header_name(name: &str) -> Option<HeaderName> {
+    match name {
+        headers::METHOD => Some(METHOD),
+        headers::NAME => Some(NAME),
+        headers::PROTOCOL_VERSION => Some(PROTOCOL_VERSION),
+        other => other.parse().ok(),
     }
 }

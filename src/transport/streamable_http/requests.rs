@@ -15,7 +15,7 @@ use crate::transport::{HttpSettings, OpenError, Tls};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// Idle connections are not used again after this time. Common servers close theirs after 5 s
 /// (Node, uvicorn); a request that meets the close would be lost.

@@ -1,0 +1,120 @@
+//! Who asks, by the words in which requests without a session say it. Those of one client mostly
+//! say the same, so they are read once.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::downstream::Caller;
+use crate::id::Principal;
+use crate::protocol::{Request, RequestId};
+
+/// Callers that are remembered; with more, all are read anew.
+const KNOWN_MAX: usize = 256;
+
+/// Words that are longer, in bytes, are read each time.
+const WORDS_MAX: usize = 2048;
+
+/// The callers that one worker knows.
+#[derive(Default)]
+pub(super) struct KnownCallers(RefCell<HashMap<Words, Arc<Caller>>>);
+
+/// `_meta` of a request as it was written, but for the progress token.
+type Words = Vec<u8>;
+
+impl KnownCallers {
+    /// The caller that said the same before.
+    pub(super) fn find(&self, words: &Words, principal: &Principal) -> Option<Arc<Caller>> {
+        let known = self.0.borrow();
+        let caller = known.get(words)?;
+        (caller.principal == *principal).then(|| caller.clone())
+    }
+
+    pub(super) fn keep(&self, words: Words, caller: &Arc<Caller>) {
+        let mut known = self.0.borrow_mut();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(words, caller.clone());
+    }
+}
+
+/// `None` where there is nothing to be recognised, or something is wrong with it.
+pub(super) fn words_of(request: &Request) -> Option<Words> {
+    let frame = request.frame.as_bytes();
+    let meta = request.params.meta.clone()?;
+    if meta.len() > WORDS_MAX {
+        return None;
+    }
+    let Some(token) = request.params.progress_token.clone() else {
+        return Some(frame.get(meta)?.to_vec());
+    };
+    RequestId::try_new(
+        frame
+            .get(token.clone())
+            .map(|token| frame.slice_ref(token))?,
+    )
+    .ok()?;
+    // No JSON has a zero byte: the halves cannot be those of other words.
+    let (before, after) = (meta.start..token.start, token.end..meta.end);
+    Some([frame.get(before)?, &[0], frame.get(after)?].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::bridge::meta::ModernClaim;
+    use crate::protocol::Envelope;
+
+    fn request(meta: &str) -> Request {
+        let frame = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"_meta":{{{meta}"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+        );
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_who_says_the_same_is_recognised_whatever_the_progress_token() {
+        let known = KnownCallers::default();
+        let anybody = Principal::Anonymous;
+        let first = request(r#""progressToken":1,"#);
+        let claim = ModernClaim::read(&first).unwrap();
+        let caller = Arc::new(Caller::sessionless(&claim, anybody.clone()).unwrap());
+        known.keep(words_of(&first).unwrap(), &caller);
+        let table = [
+            (r#""progressToken":1,"#, true),
+            (r#""progressToken":"another","#, true),
+            (r#""progressToken": 1,"#, false),
+            (r#""progressToken":1.5,"#, false),
+            (r#""progressToken":{},"#, false),
+            ("", false),
+            (
+                r#""progressToken":1,"io.modelcontextprotocol/logLevel":"debug","#,
+                false,
+            ),
+        ];
+        for (meta, expected) in table {
+            let words = words_of(&request(meta));
+            let found = words.and_then(|words| known.find(&words, &anybody));
+            assert_eq!(found.is_some(), expected, "{meta}");
+        }
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_may_be() {
+        let known = KnownCallers::default();
+        let claim = ModernClaim::read(&request("")).unwrap();
+        let caller = Arc::new(Caller::sessionless(&claim, Principal::Anonymous).unwrap());
+        for number in 0..=KNOWN_MAX {
+            known.keep(number.to_string().into_bytes(), &caller);
+        }
+        assert_eq!(known.0.borrow().len(), 1);
+        let long = format!(r#""a":"{}","#, "x".repeat(WORDS_MAX));
+        assert!(words_of(&request(&long)).is_none());
+    }
+}
