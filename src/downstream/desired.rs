@@ -13,10 +13,46 @@ pub struct Desired(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    watchers: HashMap<Watched, BTreeSet<SessionId>>,
-    /// The same for tasks, with their ids in place of URIs.
-    tasks: HashMap<Watched, BTreeSet<SessionId>>,
+    resources: Watches,
+    /// With their ids in place of URIs.
+    tasks: Watches,
     levels: HashMap<SessionId, LogLevel>,
+}
+
+/// Who wants to hear of what; nothing is here that nobody wants.
+#[derive(Debug, Default)]
+struct Watches(HashMap<Watched, BTreeSet<SessionId>>);
+
+impl Watches {
+    fn add(&mut self, watched: Watched, watcher: SessionId) -> Change {
+        let watchers = self.0.entry(watched).or_default();
+        let first = watchers.is_empty();
+        watchers.insert(watcher);
+        if first { Change::Tell } else { Change::Nothing }
+    }
+
+    /// What a connection must tell of.
+    fn on<'a>(
+        &'a self,
+        server: &'a ServerName,
+        key: &'a EntryKey,
+    ) -> impl Iterator<Item = &'a str> {
+        let watched = self.0.keys();
+        let here = watched.filter(|watched| watched.server == *server && watched.key == *key);
+        here.map(|watched| watched.uri.as_str())
+    }
+
+    /// Returns what nobody else wants.
+    fn forget(&mut self, watcher: SessionId) -> Vec<Watched> {
+        let mut orphans = Vec::new();
+        self.0.retain(|watched, watchers| {
+            if watchers.remove(&watcher) && watchers.is_empty() {
+                orphans.push(watched.clone());
+            }
+            !watchers.is_empty()
+        });
+        orphans
+    }
 }
 
 /// Each connection is told for itself: a process of its own has resources of its own.
@@ -50,23 +86,20 @@ pub enum Change {
 impl Desired {
     /// A session wants `resources/updated` for a URI.
     pub fn watch(&self, watched: Watched, session: SessionId) -> Change {
-        let mut state = self.state();
-        let watchers = state.watchers.entry(watched).or_default();
-        let first = watchers.is_empty();
-        watchers.insert(session);
-        if first { Change::Tell } else { Change::Nothing }
+        self.state().resources.add(watched, session)
     }
 
     pub fn unwatch(&self, watched: &Watched, session: SessionId) -> Change {
         let mut state = self.state();
-        let Some(watchers) = state.watchers.get_mut(watched) else {
+        let resources = &mut state.resources.0;
+        let Some(watchers) = resources.get_mut(watched) else {
             return Change::Nothing;
         };
         let was_in = watchers.remove(&session);
         if !watchers.is_empty() {
             return Change::Nothing;
         }
-        state.watchers.remove(watched);
+        resources.remove(watched);
         if was_in {
             Change::Tell
         } else {
@@ -80,7 +113,7 @@ impl Desired {
     pub fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
         let state = self.state();
         let mut found = Vec::new();
-        for (watched, watchers) in &state.watchers {
+        for (watched, watchers) in &state.resources.0 {
             let below = || {
                 let rest = updated.uri.strip_prefix(watched.uri.as_str());
                 rest.is_some_and(is_below)
@@ -98,46 +131,34 @@ impl Desired {
     /// The URIs that a fresh connection must subscribe to.
     pub fn subscriptions(&self, server: &ServerName, key: &EntryKey) -> Vec<String> {
         let state = self.state();
-        let watched = state.watchers.keys();
-        watched
-            .filter(|watched| watched.server == *server && watched.key == *key)
-            .map(|watched| watched.uri.clone())
-            .collect()
+        state.resources.on(server, key).map(str::to_owned).collect()
     }
 
     /// Somebody wants to hear of a task of a sessionless server, by the server's own id of it.
     pub fn watch_task(&self, task: Watched, watcher: SessionId) -> Change {
-        let mut state = self.state();
-        let watchers = state.tasks.entry(task).or_default();
-        let first = watchers.is_empty();
-        watchers.insert(watcher);
-        if first { Change::Tell } else { Change::Nothing }
+        self.state().tasks.add(task, watcher)
     }
 
     /// A task has ended: nobody hears of it any more. Returns who did until now.
     pub fn end_task(&self, task: &Watched) -> BTreeSet<SessionId> {
-        self.state().tasks.remove(task).unwrap_or_default()
+        self.state().tasks.0.remove(task).unwrap_or_default()
     }
 
     pub fn task_watchers(&self, task: &Watched) -> BTreeSet<SessionId> {
-        self.state().tasks.get(task).cloned().unwrap_or_default()
+        self.state().tasks.0.get(task).cloned().unwrap_or_default()
     }
 
     /// The tasks that a connection must tell of.
     pub fn tasks(&self, server: &ServerName, key: &EntryKey) -> Vec<String> {
         let state = self.state();
-        let watched = state.tasks.keys();
-        watched
-            .filter(|watched| watched.server == *server && watched.key == *key)
-            .map(|watched| watched.uri.clone())
-            .collect()
+        state.tasks.on(server, key).map(str::to_owned).collect()
     }
 
     /// Whether somebody wants to hear of a resource or a task on a connection.
     pub fn has_subscriptions(&self, server: &ServerName, key: &EntryKey) -> bool {
         let state = self.state();
-        let mut watched = state.watchers.keys().chain(state.tasks.keys());
-        watched.any(|watched| watched.server == *server && watched.key == *key)
+        let mut watched = (state.resources.on(server, key)).chain(state.tasks.on(server, key));
+        watched.next().is_some()
     }
 
     /// Sets a session's log level and returns the most verbose one of all, if that changed.
@@ -163,18 +184,8 @@ impl Desired {
     pub fn forget(&self, session: SessionId) -> Vec<Watched> {
         let mut state = self.state();
         state.levels.remove(&session);
-        state.tasks.retain(|_, watchers| {
-            watchers.remove(&session);
-            !watchers.is_empty()
-        });
-        let mut orphans = Vec::new();
-        state.watchers.retain(|key, watchers| {
-            if watchers.remove(&session) && watchers.is_empty() {
-                orphans.push(key.clone());
-            }
-            !watchers.is_empty()
-        });
-        orphans
+        state.tasks.forget(session);
+        state.resources.forget(session)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,6 +1,5 @@
 //! Request bodies: bounded in size, in time, and all together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -18,8 +17,8 @@ const DRAIN_MAX: usize = 64 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of bodies under way, over all requests.
-#[derive(Clone, Debug, Default)]
-pub(super) struct BytesInFlight(Arc<AtomicUsize>);
+#[derive(Debug, Default)]
+pub(super) struct BytesInFlight(AtomicUsize);
 
 /// What one request holds of [`BytesInFlight`]; given back when dropped.
 pub(super) struct Held<'a> {

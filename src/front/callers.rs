@@ -24,7 +24,7 @@ type Words = Vec<u8>;
 
 impl KnownCallers {
     /// The caller that said the same before.
-    pub(super) fn find(&self, words: &Words, principal: &Principal) -> Option<Arc<Caller>> {
+    pub(super) fn find(&self, words: &[u8], principal: &Principal) -> Option<Arc<Caller>> {
         let known = self.0.borrow();
         let caller = known.get(words)?;
         (caller.principal == *principal).then(|| caller.clone())
@@ -49,12 +49,7 @@ pub(super) fn words_of(request: &Request) -> Option<Words> {
     let Some(token) = request.params.progress_token.clone() else {
         return Some(frame.get(meta)?.to_vec());
     };
-    RequestId::try_new(
-        frame
-            .get(token.clone())
-            .map(|token| frame.slice_ref(token))?,
-    )
-    .ok()?;
+    RequestId::try_new(request.member(Some(&token))?).ok()?;
     // No JSON has a zero byte: the halves cannot be those of other words.
     let (before, after) = (meta.start..token.start, token.end..meta.end);
     Some([frame.get(before)?, &[0], frame.get(after)?].concat())

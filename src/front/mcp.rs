@@ -12,7 +12,6 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::accept::{accepts, is_json};
 use super::body;
@@ -231,7 +230,7 @@ fn exchange<'a>(
 ) -> impl Future<Output = Result<ToFront, Refusal>> + use<'a> {
     let id = id_of(&envelope);
     let number = front.sessions.numbers().next();
-    let (reply, mut answer) = oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     session.address.do_send(FromClient {
         envelope,
         number,
@@ -239,18 +238,9 @@ fn exchange<'a>(
         reply,
     });
     async move {
-        let answer = if accepts_stream {
-            match timeout(settings.sse_after, &mut answer).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    session.address.do_send(Upgrade { number });
-                    answer.await
-                }
-            }
-        } else {
-            answer.await
-        };
-        answer.map_err(|_| {
+        let upgrade = || session.address.do_send(Upgrade { number });
+        let answer = respond::wait(answer, accepts_stream.then_some(upgrade), settings).await;
+        answer.ok_or_else(|| {
             let message = "the session ended while it worked on this request";
             Refusal {
                 failure: Failure::new(ErrorKind::SessionNotFound, message),

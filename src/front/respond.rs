@@ -6,6 +6,8 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use bytes::Bytes;
 use futures_util::Stream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::events::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
@@ -15,6 +17,25 @@ use super::state::Front;
 use crate::id::SessionId;
 use crate::protocol::{Failure, Revision};
 use crate::session::{ToFront, Waiting};
+
+/// Waits for what a session or an exchange says; `None` when it has ended without a word. A request
+/// that is silent for long is answered as a stream, where that can be asked for.
+pub(super) fn wait<F: FnOnce()>(
+    mut answer: oneshot::Receiver<ToFront>,
+    upgrade: Option<F>,
+    settings: &FrontSettings,
+) -> impl Future<Output = Option<ToFront>> + use<F> {
+    let sse_after = settings.sse_after;
+    async move {
+        if let Some(upgrade) = upgrade {
+            match timeout(sse_after, &mut answer).await {
+                Ok(answer) => return answer.ok(),
+                Err(_) => upgrade(),
+            }
+        }
+        answer.await.ok()
+    }
+}
 
 /// What a session or an exchange says. `waiting` is held until the answer has been read.
 pub(super) fn to_client(

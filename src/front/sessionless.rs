@@ -5,8 +5,6 @@ use std::sync::Arc;
 use actix_web::body::BoxBody;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, ready};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::callers::{KnownCallers, words_of};
 use super::headers::PROTOCOL_VERSION;
@@ -21,7 +19,7 @@ use crate::id::{Principal, ViewId};
 use crate::protocol::{
     CapabilityProfile, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
-use crate::session::{Sessionless, Started, ToFront, Upgrading};
+use crate::session::{Sessionless, Started};
 
 /// Serves one request; the future waits for what becomes of it, or is the refusal that the client is
 /// to read: 400 for a claim or a header that is wrong.
@@ -122,31 +120,14 @@ fn run<'a>(
             Started::Done(answer) => (answer, None),
             Started::Running(running) => {
                 let upgrading = running.upgrading.filter(|_| accepts_stream);
-                let answer = wait(running.answer, upgrading, settings).await;
+                let upgrade = upgrading.map(|upgrading| move || upgrading.upgrade());
+                let answer = respond::wait(running.answer, upgrade, settings).await;
                 (answer.ok_or_else(|| ended(id))?, Some(running.waiting))
             }
         };
         Ok(respond::to_client(
             answer, revision, waiting, front, settings,
         ))
-    }
-}
-
-/// Waits for the answer; a request that is silent for long is answered as a stream.
-async fn wait(
-    mut answer: oneshot::Receiver<ToFront>,
-    upgrading: Option<Upgrading>,
-    settings: &FrontSettings,
-) -> Option<ToFront> {
-    let Some(upgrading) = upgrading else {
-        return answer.await.ok();
-    };
-    match timeout(settings.sse_after, &mut answer).await {
-        Ok(answer) => answer.ok(),
-        Err(_) => {
-            upgrading.upgrade();
-            answer.await.ok()
-        }
     }
 }
 

@@ -14,7 +14,7 @@ mod revision;
 pub use capability::{CapabilityProfile, TASKS_EXTENSION};
 pub use envelope::{
     Edit, Envelope, EnvelopeError, Notification, Outcome, Params, RawJson, Request, RequestId,
-    Response, Span, notification, request, splice,
+    Response, Span, error_frame, notification, request, result_frame, splice,
 };
 pub use error::{ErrorKind, Failure, code};
 pub use log_level::LogLevel;

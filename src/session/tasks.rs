@@ -134,10 +134,6 @@ fn of_task(
     if caller.revision.era() == Era::Modern {
         check_extension(method, caller)?;
     }
-    let unknown = || {
-        let message = "`params.taskId` names no task of yours";
-        Failure::new(ErrorKind::InvalidParams, message)
-    };
     let span = task::id_span(request).ok_or_else(unknown)?;
     let frame = request.frame.as_str();
     let id = frame.get(span.clone()).and_then(text::text);
@@ -158,6 +154,11 @@ fn of_task(
         tasks: Tasks::Passed,
         tool: None,
     })
+}
+
+pub(super) fn unknown() -> Failure {
+    let message = "`params.taskId` names no task of yours";
+    Failure::new(ErrorKind::InvalidParams, message)
 }
 
 /// Decides whether a call goes on in a task, and says it to the server.
@@ -258,8 +259,7 @@ pub(crate) fn public(
 
 /// What a sessionless server says of a task: which one it is, and all that it says.
 pub(crate) fn state_of(notification: &Notification) -> Option<(Task, RawJson)> {
-    let params = text::member(notification.frame.as_str(), "params")?;
-    let params = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
+    let params = notification.frame.member("params")?;
     Some((Task::of_modern(&params)?, params))
 }
 
@@ -331,9 +331,8 @@ pub(crate) fn public_status(
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<(Bytes, bool)> {
-    let params = text::member(status.frame.as_str(), "params")?;
-    let span = text::span(status.frame.as_str(), params);
-    let params = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
+    let params = status.frame.member("params")?;
+    let span = text::span(status.frame.as_str(), params.as_str());
     let task = Task::of_legacy(&params)?;
     let named = task::with_ids(&params, |native| {
         sealing.seal_task(server, native, &caller.principal)

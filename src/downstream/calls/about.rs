@@ -60,18 +60,13 @@ pub(super) fn is_created(result: &RawJson) -> bool {
         && text::member(result.as_str(), "content").is_none()
 }
 
-pub(super) fn params(frame: &RawJson) -> Option<RawJson> {
-    let params = text::member(frame.as_str(), "params")?;
-    RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()
-}
-
 pub(super) fn id_of(params: &RawJson) -> Option<String> {
     let id = text::member(params.as_str(), "taskId").and_then(text::text)?;
     Some(id.into_owned())
 }
 
 pub(super) fn related_id(request: &Request) -> Option<String> {
-    task::related_task(&params(&request.frame)?)
+    task::related_task(&request.frame.member("params")?)
 }
 
 /// A question without the task that it belongs to, for a client that does not know of it; and
@@ -80,7 +75,10 @@ pub(super) fn unrelated(request: Request, tasks: Tasks) -> (Request, Option<Stri
     let Some(task) = related_id(&request).filter(|_| tasks != Tasks::Passed) else {
         return (request, None);
     };
-    let bare = params(&request.frame).and_then(|params| task::without_related_task(&params));
+    let bare = request
+        .frame
+        .member("params")
+        .and_then(|params| task::without_related_task(&params));
     let Some(bare) = bare else {
         return (request, None);
     };

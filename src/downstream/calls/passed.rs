@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::about::{self, id_of, params};
+use super::about::{self, id_of};
 use super::{Calls, Pending, progress_of};
 use crate::bridge::task::Task;
 use crate::protocol::{Method, Notification, Outcome, Response, json};
@@ -29,7 +29,7 @@ impl Calls {
         }
     }
 
-    /// Tells progress of a call that went on in a task; whether there is such a call.
+    /// Tells progress of a call that went on in a task to the client that follows it.
     pub(super) fn tell_progress(&self, notification: &Notification, now: Instant) {
         let token = progress_of(notification);
         if let Some(teller) = token.and_then(|token| self.spec.passed.of_token(token, now)) {
@@ -39,7 +39,7 @@ impl Calls {
 
     /// Tells the state of a task to the client that follows it.
     pub(super) fn tell_status(&self, notification: Notification, now: Instant) {
-        let params = params(&notification.frame);
+        let params = notification.frame.member("params");
         let Some(id) = params.as_ref().and_then(id_of) else {
             return;
         };

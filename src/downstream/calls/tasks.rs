@@ -12,7 +12,7 @@ use super::super::caller::Caller;
 use super::super::exchange::Tasks;
 use super::super::handshake::error_text;
 use super::super::input_loop::Given;
-use super::about::{About, id_of, is_created, params, related_id};
+use super::about::{About, id_of, is_created, related_id};
 use super::bridged::tell_state;
 use super::{ABANDONED_MAX, Calls, Pending, is_asked};
 use crate::bridge::answer::InputRequired;
@@ -293,7 +293,7 @@ impl Calls {
     /// The server says by itself that a task changed: it is asked at once. Whether the task is one
     /// that is followed here.
     pub(super) fn hurry(&mut self, notification: &Notification, now: Instant) -> bool {
-        let state = params(&notification.frame);
+        let state = notification.frame.member("params");
         let id = state.as_ref().and_then(id_of);
         let Some(number) = self.follows(id.as_deref()) else {
             return false;

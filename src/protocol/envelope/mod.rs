@@ -279,14 +279,10 @@ impl Response {
 
     /// The same kind of answer with another id and another result or error.
     pub fn with_id_and_value(&self, id: &RequestId, value: &RawJson) -> Bytes {
-        let member = match &self.outcome {
-            Outcome::Result(_) => "result",
-            Outcome::Error(_) => "error",
-        };
-        let (id, value) = (id.as_str(), value.as_str());
-        Bytes::from(format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#
-        ))
+        match &self.outcome {
+            Outcome::Result(_) => result_frame(id, value),
+            Outcome::Error(_) => error_frame(id, value),
+        }
     }
 }
 
@@ -303,6 +299,27 @@ pub fn splice(frame: &[u8], edits: &mut [Edit]) -> Bytes {
     }
     spliced.extend_from_slice(frame.get(copied..).unwrap_or_default());
     Bytes::from(spliced)
+}
+
+/// A whole answer around a result.
+pub fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
+    let (id, result) = (id.as_str(), result.as_str());
+    Bytes::from(
+        [
+            r#"{"jsonrpc":"2.0","id":"#,
+            id,
+            r#","result":"#,
+            result,
+            "}",
+        ]
+        .concat(),
+    )
+}
+
+/// A whole answer around an error object.
+pub fn error_frame(id: &RequestId, error: &RawJson) -> Bytes {
+    let (id, error) = (id.as_str(), error.as_str());
+    Bytes::from([r#"{"jsonrpc":"2.0","id":"#, id, r#","error":"#, error, "}"].concat())
 }
 
 /// A request of the gateway's own.

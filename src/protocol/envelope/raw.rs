@@ -7,6 +7,7 @@ use bytestring::ByteString;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use super::super::json;
 use super::{EnvelopeError, unicode};
 
 /// A complete JSON value, as its sender wrote it. Cloning is cheap.
@@ -45,6 +46,12 @@ impl RawJson {
 
     pub fn as_bytes(&self) -> &Bytes {
         self.0.as_bytes()
+    }
+
+    /// A member of an object, which is not copied; of several with the same name the last.
+    pub fn member(&self, name: &str) -> Option<Self> {
+        let member = json::member(&self.0, name)?;
+        Some(Self(self.0.slice_ref(member)))
     }
 
     /// # Errors

@@ -22,7 +22,7 @@ use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Tasks,
 use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, LogLevel, Method, Notification, Outcome, RawJson, Request, RequestId,
-    Response,
+    Response, error_frame, result_frame,
 };
 use crate::telemetry::Counter;
 
@@ -275,17 +275,11 @@ impl Session {
             Outcome::Result(result) => self.public_result(reading, result).map(Shown::Result),
             Outcome::Error(error) => reading.error(error),
         };
-        let id = pending.id.as_str();
+        let id = &pending.id;
         match shown {
-            None => response.with_id(&pending.id),
-            Some(Shown::Result(result)) => {
-                let result = result.as_str();
-                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into()
-            }
-            Some(Shown::Error(error)) => {
-                let error = error.as_str();
-                format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
-            }
+            None => response.with_id(id),
+            Some(Shown::Result(result)) => result_frame(id, &result),
+            Some(Shown::Error(error)) => error_frame(id, &error),
         }
     }
 

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::super::streams::GENERAL;
-use super::super::tasks;
 use super::Session;
 use super::calls::Outlet;
 use crate::bridge::question as bridge;
@@ -110,11 +109,10 @@ impl Session {
 
     /// A question that names its task by the id that the client knows.
     fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
-        let server = self.pending.get(&call).map(|pending| &pending.server);
-        let sealing = &self.parts.sealing;
-        let edit =
-            server.and_then(|server| tasks::related_edit(&frame, server, &self.caller, sealing));
-        edit.map_or(frame.clone(), |edit| splice(&frame, &mut [edit]))
+        match self.pending.get(&call) {
+            Some(pending) => self.with_public_ids(frame, &pending.server),
+            None => frame,
+        }
     }
 
     /// The call is over: its questions are taken back from the client. One that may belong to

@@ -11,7 +11,7 @@ use super::calls::Pending;
 use crate::bridge::task::Task;
 use crate::downstream::Tasks;
 use crate::id::ServerName;
-use crate::protocol::{Failure, Method, Notification, Outcome, Response};
+use crate::protocol::{Failure, Method, Notification, Outcome, Response, splice};
 
 impl Session {
     /// Remembers the task that a call went on in, or that a task has ended.
@@ -101,11 +101,12 @@ impl Session {
         }
     }
 
-    fn with_public_ids(&self, frame: Bytes, server: &ServerName) -> Bytes {
+    /// A frame of a server that names its task by the id that the client knows.
+    pub(super) fn with_public_ids(&self, frame: Bytes, server: &ServerName) -> Bytes {
         let sealing = &self.parts.sealing;
         let edit = tasks::related_edit(&frame, server, &self.caller, sealing);
         match edit {
-            Some(edit) => crate::protocol::splice(&frame, &mut [edit]),
+            Some(edit) => splice(&frame, &mut [edit]),
             None => frame,
         }
     }

@@ -11,7 +11,10 @@ use crate::bridge::answer::{CacheScope, Caching, Dress, InputRequired};
 use crate::bridge::error;
 use crate::catalog::{ItemKind, Snapshot};
 use crate::id::ServerName;
-use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision};
+use crate::protocol::{
+    Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision, error_frame,
+    result_frame,
+};
 
 /// How long a client may count on what the gateway says of itself.
 const DISCOVERED: Caching = Caching {
@@ -159,31 +162,10 @@ impl Dressing {
     }
 }
 
-/// A whole answer around a result.
-pub(super) fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
-    let (id, result) = (id.as_str(), result.as_str());
-    Bytes::from(
-        [
-            r#"{"jsonrpc":"2.0","id":"#,
-            id,
-            r#","result":"#,
-            result,
-            "}",
-        ]
-        .concat(),
-    )
-}
-
 /// What a client reads that comes back to a call which is not parked here any more.
 pub(super) fn lost(server: &ServerName) -> Failure {
     let message = format!(
         "server `{server}` does not wait for these answers any more: the call was interrupted and may have partly run; it is not repeated"
     );
     Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
-}
-
-/// A whole answer around an error object.
-pub(super) fn error_frame(id: &RequestId, error: &RawJson) -> Bytes {
-    let (id, error) = (id.as_str(), error.as_str());
-    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
 }

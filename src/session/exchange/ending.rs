@@ -10,12 +10,11 @@ use super::super::reading::Reading;
 use super::super::streams::message_event;
 use super::super::tasks;
 use super::actor::{Client, ExchangeActor};
-use super::answers::error_frame;
 use crate::bridge::answer::{Caching, ResultKind};
 use crate::bridge::error::{Shown, status_of};
 use crate::bridge::question::url_elicitations;
 use crate::catalog::Snapshot;
-use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, RawJson, Response};
+use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 use crate::telemetry::Counter;
 
 impl ExchangeActor {

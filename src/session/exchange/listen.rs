@@ -219,21 +219,19 @@ impl Listener {
         let params = with_meta(&public, SUBSCRIPTION_ID, self.subscription.as_str());
         let (method, params) = (Method::Tasks, params.as_str());
         let frame = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-        if self
-            .events
-            .try_send(message_event(frame.as_bytes()))
-            .is_err()
-        {
-            ctx.stop();
-        }
+        self.write(frame.as_bytes(), ctx);
     }
 
     fn send(&self, method: &Method, mut params: Map<String, Value>, ctx: &mut Context<Self>) {
         let id: Value = serde_json::from_str(self.subscription.as_str()).unwrap_or_default();
         params.insert("_meta".to_owned(), json!({ SUBSCRIPTION_ID: id }));
         let frame = notification(method, Some(&params));
-        // A client that does not read loses the stream; opening another, it asks for everything.
-        if self.events.try_send(message_event(&frame)).is_err() {
+        self.write(&frame, ctx);
+    }
+
+    /// A client that does not read loses the stream; opening another, it asks for everything.
+    fn write(&self, frame: &[u8], ctx: &mut Context<Self>) {
+        if self.events.try_send(message_event(frame)).is_err() {
             ctx.stop();
         }
     }

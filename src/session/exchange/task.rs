@@ -115,8 +115,7 @@ fn lost(
     let now = parts.sealing.now();
     let life = task.life.as_ref().filter(|life| life.expires_at > now);
     let Some(life) = life else {
-        let message = "`params.taskId` names no task of yours";
-        return Err(Failure::new(ErrorKind::InvalidParams, message));
+        return Err(tasks::unknown());
     };
     if request.method != Method::TasksGet {
         return Ok(own(parts, request, &json!({})));
@@ -157,8 +156,7 @@ impl ExchangeActor {
 
     /// The server says how the task is: with the first word the call has become one.
     fn on_task_state(&mut self, state: &Notification, ctx: &mut Context<Self>) {
-        let params = text::member(state.frame.as_str(), "params");
-        let params = params.and_then(|params| RawJson::try_new(params.to_owned().into()).ok());
+        let params = state.frame.member("params");
         let Some(task) = params.as_ref().and_then(Task::of_legacy) else {
             return;
         };

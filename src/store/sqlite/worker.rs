@@ -134,14 +134,23 @@ impl Worker {
     fn transact(&mut self, jobs: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         let now = to_column((self.now)());
         let writes = jobs.iter().any(|job| job.operation.writes());
-        // One statement is a transaction by itself, and two fewer to be run.
-        if let [job] = jobs
-            && job.operation.is_one_statement()
-        {
-            let outcome = job.operation.carry_out(&self.connection, now)?;
-            self.dirty.fetch_or(writes, Ordering::Relaxed);
-            return Ok(vec![outcome]);
-        }
+        let outcomes = match jobs {
+            // One statement is a transaction by itself, and two fewer to be run.
+            [job] if job.operation.is_one_statement() => {
+                vec![job.operation.carry_out(&self.connection, now)?]
+            }
+            _ => self.in_transaction(jobs, writes, now)?,
+        };
+        self.dirty.fetch_or(writes, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    fn in_transaction(
+        &mut self,
+        jobs: &[Job],
+        writes: bool,
+        now: i64,
+    ) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         let behavior = if writes {
             TransactionBehavior::Immediate
         } else {
@@ -153,7 +162,6 @@ impl Worker {
             .map(|job| job.operation.carry_out(&transaction, now))
             .collect::<rusqlite::Result<Vec<_>>>()?;
         transaction.commit()?;
-        self.dirty.fetch_or(writes, Ordering::Relaxed);
         Ok(outcomes)
     }
 
