@@ -399,9 +399,10 @@ async fn it_can_be_switched_off_and_on() {
 async fn a_session_whose_server_dies_goes_on() {
     let gateway = Gateway::start(&format!("{}{}", quick(), example("example"))).await;
     let mut client = SseClient::open(&gateway).await;
+    let lost = gateway.generation("example").await;
     let result = client.call(1, "example__crash", json!({})).await;
     assert_eq!(result["isError"], true, "{result}");
-    gateway.wait_state("example", "up").await;
+    gateway.wait_renewed("example", lost).await;
     let result = client
         .call(2, "example__echo", json!({"message": "again"}))
         .await;

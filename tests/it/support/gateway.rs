@@ -196,6 +196,25 @@ impl Gateway {
         .await
     }
 
+    /// How often the shared connection to a server was begun.
+    pub(crate) async fn generation(&self, name: &str) -> u64 {
+        let server = self.server(name).await;
+        server["connection"]["shared"]["generation"]
+            .as_u64()
+            .unwrap()
+    }
+
+    /// Waits until a server is up again after the generation that was lost: its callers may
+    /// hear of the loss before it is to be seen in the status.
+    pub(crate) async fn wait_renewed(&self, name: &str, lost: u64) -> Value {
+        until(&format!("server {name} up again"), || async {
+            let server = self.server(name).await;
+            let generation = server["connection"]["shared"]["generation"].as_u64();
+            (generation > Some(lost) && server["state"] == "up").then(|| server.clone())
+        })
+        .await
+    }
+
     pub(crate) fn write_config(&self, config: &str) {
         // As editors do: a new file in the place of the old one.
         let (new, old) = (
