@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{STATE_FILE, ready_servers};
+use crate::admin::DataDir;
 use crate::catalog;
 use crate::config::Config;
 use crate::session::load_parts;
@@ -17,6 +18,8 @@ pub async fn known_notices(config: &Config) -> Option<Vec<String>> {
     if !path.exists() {
         return None;
     }
+    // A gateway that is starting has it now.
+    let _alone = DataDir::lock(&config.data_dir).ok()?;
     let store = SqliteStore::open(&path, unix_millis).ok()?;
     let servers = ready_servers(config);
     // Nothing is to be removed here.

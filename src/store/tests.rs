@@ -1,7 +1,7 @@
 //! What every store promises, and what only the one in a file does.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,6 +70,40 @@ fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, NEVER).unwrap()
 }
 
+/// What the kernel has of a store that is still open, at another place. What moves from one file
+/// to the next meanwhile is in both.
+fn as_after_kill(path: &Path) -> PathBuf {
+    let copy = path.with_extension("copy.db");
+    for file in ["-changes-0", "-changes-1", "-wal", ""] {
+        let name = |path: &Path| format!("{}{file}", path.display());
+        fs::copy(name(path), name(&copy)).unwrap();
+    }
+    copy
+}
+
+#[tokio::test]
+async fn a_change_outlives_the_store_whether_it_is_in_the_table_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let store = open(&path);
+    for key in ["kept", "changed", "deleted"] {
+        store.put(key, value("old"), None).await.unwrap();
+    }
+    store.flush().await.unwrap();
+    store.put("changed", value("new"), None).await.unwrap();
+    store.delete("deleted").await.unwrap();
+    store.put("added", value("new"), None).await.unwrap();
+    let mut path = as_after_kill(&path);
+    // The second time nothing is beside the table any more.
+    for _ in 0..2 {
+        let later = open(&path);
+        let found = later.scan("").await.unwrap();
+        assert_eq!(keys(&found), ["added", "changed", "kept"]);
+        assert_eq!(found[1].value, value("new"));
+        path = as_after_kill(&path);
+    }
+}
+
 #[tokio::test]
 async fn entries_outlive_the_store_and_expired_ones_are_removed_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,8 +112,7 @@ async fn entries_outlive_the_store_and_expired_ones_are_removed_at_the_next_star
     let second = Some(Duration::from_secs(1));
     store.put("k", value("v"), None).await.unwrap();
     store.put("gone", value("v"), second).await.unwrap();
-    // As after `kill -9`: nobody closes the file.
-    Box::leak(Box::new(store));
+    let path = as_after_kill(&path);
     let later = SqliteStore::open(&path, || 2_000).unwrap();
     assert_eq!(keys(&later.scan("").await.unwrap()), ["k"]);
     let rows = rusqlite::Connection::open(&path).unwrap();
@@ -143,7 +176,7 @@ fn the_files_are_private() {
         assert_eq!(mode, 0o600, "{:?}", file.file_name());
         seen += 1;
     }
-    assert_eq!(seen, 3);
+    assert_eq!(seen, 5);
 }
 
 #[tokio::test]

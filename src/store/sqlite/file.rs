@@ -1,19 +1,28 @@
 //! The file: made with its tables, or brought up to date.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
+use super::changes::{self, ChangeLog};
+use super::table;
+
 /// Each step brings the file from the version of its index to the next; `PRAGMA user_version`
 /// says how many were taken. Steps are never changed, only added.
-const MIGRATIONS: [&str; 1] = ["CREATE TABLE entry (
+const MIGRATIONS: [&str; 2] = [
+    "CREATE TABLE entry (
     key TEXT NOT NULL PRIMARY KEY,
     expires INTEGER, -- milliseconds since 1970; absent: never
     value BLOB NOT NULL
-) STRICT, WITHOUT ROWID"];
+) STRICT, WITHOUT ROWID",
+    "CREATE TABLE carried (
+    sequence INTEGER NOT NULL -- of the last change that is in the table
+) STRICT;
+INSERT INTO carried VALUES (0)",
+];
 
 /// Bytes of the write-ahead log after which writers wait until it can start anew: what is brought
 /// to the disk each second is less, unless the disk is slow or the writers are very fast.
@@ -59,21 +68,29 @@ impl OpenError {
     }
 }
 
-/// Opens the file for the thread that reads and writes, and removes what has expired, which reads
-/// the whole table: a damaged one is found here.
-pub(super) fn open(path: &Path, now: u64) -> Result<Connection, OpenError> {
-    make_private(path).map_err(|error| OpenError::io(path, &error))?;
+/// Opens the file for the thread that reads and writes, together with what was changed but was not
+/// in it yet, and removes what has expired, which reads the whole table: a damaged one is found
+/// here.
+pub(super) fn open(path: &Path, now: u64) -> Result<(Connection, ChangeLog), OpenError> {
+    let io = |error: io::Error| OpenError::io(path, &error);
+    let sqlite = |error: rusqlite::Error| OpenError::sqlite(path, &error);
+    private(path).map_err(io)?;
     let mut connection = connect(path)?;
-    let limit = || {
-        let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-        connection.pragma_update(None, "wal_autocheckpoint", LOG_MAX / page.max(1))
-    };
-    limit().map_err(|error| OpenError::sqlite(path, &error))?;
+    limit_log(&connection).map_err(sqlite)?;
     migrate(path, &mut connection)?;
+    let carried = table::carried(&connection).map_err(sqlite)?;
+    let (changes, sequence) = changes::left(path, carried).map_err(io)?;
+    table::carry_over(&mut connection, &changes, sequence).map_err(sqlite)?;
+    let changes = ChangeLog::begin(path, sequence).map_err(io)?;
     connection
         .execute("DELETE FROM entry WHERE expires <= ?1", [to_column(now)])
-        .map_err(|error| OpenError::sqlite(path, &error))?;
-    Ok(connection)
+        .map_err(sqlite)?;
+    Ok((connection, changes))
+}
+
+fn limit_log(connection: &Connection) -> rusqlite::Result<()> {
+    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_MAX / page.max(1))
 }
 
 /// A connection with the settings that both of our threads use.
@@ -115,20 +132,17 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
     transaction.commit().map_err(failed)
 }
 
-/// Only the owner may read the file: session ids are keys. SQLite gives its other files the same
-/// permissions.
-fn make_private(path: &Path) -> io::Result<()> {
+/// Opens a file, or makes it. Only the owner may read it: session ids are keys. SQLite gives its
+/// other files the same permissions.
+pub(super) fn private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-        options.mode(0o600);
-        options.open(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-    }
-    #[cfg(not(unix))]
-    options.open(path).map(|_| ())
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// Times of the clock as the column `expires` holds them.

@@ -1,37 +1,40 @@
 //! The store in a file of the data directory, which survives `kill -9`.
 //!
-//! One thread owns the connection; what was asked for while it was busy becomes one transaction,
-//! so that a crowd of writers pays for one commit. A committed entry has reached the kernel: it
-//! survives the end of the process. A second thread brings it to the disk once a second, so that
-//! the end of the machine loses no more.
+//! A change is in the kernel, and so survives the end of the process, as soon as it is appended to
+//! a file beside the table ([`changes`]). One thread owns the connection to SQLite, and carries
+//! changes over to the table many at a time, and before it answers a question. A second thread
+//! brings the table to the disk, so that the end of the machine loses no more than a second.
 
+mod changes;
 mod file;
+mod table;
 mod worker;
 
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use changes::{Change, ChangeLog};
 pub use file::OpenError;
-use worker::{Checkpoints, Done, Job, Operation, Worker};
+use worker::{Checkpoints, Done, Job, Message, Operation, Worker, lock, unavailable};
 
 use super::{Entry, Store, StoreError};
 
-/// Operations that wait or are being carried out; whoever comes later waits for a place.
+/// Questions that wait or are being answered; whoever comes later waits for a place.
 const QUEUE_MAX: usize = 8192;
 
 /// Milliseconds since 1970. Expiry must mean the same to the next process.
 pub type WallClock = fn() -> u64;
 
-/// A store in an SQLite file. Operations are carried out in the order in which they were asked
-/// for, as long as there is a place in the queue.
+/// A store in an SQLite file. A question sees every change that was made before it.
 pub struct SqliteStore {
-    jobs: mpsc::Sender<Job>,
+    changes: Arc<Mutex<ChangeLog>>,
+    worker: mpsc::Sender<Message>,
     places: Arc<Semaphore>,
     now: WallClock,
     _checkpoints: Checkpoints,
@@ -44,38 +47,52 @@ impl SqliteStore {
     ///
     /// Returns [`OpenError`] when the file is damaged, of a newer release, or cannot be used.
     pub fn open(path: &Path, now: WallClock) -> Result<Self, OpenError> {
-        let connection = file::open(path, now())?;
+        let (connection, changes) = file::open(path, now())?;
+        let changes = Arc::new(Mutex::new(changes));
         let checkpoints = Checkpoints::start(path)?;
-        let (jobs, queue) = mpsc::channel();
-        let worker = Worker::new(connection, now, checkpoints.dirty.clone());
+        let (sender, queue) = mpsc::channel();
+        let dirty = checkpoints.dirty.clone();
+        let worker = Worker::new(connection, changes.clone(), now, dirty);
         worker::spawn("store", path, move || worker.run(&queue))?;
         Ok(Self {
-            jobs,
+            changes,
+            worker: sender,
             places: Arc::new(Semaphore::new(QUEUE_MAX)),
             now,
             _checkpoints: checkpoints,
         })
     }
 
-    /// Waits until everything that was asked for before is done.
+    /// Waits until every change that was made before is in the table.
     ///
     /// # Errors
     ///
-    /// Fails when the store is gone.
+    /// Fails when the table cannot be written: the changes are kept beside it.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.submit(Operation::Nothing).await.map(|_| ())
     }
 
+    /// Makes a change; the kernel has it then.
+    fn change(&self, key: &str, change: Change) -> BoxFuture<'static, Result<(), StoreError>> {
+        let noted = lock(&self.changes).append(key, change);
+        let outcome = match noted {
+            Ok(true) => self.worker.send(Message::Changed).map_err(|_| gone()),
+            Ok(false) => Ok(()),
+            Err(error) => Err(unavailable(&error)),
+        };
+        ready(outcome).boxed()
+    }
+
     fn submit(&self, operation: Operation) -> BoxFuture<'static, Result<Done, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let jobs = self.jobs.clone();
+        let worker = self.worker.clone();
         let send = move |place: OwnedSemaphorePermit| {
             let job = Job {
                 operation,
                 reply,
                 place,
             };
-            jobs.send(job).map_err(|_| gone())
+            worker.send(Message::Job(job)).map_err(|_| gone())
         };
         match self.places.clone().try_acquire_owned() {
             Ok(place) => {
@@ -125,17 +142,12 @@ impl Store for SqliteStore {
         value: Bytes,
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let done = self.submit(Operation::Put {
-            key: key.to_owned(),
-            value,
-            expires: self.expiry(ttl),
-        });
-        async move { done.await.map(|_| ()) }.boxed()
+        let expires = self.expiry(ttl);
+        self.change(key, Change::Put { value, expires })
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
-        let done = self.submit(Operation::Delete(key.to_owned()));
-        async move { done.await.map(|_| ()) }.boxed()
+        self.change(key, Change::Delete)
     }
 
     fn compare_and_set(

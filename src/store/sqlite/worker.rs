@@ -1,43 +1,44 @@
-//! The thread that reads and writes, and the one that brings what was written to the disk.
+//! The thread that reads and writes the table, and the one that brings what was written to the
+//! disk.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
 
 use super::super::{Entry, StoreError};
-use super::WallClock;
+use super::changes::{Batch, ChangeLog};
 use super::file::{OpenError, connect, to_column};
+use super::{WallClock, table};
 
-/// Operations in one transaction.
-const BATCH_MAX: usize = 256;
+/// So long changes are gathered before they are carried over to the table.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// Time between two searches for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// Entries that are looked at in one step of a search, so that nobody waits for a whole one.
-const SWEEP_STEP: u32 = 500;
-
-/// Time between two steps while there is nothing else to do.
+/// Time between two steps of a search while there is nothing else to do.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 
-/// What was written is brought to the disk this often.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+/// What is in the table is brought to the disk this often: together with [`GATHER`] a second.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(900);
+
+/// What the thread is told.
+pub(super) enum Message {
+    /// There are changes to be carried over.
+    Changed,
+    Job(Job),
+}
 
 pub(super) enum Operation {
     Get(String),
-    Put {
-        key: String,
-        value: Bytes,
-        expires: Option<i64>,
-    },
-    Delete(String),
     CompareAndSet {
         key: String,
         expected: Option<Bytes>,
@@ -45,7 +46,7 @@ pub(super) enum Operation {
         expires: Option<i64>,
     },
     Scan(String),
-    /// Its answer tells that everything before it is done.
+    /// Its answer tells that everything before it is in the table.
     Nothing,
 }
 
@@ -64,6 +65,11 @@ pub(super) struct Job {
 
 pub(super) struct Worker {
     connection: Connection,
+    changes: Arc<Mutex<ChangeLog>>,
+    /// One that could not be carried over.
+    failed: Option<Batch>,
+    /// When changes are to be carried over.
+    carry_at: Option<Instant>,
     now: WallClock,
     dirty: Arc<AtomicBool>,
     /// Milliseconds since 1970.
@@ -85,9 +91,17 @@ pub(super) fn spawn(
 }
 
 impl Worker {
-    pub(super) fn new(connection: Connection, now: WallClock, dirty: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        changes: Arc<Mutex<ChangeLog>>,
+        now: WallClock,
+        dirty: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             connection,
+            changes,
+            failed: None,
+            carry_at: None,
             now,
             dirty,
             next_sweep: now().saturating_add(millis(SWEEP_EVERY)),
@@ -96,73 +110,96 @@ impl Worker {
     }
 
     /// Works until nobody can ask for anything any more.
-    pub(super) fn run(mut self, queue: &Receiver<Job>) {
+    pub(super) fn run(mut self, queue: &Receiver<Message>) {
         loop {
-            let wait = match self.sweep_at {
-                Some(_) => SWEEP_PAUSE,
-                None => SWEEP_EVERY,
-            };
-            match queue.recv_timeout(wait) {
-                Ok(first) => {
-                    let more = queue.try_iter().take(BATCH_MAX - 1);
-                    self.carry_out(std::iter::once(first).chain(more).collect());
+            match queue.recv_timeout(self.wait()) {
+                Ok(Message::Changed) => {
+                    self.carry_at.get_or_insert_with(|| Instant::now() + GATHER);
                 }
+                Ok(Message::Job(job)) => self.carry_out(job),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.carry_over_in_time();
+                    return;
+                }
+            }
+            if self.carry_at.is_some_and(|at| at <= Instant::now()) {
+                self.carry_over_in_time();
             }
             self.sweep_if_due();
         }
     }
 
-    fn carry_out(&mut self, jobs: Vec<Job>) {
-        match self.transact(&jobs) {
-            Ok(outcomes) => {
-                for (job, outcome) in jobs.into_iter().zip(outcomes) {
-                    job.answer(outcome);
-                }
-            }
-            Err(error) => {
-                log::warn!(operations = jobs.len(), error:%; "the store failed");
-                for job in jobs {
-                    job.answer(Err(StoreError::Unavailable(error.to_string())));
-                }
-            }
+    fn wait(&self) -> Duration {
+        let wait = match self.sweep_at {
+            Some(_) => SWEEP_PAUSE,
+            None => SWEEP_EVERY,
+        };
+        let carry = self
+            .carry_at
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        carry.map_or(wait, |carry| carry.min(wait))
+    }
+
+    fn carry_over_in_time(&mut self) {
+        self.carry_at = None;
+        if let Err(error) = self.carry_over() {
+            log::warn!(error:%; "changes of the state wait: they cannot be written to the table");
+            self.carry_at = Some(Instant::now() + CHECKPOINT_EVERY);
         }
     }
 
-    /// All or nothing: nobody is told of a success that is not committed.
-    fn transact(&mut self, jobs: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
-        let now = to_column((self.now)());
-        let writes = jobs.iter().any(|job| job.operation.writes());
-        let outcomes = match jobs {
-            // One statement is a transaction by itself, and two fewer to be run.
-            [job] if job.operation.is_one_statement() => {
-                vec![job.operation.carry_out(&self.connection, now)?]
+    /// Carries all changes that were made so far over to the table.
+    fn carry_over(&mut self) -> Result<(), StoreError> {
+        while let Some(batch) = self.failed.take().or_else(|| lock(&self.changes).take()) {
+            let written = table::carry_over(&mut self.connection, &batch.changes, batch.sequence);
+            if let Err(error) = written {
+                self.failed = Some(batch);
+                return Err(unavailable(&error));
             }
-            _ => self.in_transaction(jobs, writes, now)?,
-        };
-        self.dirty.fetch_or(writes, Ordering::Relaxed);
-        Ok(outcomes)
+            self.dirty.store(true, Ordering::Relaxed);
+            if let Err((batch, error)) = lock(&self.changes).carried(batch) {
+                self.failed = Some(batch);
+                return Err(unavailable(&error));
+            }
+        }
+        Ok(())
     }
 
-    fn in_transaction(
-        &mut self,
-        jobs: &[Job],
-        writes: bool,
-        now: i64,
-    ) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
-        let behavior = if writes {
-            TransactionBehavior::Immediate
-        } else {
-            TransactionBehavior::Deferred
-        };
-        let transaction = self.connection.transaction_with_behavior(behavior)?;
-        let outcomes = jobs
-            .iter()
-            .map(|job| job.operation.carry_out(&transaction, now))
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        transaction.commit()?;
-        Ok(outcomes)
+    fn carry_out(&mut self, job: Job) {
+        // What was changed before must be seen.
+        let outcome = self.carry_over().and_then(|()| {
+            let done = self.operate(job.operation);
+            done.unwrap_or_else(|error| Err(unavailable(&error)))
+        });
+        if let Err(error @ StoreError::Unavailable(_)) = &outcome {
+            log::warn!(error:%; "the store failed");
+        }
+        // Whoever asked may be gone: it is done all the same.
+        let _ = job.reply.send(outcome);
+        drop(job.place);
+    }
+
+    fn operate(&mut self, operation: Operation) -> rusqlite::Result<Result<Done, StoreError>> {
+        let now = to_column((self.now)());
+        Ok(match operation {
+            Operation::Nothing => Ok(Done::Nothing),
+            Operation::Get(key) => Ok(Done::Value(table::get(&self.connection, &key, now)?)),
+            Operation::Scan(prefix) => {
+                Ok(Done::Entries(table::scan(&self.connection, &prefix, now)?))
+            }
+            Operation::CompareAndSet {
+                key,
+                expected,
+                value,
+                expires,
+            } => {
+                let (expected, new) = (expected.as_ref(), (&value, expires));
+                self.dirty.store(true, Ordering::Relaxed);
+                let set = table::compare_and_set(&mut self.connection, &key, expected, new, now)?;
+                set.map(|()| Done::Nothing)
+            }
+        })
     }
 
     fn sweep_if_due(&mut self) {
@@ -171,131 +208,25 @@ impl Worker {
             return;
         }
         let from = self.sweep_at.take().unwrap_or_default();
-        match self.sweep(&from, now) {
-            Ok(Some(last)) => self.sweep_at = Some(last),
-            Ok(None) => self.next_sweep = now.saturating_add(millis(SWEEP_EVERY)),
-            Err(error) => {
-                log::warn!(error:%; "expired entries could not be removed");
-                self.next_sweep = now.saturating_add(millis(SWEEP_EVERY));
+        match table::sweep(&self.connection, &from, to_column(now)) {
+            Ok((removed, last)) => {
+                self.dirty.fetch_or(removed > 0, Ordering::Relaxed);
+                self.sweep_at = last;
             }
+            Err(error) => log::warn!(error:%; "expired entries could not be removed"),
+        }
+        if self.sweep_at.is_none() {
+            self.next_sweep = now.saturating_add(millis(SWEEP_EVERY));
         }
     }
-
-    /// Looks at some entries after a key and removes those that have expired; the last key that
-    /// was looked at, unless that was the end.
-    fn sweep(&mut self, from: &str, now: u64) -> rusqlite::Result<Option<String>> {
-        let last: Option<String> = self
-            .connection
-            .prepare_cached("SELECT key FROM entry WHERE key > ?1 ORDER BY key LIMIT 1 OFFSET ?2")?
-            .query_row(params![from, SWEEP_STEP - 1], |row| row.get(0))
-            .optional()?;
-        let removed = match &last {
-            Some(last) => self
-                .connection
-                .prepare_cached("DELETE FROM entry WHERE key > ?1 AND key <= ?2 AND expires <= ?3")?
-                .execute(params![from, last, to_column(now)])?,
-            None => self
-                .connection
-                .prepare_cached("DELETE FROM entry WHERE key > ?1 AND expires <= ?2")?
-                .execute(params![from, to_column(now)])?,
-        };
-        if removed > 0 {
-            self.dirty.store(true, Ordering::Relaxed);
-        }
-        Ok(last)
-    }
 }
 
-impl Job {
-    fn answer(self, outcome: Result<Done, StoreError>) {
-        // Whoever asked may be gone: it is done all the same.
-        let _ = self.reply.send(outcome);
-        drop(self.place);
-    }
+pub(super) fn lock(changes: &Mutex<ChangeLog>) -> std::sync::MutexGuard<'_, ChangeLog> {
+    changes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Operation {
-    fn writes(&self) -> bool {
-        match self {
-            Self::Get(_) | Self::Scan(_) | Self::Nothing => false,
-            Self::Put { .. } | Self::Delete(_) | Self::CompareAndSet { .. } => true,
-        }
-    }
-
-    fn is_one_statement(&self) -> bool {
-        !matches!(self, Self::CompareAndSet { .. })
-    }
-
-    fn carry_out(
-        &self,
-        connection: &Connection,
-        now: i64,
-    ) -> rusqlite::Result<Result<Done, StoreError>> {
-        match self {
-            Self::Nothing => {}
-            Self::Get(key) => return get(connection, key, now).map(|value| Ok(Done::Value(value))),
-            Self::Put {
-                key,
-                value,
-                expires,
-            } => put(connection, key, value, *expires)?,
-            Self::Delete(key) => {
-                let mut delete = connection.prepare_cached("DELETE FROM entry WHERE key = ?1")?;
-                delete.execute([key])?;
-            }
-            Self::CompareAndSet {
-                key,
-                expected,
-                value,
-                expires,
-            } => {
-                if get(connection, key, now)? != *expected {
-                    return Ok(Err(StoreError::Conflict(key.clone())));
-                }
-                put(connection, key, value, *expires)?;
-            }
-            Self::Scan(prefix) => {
-                return scan(connection, prefix, now).map(|entries| Ok(Done::Entries(entries)));
-            }
-        }
-        Ok(Ok(Done::Nothing))
-    }
-}
-
-fn get(connection: &Connection, key: &str, now: i64) -> rusqlite::Result<Option<Bytes>> {
-    let text = "SELECT value FROM entry WHERE key = ?1 AND (expires IS NULL OR expires > ?2)";
-    let mut select = connection.prepare_cached(text)?;
-    let value = select.query_row(params![key, now], |row| row.get::<_, Vec<u8>>(0));
-    Ok(value.optional()?.map(Bytes::from))
-}
-
-fn put(
-    connection: &Connection,
-    key: &str,
-    value: &[u8],
-    expires: Option<i64>,
-) -> rusqlite::Result<()> {
-    let text = "INSERT INTO entry (key, expires, value) VALUES (?1, ?2, ?3) \
-                ON CONFLICT (key) DO UPDATE SET expires = ?2, value = ?3";
-    let mut insert = connection.prepare_cached(text)?;
-    insert.execute(params![key, expires, value]).map(|_| ())
-}
-
-fn scan(connection: &Connection, prefix: &str, now: i64) -> rusqlite::Result<Vec<Entry>> {
-    let text = "SELECT key, expires, value FROM entry WHERE key >= ?1 AND key < ?2 \
-                AND (expires IS NULL OR expires > ?3) ORDER BY key";
-    let mut select = connection.prepare_cached(text)?;
-    let end = format!("{prefix}{}", char::MAX);
-    let entries = select.query_map(params![prefix, end, now], |row| {
-        let expires: Option<i64> = row.get(1)?;
-        let left = |at: i64| u64::try_from(at.saturating_sub(now)).unwrap_or(0);
-        Ok(Entry {
-            key: row.get(0)?,
-            value: Bytes::from(row.get::<_, Vec<u8>>(2)?),
-            expires_in: expires.map(|at| Duration::from_millis(left(at))),
-        })
-    })?;
-    entries.collect()
+pub(super) fn unavailable(error: &dyn std::error::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
 }
 
 fn millis(duration: Duration) -> u64 {
