@@ -1,22 +1,36 @@
 //! What a client accepts, and what it sends. Pure.
 
-/// Whether the media ranges of `Accept` allow a type. A missing header and `*/*` allow all.
-pub(super) fn accepts(accept: Option<&str>, wanted: &str) -> bool {
-    let Some(accept) = accept else { return true };
-    let group = wanted.split('/').next().unwrap_or_default();
-    let mut ranges = accept.split(',').filter_map(|range| {
-        let mut parts = range.split(';').map(str::trim);
-        let range = parts.next()?;
-        let refused = parts.any(|parameter| matches!(parameter, "q=0" | "q=0.0" | "q=0.00"));
-        (!refused).then_some(range)
-    });
-    ranges.any(|range| {
-        range == "*/*"
-            || range.eq_ignore_ascii_case(wanted)
-            || range
-                .strip_suffix("/*")
-                .is_some_and(|prefix| prefix.eq_ignore_ascii_case(group))
-    })
+/// The kinds of answers that a client takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Accepted {
+    pub(super) json: bool,
+    pub(super) events: bool,
+}
+
+impl Accepted {
+    /// What the media ranges of `Accept` allow. A missing header and `*/*` allow all.
+    pub(super) fn of(accept: Option<&str>) -> Self {
+        let Some(accept) = accept else {
+            return Self {
+                json: true,
+                events: true,
+            };
+        };
+        let mut accepted = Self::default();
+        for range in accept.split(',') {
+            let (range, parameters) = range.split_once(';').unwrap_or((range, ""));
+            let is_refused =
+                |parameter: &str| matches!(parameter.trim(), "q=0" | "q=0.0" | "q=0.00");
+            if parameters.split(';').any(is_refused) {
+                continue;
+            }
+            let range = range.trim();
+            let is = |name: &str| range.eq_ignore_ascii_case(name);
+            accepted.json |= is("application/json") || is("application/*") || range == "*/*";
+            accepted.events |= is("text/event-stream") || is("text/*") || range == "*/*";
+        }
+        accepted
+    }
 }
 
 /// Whether a `Content-Type` is JSON.
@@ -31,7 +45,6 @@ mod tests {
 
     #[test]
     fn media_ranges_are_understood() {
-        let (json, sse) = ("application/json", "text/event-stream");
         let table = [
             (None, true, true),
             (Some("*/*"), true, true),
@@ -46,9 +59,12 @@ mod tests {
             (Some("text/html"), false, false),
             (Some(""), false, false),
         ];
-        for (accept, takes_json, takes_sse) in table {
-            assert_eq!(accepts(accept, json), takes_json, "{accept:?}");
-            assert_eq!(accepts(accept, sse), takes_sse, "{accept:?}");
+        for (accept, json, events) in table {
+            assert_eq!(
+                Accepted::of(accept),
+                Accepted { json, events },
+                "{accept:?}"
+            );
         }
         assert!(is_json(Some("application/json; charset=utf-8")));
         assert!(!is_json(Some("text/plain")) && !is_json(None));

@@ -17,11 +17,11 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 use url::form_urlencoded;
 
-use super::accept::{accepts, is_json};
+use super::accept::{Accepted, is_json};
 use super::channel::{Channel, ChannelParts, as_event};
 use super::events::EventBody;
 use super::incoming::{Refusal, text};
-use super::mcp::{EVENT_STREAM, answered, refuse_when};
+use super::mcp::{answered, refuse_when};
 use super::settings::FrontSettings;
 use super::state::{Front, Gate, WorkerIndex};
 use super::{body, guard, respond};
@@ -82,7 +82,7 @@ fn open(
     }
     only(request, "GET")?;
     refuse_when(front.is_leaving())?;
-    if !accepts(text(request, &header::ACCEPT), EVENT_STREAM) {
+    if !Accepted::of(text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message));
     }

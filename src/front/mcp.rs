@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::accept::{accepts, is_json};
+use super::accept::{Accepted, is_json};
 use super::body;
 use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
@@ -29,8 +29,6 @@ use crate::protocol::{
 use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
 use crate::telemetry::Counter;
 
-const JSON: &str = "application/json";
-pub(super) const EVENT_STREAM: &str = "text/event-stream";
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
 /// Every request to the endpoint. A panic on the way is answered, too.
@@ -128,9 +126,8 @@ async fn post(
         let message = "`Content-Type` must be application/json";
         return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
     }
-    let accept = text(request, &header::ACCEPT);
-    let (takes_json, takes_events) = (accepts(accept, JSON), accepts(accept, EVENT_STREAM));
-    if !takes_json && !takes_events {
+    let accepted = Accepted::of(text(request, &header::ACCEPT));
+    if !accepted.json && !accepted.events {
         let message = "`Accept` must allow application/json or text/event-stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
@@ -153,17 +150,31 @@ async fn post(
     }
     match envelope {
         Envelope::Request(message) if is_modern(request, &message) => {
-            sessionless::serve(request, message, principal, takes_events, front, settings).await
+            sessionless::serve(
+                request,
+                message,
+                principal,
+                accepted.events,
+                front,
+                settings,
+            )
+            .await
         }
         other if settings.stateless => {
-            let answer =
-                sessionless::serve_legacy(request, other, principal, takes_events, front, settings);
+            let answer = sessionless::serve_legacy(
+                request,
+                other,
+                principal,
+                accepted.events,
+                front,
+                settings,
+            );
             Box::pin(answer).await
         }
         Envelope::Request(initialize) if initialize.method == Method::Initialize => {
             Box::pin(open(request, front, initialize, principal)).await
         }
-        other => in_session(request, front, other, takes_events, settings).await,
+        other => in_session(request, front, other, accepted.events, settings).await,
     }
 }
 
@@ -316,7 +327,7 @@ async fn get(
     front: &Front,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, Refusal> {
-    if !accepts(text(request, &header::ACCEPT), EVENT_STREAM) {
+    if !Accepted::of(text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -24,6 +24,32 @@ pub fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .rev()
         .find(|(key, _)| key == name);
     found.map(|(_, value)| value)
+}
+
+/// Whether `text` is an object with no members but those that are `known`.
+pub fn has_only(text: &str, known: impl Fn(&str) -> bool) -> bool {
+    struct Only<F>(F);
+
+    impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Only<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object with known members")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(Text(key)) = map.next_key()? {
+                if !(self.0)(&key) {
+                    return Err(serde::de::Error::custom("another member"));
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+
+    let mut reader = serde_json::Deserializer::from_str(text);
+    reader.deserialize_map(Only(known)).is_ok()
 }
 
 /// The elements of an array as they were written. `None` when `text` is no array.
@@ -65,6 +91,17 @@ pub fn rebuild(text: &str, mut change: impl FnMut(&str, &str) -> Option<String>)
         })
         .collect();
     Some(format!("{{{}}}", kept.join(",")))
+}
+
+/// Reads a member that is there, also when it is null.
+///
+/// # Errors
+///
+/// Those of the deserializer.
+pub fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]

@@ -2,20 +2,22 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, SessionId, ViewId};
 use crate::protocol::{CapabilityProfile, LogLevel, Request, Revision};
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub revision: Revision,
     pub principal: Principal,
     pub view: ViewId,
     pub profile: CapabilityProfile,
-    /// `clientInfo`, for people only: never for decisions (S-LIFE-18).
-    pub client: Map<String, Value>,
+    /// `clientInfo` as the client wrote it, for people only: never for decisions (S-LIFE-18).
+    #[serde(default)]
+    pub client: Option<Box<RawValue>>,
     pub level: Option<LogLevel>,
     /// What the client subscribed to.
     pub subscriptions: Vec<Subscription>,
@@ -47,22 +49,22 @@ impl SessionRecord {
             protocol_version: String,
             #[serde(default)]
             capabilities: Map<String, Value>,
-            #[serde(default)]
-            client_info: Map<String, Value>,
+            client_info: Option<Box<RawValue>>,
         }
         let params: InitializeParams = request.params_as().map_err(|error| error.to_string())?;
-        let small =
-            serde_json::to_vec(&params.client_info).is_ok_and(|v| v.len() <= CLIENT_INFO_MAX);
+        let client = params.client_info;
+        if client
+            .as_ref()
+            .is_some_and(|info| !info.get().starts_with('{'))
+        {
+            return Err("`clientInfo` must be an object".to_owned());
+        }
         Ok(Self {
             revision: Revision::negotiate(&params.protocol_version),
             principal,
             view: ViewId,
             profile: CapabilityProfile::from_declared(&params.capabilities),
-            client: if small {
-                params.client_info
-            } else {
-                Map::new()
-            },
+            client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
             level: None,
             subscriptions: Vec::new(),
         })
@@ -120,7 +122,23 @@ mod tests {
         let record = record(params).unwrap();
         assert_eq!(record.revision, Revision::V2025_06_18);
         assert!(record.profile.has_sampling());
-        assert_eq!(SessionRecord::from_bytes(&record.to_bytes()), Some(record));
+        let bytes = record.to_bytes();
+        assert_eq!(SessionRecord::from_bytes(&bytes).unwrap().to_bytes(), bytes);
+        let client = record.client.unwrap();
+        assert_eq!(client.get(), r#"{"name":"c","x":1}"#);
+    }
+
+    #[test]
+    fn what_a_client_says_of_itself_is_kept_when_it_is_short() {
+        let kept = |info: &str| {
+            record(&format!(
+                r#"{{"protocolVersion":"2025-06-18","clientInfo":{info}}}"#
+            ))
+        };
+        assert!(kept(r#"{"name":"c"}"#).unwrap().client.is_some());
+        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(CLIENT_INFO_MAX));
+        assert!(kept(&long).unwrap().client.is_none());
+        assert!(kept("3").unwrap_err().contains("clientInfo"));
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use crate::protocol::{RawJson, json};
+use crate::protocol::{RawJson, Span, json};
 
 use super::meta::SERVER_INFO;
 use super::object::{self, Change, Object, has_any, is_object};
@@ -140,49 +141,142 @@ impl Dress {
 
     /// The result as a sessionless client reads it: complete, with who answers, and with hints
     /// for caches where the method has them. The payload stays byte for byte. A `resultType` that
-    /// the result has already stays, `_meta` keeps its other members.
+    /// the result has already stays, `_meta` keeps its other members. What is no object, or names
+    /// one of these twice, stays as it is.
     pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
-        let bytes = result.as_bytes();
-        let hints = caching.map_or_else(String::new, |caching| {
-            let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
-            format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
-        });
         let words = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\""];
-        let text = if has_any(bytes, &words) {
-            self.merged(result.as_str(), &hints)
+        let text = if has_any(result.as_bytes(), &words) {
+            self.merged(result.as_str(), caching)
         } else {
-            self.inserted(result.as_str(), &hints)
+            self.inserted(result.as_str(), caching)
         };
         text.map_or_else(|| result.clone(), RawJson::of_parts)
     }
 
     /// Nothing of ours is there yet: one insertion after the brace.
-    fn inserted(&self, text: &str, hints: &str) -> Option<String> {
+    fn inserted(&self, text: &str, caching: Option<Caching>) -> Option<String> {
         let text = text.trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
         let comma = if rest == "}" { "" } else { "," };
-        let complete = &self.complete;
+        let (complete, hints) = (&self.complete, hints(caching, true, true));
         Some(format!("{{{complete}{hints}{comma}{rest}"))
     }
 
-    fn merged(&self, text: &str, hints: &str) -> Option<String> {
-        let result = Object::parse(text)?;
-        let mut first = String::new();
-        if result.get("resultType").is_none() {
+    /// Something of it may be there: it gives way in its place, and what is missing is inserted
+    /// after the brace.
+    fn merged(&self, text: &str, caching: Option<Caching>) -> Option<String> {
+        let known: Known<'_> = object::read(text)?;
+        let mut first = String::with_capacity(self.complete.len() + HINTS_MAX);
+        if known.kind.is_none() {
             first.push_str(r#""resultType":"complete","#);
         }
-        let info = format!(r#""{SERVER_INFO}":{}"#, self.server_info.as_str());
-        let meta = result.get("_meta").and_then(Object::parse);
-        let meta =
-            meta.and_then(|meta| meta.rebuild(&info, |key, _| Change::keep_if(key != SERVER_INFO)));
-        let meta = meta.unwrap_or_else(|| format!("{{{info}}}"));
-        first.push_str(&format!(r#""_meta":{meta}{hints}"#));
-        result.rebuild(&first, |key, _| match key {
-            "_meta" => Change::Drop,
-            "ttlMs" | "cacheScope" => Change::keep_if(hints.is_empty()),
-            _ => Change::Keep,
-        })
+        let mut changed = Vec::new();
+        let info = self.server_info.as_str();
+        match known.meta.map(RawValue::get) {
+            Some(meta) => changed.push(meta_with(text, meta, info)?),
+            None => first.push_str(&format!(r#""_meta":{{"{SERVER_INFO}":{info}}},"#)),
+        }
+        let hints = hints(caching, known.ttl_ms.is_none(), known.cache_scope.is_none());
+        if let Some(hints) = hints.strip_prefix(',') {
+            first.push_str(hints);
+            first.push(',');
+        }
+        if let Some(Caching { ttl_ms, scope }) = caching {
+            let replace = |old: &RawValue, new| (json::span(text, old.get()), new);
+            changed.extend(known.ttl_ms.map(|old| replace(old, ttl_ms.to_string())));
+            let scope = format!(r#""{}""#, scope.as_str());
+            changed.extend(known.cache_scope.map(|old| replace(old, scope)));
+        }
+        let start = text.find('{')? + 1;
+        // It is not empty: a word of ours is in it, and that needs a member.
+        changed.push((start..start, first));
+        Some(replaced(text, changed))
     }
+}
+
+/// Where the members are that change, with what they hold.
+#[derive(Deserialize)]
+struct Known<'a> {
+    #[serde(
+        borrow,
+        default,
+        rename = "resultType",
+        deserialize_with = "json::present"
+    )]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta", deserialize_with = "json::present")]
+    meta: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "ttlMs", deserialize_with = "json::present")]
+    ttl_ms: Option<&'a RawValue>,
+    #[serde(
+        borrow,
+        default,
+        rename = "cacheScope",
+        deserialize_with = "json::present"
+    )]
+    cache_scope: Option<&'a RawValue>,
+}
+
+/// Room for the hints.
+const HINTS_MAX: usize = 64;
+
+/// The hints as further members.
+fn hints(caching: Option<Caching>, with_ttl: bool, with_scope: bool) -> String {
+    let mut hints = String::new();
+    if let Some(Caching { ttl_ms, scope }) = caching {
+        if with_ttl {
+            hints.push_str(&format!(r#","ttlMs":{ttl_ms}"#));
+        }
+        if with_scope {
+            hints.push_str(&format!(r#","cacheScope":"{}""#, scope.as_str()));
+        }
+    }
+    hints
+}
+
+/// The change of `text` that names the server in `meta`, a part of it.
+fn meta_with(text: &str, meta: &str, info: &str) -> Option<(Span, String)> {
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(
+            borrow,
+            default,
+            rename = "io.modelcontextprotocol/serverInfo",
+            deserialize_with = "json::present"
+        )]
+        server_info: Option<&'a RawValue>,
+    }
+    let ours = format!(r#""{SERVER_INFO}":{info}"#);
+    if !is_object(meta) {
+        return Some((json::span(text, meta), format!("{{{ours}}}")));
+    }
+    let known: Meta<'_> = object::read(meta)?;
+    if let Some(theirs) = known.server_info {
+        return Some((json::span(text, theirs.get()), info.to_owned()));
+    }
+    let rest = meta.strip_prefix('{')?;
+    let comma = if rest.trim_ascii_start() == "}" {
+        ""
+    } else {
+        ","
+    };
+    let start = json::span(text, rest).start;
+    Some((start..start, format!("{ours}{comma}")))
+}
+
+/// The text with other parts in these places.
+fn replaced(text: &str, mut parts: Vec<(Span, String)>) -> String {
+    parts.sort_unstable_by_key(|(span, _)| span.start);
+    let added: usize = parts.iter().map(|(_, part)| part.len()).sum();
+    let mut whole = String::with_capacity(text.len() + added);
+    let mut copied = 0;
+    for (span, part) in parts {
+        whole.push_str(text.get(copied..span.start).unwrap_or_default());
+        whole.push_str(&part);
+        copied = span.end;
+    }
+    whole.push_str(text.get(copied..).unwrap_or_default());
+    whole
 }
 
 /// A result without what only a sessionless client knows; `None` when there is nothing of it.

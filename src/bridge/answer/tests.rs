@@ -66,6 +66,9 @@ fn b_rpc_06_a_modern_client_reads_complete_results() {
         r#"{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"d"},"a/b":1}}"#,
         r#"{"content":[{"_meta":{"x":1}}]}"#,
         r#"{"resultType":"complete","ttlMs":900,"cacheScope":"private","content":[]}"#,
+        r#" {"cacheScope":null ,"content":[1.0], "_meta" : { } } "#,
+        r#"{"content":[],"_meta":null,"ttlMs":-1}"#,
+        r#"{"_meta":[1],"content":{"ttlMs":2}}"#,
     ];
     for text in table {
         let before: Value = serde_json::from_str(text).unwrap();
@@ -82,6 +85,9 @@ fn b_rpc_06_a_modern_client_reads_complete_results() {
         }
         let plain = value(&dress().complete(&raw(text), None));
         assert_eq!(plain.get("ttlMs"), before.get("ttlMs"), "{text}");
+    }
+    for same in ["[1]", r#"{"_meta":{},"_meta":{}}"#] {
+        assert_eq!(dress().complete(&raw(same), None), raw(same));
     }
     let task = dress().complete(&raw(r#"{"resultType":"task"}"#), None);
     assert_eq!(value(&task)["resultType"], "task");

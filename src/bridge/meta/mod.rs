@@ -103,9 +103,13 @@ fn edit_meta(request: &Request, ours: &str, dropped: impl Fn(&str) -> bool) -> E
     let frame = request.frame.as_str();
     let edit = |span, text: String| (span, Bytes::from(text));
     if let Some(span) = request.params.meta.clone() {
-        let rebuilt = frame.get(span.clone()).and_then(Object::parse);
-        let rebuilt = rebuilt
-            .and_then(|object| object.rebuild(ours, |key, _| Change::keep_if(!dropped(key))));
+        let meta = frame.get(span.clone()).unwrap_or_default();
+        // Most say nothing else, and then there is nothing to take apart.
+        let rebuilt = match json::has_only(meta, &dropped) {
+            true => None,
+            false => Object::parse(meta)
+                .and_then(|meta| meta.rebuild(ours, |key, _| Change::keep_if(!dropped(key)))),
+        };
         return edit(span, rebuilt.unwrap_or_else(|| format!("{{{ours}}}")));
     }
     let params = json::member(frame, "params").filter(|text| *text != "null");

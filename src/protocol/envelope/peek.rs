@@ -8,6 +8,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::super::json;
 use super::{EnvelopeError, Params, span_in};
 
 #[derive(Deserialize)]
@@ -15,20 +16,16 @@ pub(super) struct Peek<'a> {
     #[serde(borrow)]
     pub(super) jsonrpc: Option<&'a RawValue>,
     // `id: null` is not an absent id.
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "json::present")]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "text")]
     pub(super) method: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) params: Option<ParamsPeek<'a>>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "json::present")]
     pub(super) result: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
-}
-
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Serde borrows a bare `Cow` only through an attribute; inside an `Option` it would allocate.
