@@ -241,11 +241,8 @@ impl Handler<Delivery> for Session {
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         let Delivery { number, what } = delivery;
         match what {
-            Delivered::Answer(answer) => {
-                if let Some(answer) = self.try_again(number, answer, ctx) {
-                    self.on_answer(number, answer);
-                }
-            }
+            Delivered::Answer(Err(failure)) if self.goes_again(number, &failure, ctx) => {}
+            Delivered::Answer(answer) => self.on_answer(number, answer),
             Delivered::Notification(news) if self.is_of_task(number, &news) => {
                 self.on_task_news(number, &news);
             }

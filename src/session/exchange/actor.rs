@@ -127,6 +127,7 @@ impl ExchangeActor {
             deadline,
             way,
             hold,
+            ..
         } = match found {
             Ok(found) => found,
             Err(failure) => return self.on_answer(Err(failure), ctx),
