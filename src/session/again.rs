@@ -77,6 +77,11 @@ impl Again {
         }
     }
 
+    /// What may have run is not sent again from now on, whatever its tool says of itself.
+    pub(crate) fn only_unsent(&mut self) {
+        self.hints = None;
+    }
+
     /// After which time a call that failed so is sent once more; it is counted, unless something
     /// speaks against it.
     pub(crate) fn after(&mut self, failure: &Failure, parts: &SessionParts) -> Option<Duration> {

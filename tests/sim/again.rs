@@ -8,7 +8,8 @@ use serde_json::json;
 use crate::server::{text, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
-fn trusted(plan: &mut Plan) {
+/// A server whose calls may be sent again, with a tool that changes nothing.
+pub(crate) fn trusted(plan: &mut Plan) {
     plan.settings.resilience.retry.is_allowed = true;
     let mut reads = tool("reads");
     reads["annotations"] = json!({"readOnlyHint": true});
