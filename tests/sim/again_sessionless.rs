@@ -6,10 +6,11 @@ use mcpvisor::protocol::Revision;
 use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
-use crate::again::trusted;
+use crate::again::{trusted, trusted_with_tasks};
 use crate::modern::sessionless;
-use crate::served::Served;
+use crate::served::{Served, with_extension};
 use crate::server::{Server, ask, text};
+use crate::tasks::task;
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 /// Clients without a session are of the newest revision, or served by a stateless gateway.
@@ -252,5 +253,33 @@ fn what_a_client_answered_is_sent_again_only_if_it_was_not_written() {
         settle().await;
         assert_eq!(code(&mut back), "server_lost");
         assert_eq!(world.counted("calls_repeated"), 1);
+    });
+}
+
+#[test]
+fn a_call_whose_task_was_created_is_not_sent_again() {
+    run(async {
+        // With the extension a client follows the task itself, otherwise the gateway does.
+        for capabilities in [with_extension(), json!({})] {
+            let (world, server) = world(trusted_with_tasks).await;
+            let params = json!({"name": "a__required", "arguments": {}});
+            let mut call = Served::send(&world, &capabilities, "tools/call", params).await;
+            pass(millis(50)).await;
+            let held = server.held()[0].clone();
+            server.answer(&held, json!({"task": task("working", 0)}));
+            settle().await;
+            server.crash_link(held.link, "gone");
+            pass(seconds(2)).await;
+            assert_eq!(server.held().len(), 1, "{capabilities}");
+            let answer = call.result();
+            if answer["resultType"] == "complete" {
+                assert_eq!(code(&mut call), "server_lost");
+            } else {
+                let about = json!({"taskId": answer["taskId"]});
+                let mut got = Served::send(&world, &capabilities, "tasks/get", about).await;
+                assert_eq!(got.result()["status"], "failed");
+            }
+            assert_eq!(world.counted("calls_repeated"), 0);
+        }
     });
 }

@@ -31,6 +31,13 @@ impl Session {
         true
     }
 
+    /// The call is sent again in no case.
+    pub(super) fn keep_no_longer(&mut self, number: u64) {
+        if let Some(pending) = self.pending.get_mut(&number) {
+            pending.again = None;
+        }
+    }
+
     fn send_again(&mut self, number: u64, ctx: &mut Context<Self>) {
         // Taken back meanwhile.
         let Some(again) = self.pending.get(&number).and_then(|p| p.again.as_ref()) else {

@@ -248,6 +248,7 @@ impl Handler<Delivery> for Session {
             }
             Delivered::Notification(news) => self.on_call_news(number, &news),
             Delivered::Question(question) => self.on_question(number, question, ctx),
+            Delivered::TaskCreated => self.keep_no_longer(number),
         }
     }
 }

@@ -275,6 +275,7 @@ impl Handler<Delivery> for ExchangeActor {
                 self.on_task_question(question, ctx);
             }
             Delivered::Question(question) => self.on_question(question, ctx),
+            Delivered::TaskCreated => self.again = None,
         }
     }
 }
