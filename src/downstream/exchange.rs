@@ -111,6 +111,8 @@ pub enum Delivered {
     Notification(Notification),
     /// The server asks the client something while the call runs.
     Question(Question),
+    /// The server goes on in a task, which the call waits for: sent again, there would be two.
+    TaskCreated,
 }
 
 /// A request of a server to the client (sampling, elicitation, roots), and the way back to the
@@ -247,6 +249,10 @@ impl Reply {
 
     pub fn notify(&self, notification: Notification) {
         self.deliver(Delivered::Notification(notification));
+    }
+
+    pub(crate) fn task_created(&self) {
+        self.deliver(Delivered::TaskCreated);
     }
 
     pub fn ask(&self, question: Question) {

@@ -1,9 +1,17 @@
-//! Whether a call that failed is sent once more. Pure.
+//! Calls that are sent once more, whether their client has a session or not: the decision, which
+//! is pure, and what is kept of a call to carry it out.
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::SessionParts;
+use super::dispatch::{Dispatch, dispatch};
+use super::route::Target;
 use crate::catalog::Hints;
-use crate::protocol::ErrorKind;
+use crate::downstream::{Caller, Deadline};
+use crate::protocol::{ErrorKind, Failure, Request};
+use crate::telemetry::Counter;
 
 /// How often one call is sent again.
 const TIMES_MAX: u32 = 3;
@@ -12,18 +20,18 @@ const DELAY: Duration = Duration::from_millis(100);
 
 /// What is known of a call that failed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failed {
-    pub(crate) kind: ErrorKind,
+struct Failed {
+    kind: ErrorKind,
     /// What its tool says of itself; `None` for what is no tool call.
-    pub(crate) hints: Option<Hints>,
+    hints: Option<Hints>,
     /// How often it was sent again already.
-    pub(crate) times: u32,
+    times: u32,
 }
 
 impl Failed {
     /// After which time it may be sent again; `None` if it may not. Whether its server is trusted
     /// and has a budget left is asked elsewhere.
-    pub(crate) fn again_in(self) -> Option<Duration> {
+    fn again_in(self) -> Option<Duration> {
         let harmless = self
             .hints
             .is_some_and(|hints| hints.read_only || hints.idempotent);
@@ -35,6 +43,88 @@ impl Failed {
             _ => false,
         };
         (may && self.times < TIMES_MAX).then(|| DELAY * 4_u32.pow(self.times))
+    }
+}
+
+/// What a call needs to be sent again. Kept where its server allows that, and as long as it may
+/// still happen.
+pub(crate) struct Again {
+    request: Request,
+    target: Target,
+    deadline: Deadline,
+    hints: Option<Hints>,
+    /// How often it was sent again.
+    times: u32,
+}
+
+/// A call on its way once more.
+pub(crate) struct Attempt {
+    /// The server sees another request.
+    pub(crate) number: u64,
+    pub(crate) request: Request,
+    pub(crate) target: Target,
+    pub(crate) found: Dispatch,
+}
+
+impl Again {
+    pub(crate) fn new(request: &Request, target: &Target, deadline: Deadline) -> Self {
+        Self {
+            request: request.clone(),
+            target: target.clone(),
+            deadline,
+            hints: target.tool.as_ref().map(|tool| tool.hints),
+            times: 0,
+        }
+    }
+
+    /// What may have run is not sent again from now on, whatever its tool says of itself.
+    pub(crate) fn only_unsent(&mut self) {
+        self.hints = None;
+    }
+
+    /// After which time a call that failed so is sent once more; it is counted, unless something
+    /// speaks against it.
+    pub(crate) fn after(&mut self, failure: &Failure, parts: &SessionParts) -> Option<Duration> {
+        let failed = Failed {
+            kind: failure.kind,
+            hints: self.hints,
+            times: self.times,
+        };
+        let delay = failed.again_in()?;
+        let server = parts.downstreams.get(&self.target.server)?;
+        let in_time = Instant::now() + delay < self.deadline.latest;
+        // The settings may have changed since it was sent.
+        if !in_time || server.is_halted() || !server.may_retry() {
+            return None;
+        }
+        self.times += 1;
+        parts.counters.add(Counter::CallsRepeated);
+        log::info!(
+            server = self.target.server.as_str(), code = failure.kind.as_str();
+            "a call is sent once more"
+        );
+        Some(delay)
+    }
+
+    /// Finds the way to its server once more.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the call cannot be sent now; nothing was sent.
+    pub(crate) fn attempt(
+        &self,
+        parts: &SessionParts,
+        caller: &Caller,
+        arbiter: usize,
+    ) -> Result<Attempt, Failure> {
+        let before = Some(self.deadline);
+        let found = dispatch(&parts.downstreams, &self.target, caller, arbiter, before)?;
+        Ok(Attempt {
+            number: parts.numbers.next(),
+            request: self.request.clone(),
+            target: self.target.clone(),
+            found,
+        })
     }
 }
 

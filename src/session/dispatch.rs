@@ -21,6 +21,8 @@ pub(crate) struct Dispatch {
     pub(crate) deadline: Deadline,
     pub(crate) way: Way,
     pub(crate) hold: Hold,
+    /// Its server is one whose calls may be sent once more.
+    pub(crate) may_repeat: bool,
 }
 
 /// Kept until the request is answered.
@@ -145,6 +147,7 @@ fn find(
         deadline,
         way,
         hold,
+        may_repeat: settings.resilience.retry.is_allowed,
     })
 }
 

@@ -7,6 +7,7 @@
     reason = "in a test that is the answer"
 )]
 
+mod again;
 mod batches;
 mod cli;
 mod crowds;

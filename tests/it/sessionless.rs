@@ -11,7 +11,7 @@ fn modern(gateway: &Gateway, id: &str, method: &str, params: Value) -> Http {
     modern_as(gateway, id, method, params, json!({"elicitation": {}}))
 }
 
-fn modern_as(
+pub(crate) fn modern_as(
     gateway: &Gateway,
     id: &str,
     method: &str,

@@ -6,9 +6,11 @@ use mcpvisor::transport::LinkError;
 use serde_json::json;
 
 use crate::server::{text, tool};
+use crate::tasks::{task, tasking};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
-fn trusted(plan: &mut Plan) {
+/// A server whose calls may be sent again, with a tool that changes nothing.
+pub(crate) fn trusted(plan: &mut Plan) {
     plan.settings.resilience.retry.is_allowed = true;
     let mut reads = tool("reads");
     reads["annotations"] = json!({"readOnlyHint": true});
@@ -138,4 +140,35 @@ fn a_call_does_not_wait_in_vain_for_a_server_that_stays_away() {
         pass(seconds(40)).await;
         assert_eq!(exchange.failure()["code"], "server_unavailable");
     });
+}
+
+#[test]
+fn a_call_whose_task_was_created_is_not_sent_again() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", trusted_with_tasks).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let early = client.call("a__required").await;
+        let late = client.call("a__required").await;
+        server.answer(&server.held()[0], json!({"task": task("working", 0)}));
+        settle().await;
+        server.crash("gone");
+        settle().await;
+        assert_eq!(early.failure()["code"], "server_lost");
+        pass(seconds(2)).await;
+        let held = server.held();
+        assert_eq!(held.len(), 3, "the other is sent again");
+        client.cancel(&late).await;
+        assert_eq!(world.counted("calls_repeated"), 1);
+    });
+}
+
+/// The same of a server that goes on in tasks.
+pub(crate) fn trusted_with_tasks(plan: &mut Plan) {
+    tasking(plan);
+    plan.settings.resilience.retry.is_allowed = true;
+    for tool in plan.script.lists.get_mut("tools").unwrap() {
+        tool["annotations"] = json!({"readOnlyHint": true});
+    }
 }

@@ -18,6 +18,7 @@ mod wishes;
 mod world;
 
 mod again;
+mod again_sessionless;
 mod breakers;
 mod calls;
 mod connection;

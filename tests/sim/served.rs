@@ -29,6 +29,20 @@ impl Served {
         method: &str,
         params: Value,
     ) -> Self {
+        let listens = method == "subscriptions/listen";
+        let newest = Revision::V2026_07_28;
+        Self::send_as(world, newest, capabilities, listens, method, params).await
+    }
+
+    /// As a client of this revision, which reads streams or does not.
+    pub(crate) async fn send_as(
+        world: &World,
+        revision: Revision,
+        capabilities: &Value,
+        accepts_stream: bool,
+        method: &str,
+        params: Value,
+    ) -> Self {
         let Envelope::Request(request) = envelope(&ask("r", method, params)) else {
             panic!("{method}")
         };
@@ -36,7 +50,7 @@ impl Served {
             principal: Principal::Anonymous,
             view: ViewId,
             session: None,
-            revision: Revision::V2026_07_28,
+            revision,
             profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
             level: None,
         };
@@ -45,7 +59,7 @@ impl Served {
             caller: Arc::new(caller),
             headers: None,
             arbiter: 0,
-            accepts_stream: method == "subscriptions/listen",
+            accepts_stream,
         };
         let mut served = Self {
             answer: None,

@@ -168,6 +168,7 @@ impl Calls {
             return;
         };
         self.spec.counters.add(Counter::TasksFollowed);
+        pending.reply.task_created();
         let following = Following {
             task: task.clone(),
             step: Step::Pause,

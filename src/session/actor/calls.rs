@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use super::super::again::Again;
 use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::ToFront;
 use super::super::progress::Progress;
@@ -15,7 +16,6 @@ use super::super::reading::{Reading, legs};
 use super::super::route::Target;
 use super::super::tasks;
 use super::Session;
-use super::again::Again;
 use super::requests::failure_frame;
 use crate::bridge::error::Shown;
 use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Tasks, Watched};
@@ -142,11 +142,12 @@ impl Session {
             deadline,
             way,
             hold,
+            may_repeat,
         } = match found {
             Ok(found) => found,
             Err(failure) => return self.on_answer(number, Err(failure)),
         };
-        let again = self.keep_for_again(&request, &target, deadline);
+        let again = may_repeat.then(|| Box::new(Again::new(&request, &target, deadline)));
         if let Some(pending) = self.pending.get_mut(&number) {
             pending.hold = hold;
             pending.again = again;

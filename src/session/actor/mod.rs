@@ -241,16 +241,14 @@ impl Handler<Delivery> for Session {
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         let Delivery { number, what } = delivery;
         match what {
-            Delivered::Answer(answer) => {
-                if let Some(answer) = self.try_again(number, answer, ctx) {
-                    self.on_answer(number, answer);
-                }
-            }
+            Delivered::Answer(Err(failure)) if self.goes_again(number, &failure, ctx) => {}
+            Delivered::Answer(answer) => self.on_answer(number, answer),
             Delivered::Notification(news) if self.is_of_task(number, &news) => {
                 self.on_task_news(number, &news);
             }
             Delivered::Notification(news) => self.on_call_news(number, &news),
             Delivered::Question(question) => self.on_question(number, question, ctx),
+            Delivered::TaskCreated => self.keep_no_longer(number),
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::SessionParts;
 use super::super::actor::log_level;
+use super::super::again::Again;
 use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
 use super::super::message::{ToFront, Upgrade};
 use super::super::progress::Progress;
@@ -31,10 +32,11 @@ use crate::protocol::{Failure, Method, Notification, Request, RequestId, Respons
 use crate::telemetry::Counter;
 
 pub(crate) struct ExchangeActor {
+    /// That its server sees: another one each time that the call is sent.
     pub(super) number: u64,
     pub(super) parts: Arc<SessionParts>,
     pub(super) caller: Arc<Caller>,
-    arbiter: usize,
+    pub(super) arbiter: usize,
     pub(super) method: Method,
     pub(super) target: Target,
     /// The public name or URI that the client asks for, and the arguments that it gave.
@@ -48,8 +50,8 @@ pub(crate) struct ExchangeActor {
     /// Which of the client's requests it waits for: counts them.
     turn: u64,
     /// Taken when it is sent.
-    request: Option<Request>,
-    callers: Option<Callers>,
+    pub(super) request: Option<Request>,
+    pub(super) callers: Option<Callers>,
     pub(super) hold: Hold,
     pub(super) inputs: Inputs,
     pub(super) place: Option<Place>,
@@ -58,6 +60,8 @@ pub(crate) struct ExchangeActor {
     pub(super) task: Option<Box<Standing>>,
     /// The answer, if it came while nobody waited for it.
     pub(super) finished: Option<Result<Response, Failure>>,
+    /// Kept where and while the call may be sent again.
+    pub(super) again: Option<Box<Again>>,
 }
 
 /// How the client waits.
@@ -117,20 +121,31 @@ impl ExchangeActor {
             timer: None,
             task: None,
             finished: None,
+            again: None,
         }
     }
 
     fn dispatch(&mut self, ctx: &mut Context<Self>) {
         let downstreams = &self.parts.downstreams;
         let found = dispatch(downstreams, &self.target, &self.caller, self.arbiter, None);
+        let found = match found {
+            Ok(found) => found,
+            Err(failure) => return self.on_answer(Err(failure), ctx),
+        };
+        if found.may_repeat {
+            self.keep_for_again(found.deadline);
+        }
+        self.send_by(found, ctx);
+    }
+
+    /// Sends the call the way that was found for it.
+    pub(super) fn send_by(&mut self, found: Dispatch, ctx: &mut Context<Self>) {
         let Dispatch {
             deadline,
             way,
             hold,
-        } = match found {
-            Ok(found) => found,
-            Err(failure) => return self.on_answer(Err(failure), ctx),
-        };
+            ..
+        } = found;
         self.hold = hold;
         match way {
             Way::Open(callers) => self.send(deadline, callers, ctx),
@@ -250,6 +265,7 @@ impl Handler<Delivery> for ExchangeActor {
 
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         match delivery.what {
+            Delivered::Answer(Err(failure)) if self.goes_again(&failure, ctx) => {}
             Delivered::Answer(answer) => self.on_answer(answer, ctx),
             Delivered::Notification(news) if self.target.tasks == Tasks::Bridged => {
                 self.on_bridged_news(&news, ctx);
@@ -259,6 +275,7 @@ impl Handler<Delivery> for ExchangeActor {
                 self.on_task_question(question, ctx);
             }
             Delivered::Question(question) => self.on_question(question, ctx),
+            Delivered::TaskCreated => self.again = None,
         }
     }
 }

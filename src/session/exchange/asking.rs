@@ -23,6 +23,8 @@ impl ExchangeActor {
     /// The server asks something. While the client gathers answers to earlier questions, the
     /// next round has to wait.
     pub(super) fn on_question(&mut self, question: Question, ctx: &mut Context<Self>) {
+        // Sent again, the call would ask its client again, which may be answering this already.
+        self.again = None;
         self.inputs.add(question, self.caller.profile.as_map());
         let waits = !matches!(self.client, Client::Gathers);
         if waits && !self.inputs.is_empty() && self.timer.is_none() {

@@ -2,6 +2,7 @@
 //! kept of it but a call that waits for its client to come back with what the server asked for.
 
 mod actor;
+mod again;
 mod answers;
 mod asking;
 mod ending;

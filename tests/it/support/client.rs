@@ -176,7 +176,7 @@ pub(crate) fn call_params(tool: &str, arguments: Value) -> Value {
 }
 
 /// The answer in a body of either kind; a stream holds it last and then ends.
-async fn answer_in(answer: Answer) -> Value {
+pub(crate) async fn answer_in(answer: Answer) -> Value {
     if answer.is_stream() {
         let mut messages = answer.events().rest().await;
         messages.pop().expect("an answer on the stream")

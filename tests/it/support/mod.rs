@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-pub(crate) use client::{Client, INITIALIZE, call_params, initialize, request};
+pub(crate) use client::{Client, INITIALIZE, answer_in, call_params, initialize, request};
 pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};
 pub(crate) use keeper::Keeper;

@@ -20,7 +20,8 @@ DIRECTORY = sys.argv[1]
 SESSION = "session-%d" % os.getpid()
 STREAM = (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
           b"Transfer-Encoding: chunked\r\n\r\n")
-TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}}]
+TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}},
+         {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}]
 
 
 def die(when, method):
