@@ -78,7 +78,8 @@ impl SessionId {
 
     /// The whole id, for the `Mcp-Session-Id` header and the store.
     pub fn expose(self) -> String {
-        self.0.to_string()
+        let mut text = Uuid::encode_buffer();
+        self.0.hyphenated().encode_lower(&mut text).to_owned()
     }
 
     /// A number that spreads sessions over arbiters.

@@ -17,17 +17,15 @@ impl Accepted {
             };
         };
         let mut accepted = Self::default();
-        for range in accept.split(',') {
-            let (range, parameters) = range.split_once(';').unwrap_or((range, ""));
-            let is_refused =
-                |parameter: &str| matches!(parameter.trim(), "q=0" | "q=0.0" | "q=0.00");
-            if parameters.split(';').any(is_refused) {
+        for range in accept.as_bytes().split(|byte| *byte == b',') {
+            let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            let range = parts.next().unwrap_or_default();
+            if parts.any(|parameter| matches!(parameter, b"q=0" | b"q=0.0" | b"q=0.00")) {
                 continue;
             }
-            let range = range.trim();
-            let is = |name: &str| range.eq_ignore_ascii_case(name);
-            accepted.json |= is("application/json") || is("application/*") || range == "*/*";
-            accepted.events |= is("text/event-stream") || is("text/*") || range == "*/*";
+            let is = |name: &[u8]| range.eq_ignore_ascii_case(name);
+            accepted.json |= is(b"application/json") || is(b"application/*") || is(b"*/*");
+            accepted.events |= is(b"text/event-stream") || is(b"text/*") || is(b"*/*");
         }
         accepted
     }

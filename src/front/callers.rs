@@ -2,7 +2,7 @@
 //! say the same, so they are read once.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::downstream::Caller;
@@ -17,7 +17,7 @@ const WORDS_MAX: usize = 2048;
 
 /// The callers that one worker knows.
 #[derive(Default)]
-pub(super) struct KnownCallers(RefCell<HashMap<Words, Arc<Caller>>>);
+pub(super) struct KnownCallers(RefCell<BTreeMap<Words, Arc<Caller>>>);
 
 /// `_meta` of a request as it was written, but for the progress token.
 type Words = Vec<u8>;

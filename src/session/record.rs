@@ -97,7 +97,7 @@ pub(crate) const RECORDS: &str = "session/";
 
 /// Where a session's record is in the store.
 pub(crate) fn record_key(id: SessionId) -> String {
-    format!("{RECORDS}{}", id.expose())
+    [RECORDS, &id.expose()].concat()
 }
 
 #[cfg(test)]

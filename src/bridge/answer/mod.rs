@@ -5,7 +5,7 @@ mod input;
 
 use std::borrow::Cow;
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -124,6 +124,8 @@ impl Caching {
 pub struct Dress {
     server_info: RawJson,
     complete: String,
+    /// What a result holds that cannot just be added to; looked for in each.
+    words: [Finder<'static>; 4],
 }
 
 impl Dress {
@@ -133,9 +135,11 @@ impl Dress {
             r#""resultType":"complete","_meta":{{"{SERVER_INFO}":{}}}"#,
             server_info.as_str()
         );
+        let words = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\""];
         Self {
             server_info,
             complete,
+            words: words.map(Finder::new),
         }
     }
 
@@ -144,8 +148,8 @@ impl Dress {
     /// the result has already stays, `_meta` keeps its other members. What is no object, or names
     /// one of these twice, stays as it is.
     pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
-        let words = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\""];
-        let text = if has_any(result.as_bytes(), &words) {
+        let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
+        let text = if self.words.iter().any(has) {
             self.merged(result.as_str(), caching)
         } else {
             self.inserted(result.as_str(), caching)

@@ -3,6 +3,8 @@
 
 mod claim;
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Map, Value};
@@ -50,10 +52,10 @@ impl Declaration {
         ours.push_str(&self.0);
         if let Some(level) = level {
             let level = RawJson::from_value(&level);
-            ours.push_str(&format!(r#","{LOG_LEVEL}":{}"#, level.as_str()));
+            let _ = write!(ours, r#","{LOG_LEVEL}":{}"#, level.as_str());
         }
         if let Some(token) = token {
-            ours.push_str(&format!(r#","{PROGRESS_TOKEN}":{token}"#));
+            let _ = write!(ours, r#","{PROGRESS_TOKEN}":{token}"#);
         }
         let dropped = |key: &str| {
             let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
@@ -110,7 +112,7 @@ fn edit_meta(request: &Request, ours: &str, dropped: impl Fn(&str) -> bool) -> E
             false => Object::parse(meta)
                 .and_then(|meta| meta.rebuild(ours, |key, _| Change::keep_if(!dropped(key)))),
         };
-        return edit(span, rebuilt.unwrap_or_else(|| format!("{{{ours}}}")));
+        return edit(span, rebuilt.unwrap_or_else(|| ["{", ours, "}"].concat()));
     }
     let params = json::member(frame, "params").filter(|text| *text != "null");
     let Some(params) = params else {

@@ -368,13 +368,14 @@ fn text_at<'a>(frame: &'a RawJson, span: Option<&Span>) -> Option<Cow<'a, str>> 
 
 fn params_of<T: DeserializeOwned>(frame: &RawJson) -> Result<T, EnvelopeError> {
     #[derive(Deserialize)]
-    struct Whole<'a> {
-        #[serde(borrow)]
-        params: Option<&'a RawValue>,
+    struct Whole<T> {
+        params: Option<T>,
     }
-    let whole: Whole<'_> = serde_json::from_str(&frame.0).map_err(EnvelopeError::json)?;
-    let params = whole.params.map_or("{}", RawValue::get);
-    serde_json::from_str(params).map_err(EnvelopeError::json)
+    let whole: Whole<T> = serde_json::from_str(&frame.0).map_err(EnvelopeError::json)?;
+    match whole.params {
+        Some(params) => Ok(params),
+        None => serde_json::from_str("{}").map_err(EnvelopeError::json),
+    }
 }
 
 #[cfg(test)]
