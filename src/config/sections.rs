@@ -39,6 +39,7 @@ pub(super) struct Limits {
     pub(super) event: usize,
     events_bytes_per_session: usize,
     bytes_in_flight: usize,
+    news_per_server: usize,
     calls_per_session: usize,
     pub(super) calls_per_server: usize,
     pub(super) queue: QueueSettings,
@@ -59,6 +60,7 @@ pub(super) fn limits(mut section: Section<'_>) -> Limits {
         event: section.size("event", payload_default, payload),
         events_bytes_per_session: section.size("events_bytes_per_session", 1 << 20, KIB..=GIB),
         bytes_in_flight: section.size("bytes_in_flight", 256 << 20, MIB..=64 * GIB),
+        news_per_server: section.size("news_per_server", 16 << 20, 64 * KIB..=64 * GIB),
         calls_per_session: section.count("calls_per_session", 64, 1..=100_000),
         calls_per_server: section.count("calls_per_server", 1024, 1..=100_000),
         queue: QueueSettings {
@@ -110,6 +112,7 @@ pub(super) fn sessions(
         answer_timeout: section.duration("answer_timeout", 10 * MINUTE, SECOND..=DAY),
         parked_max: section.count("parked_calls", 1000, 1..=1_000_000),
         listeners_max: section.count("listeners", 1000, 1..=1_000_000),
+        news_max: limits.news_per_server,
         first_list_wait,
     };
     section.finish();

@@ -208,13 +208,13 @@ impl Actor for Fanout {
 impl StreamHandler<Taken<Heard>> for Fanout {
     fn handle(&mut self, taken: Taken<Heard>, ctx: &mut Self::Context) {
         match taken {
-            Taken::Try(Heard::FromServer(message)) => self.on_news(&message, ctx),
+            Taken::Try(Heard::FromServer(told)) => self.on_news(&told.message, ctx),
             Taken::Try(Heard::Arranged) => {
                 self.merge_soon(ctx);
                 self.wait_for_lists(ctx);
             }
-            Taken::GivenUp(Heard::FromServer(message)) => {
-                let server = message.server.as_str();
+            Taken::GivenUp(Heard::FromServer(told)) => {
+                let server = told.message.server.as_str();
                 log::error!(server; "news of a server are given up: the gateway panics over them");
             }
             Taken::GivenUp(Heard::Arranged) => {}

@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::backlog::{Backlog, Told};
 use super::fanout::Fanout;
 use super::freshness::{Freshness, Stale};
 use super::kept::PartKeeper;
@@ -26,9 +27,12 @@ use crate::supervision::{
 };
 use crate::telemetry::{Counter, Counters};
 
-/// News that wait to be brought to sessions. What a server lists is asked for again from time to
-/// time, so that a loss of it is no loss for ever.
+/// News that wait to be brought to sessions, of all servers. What a server lists is asked for again
+/// from time to time, so that a loss of it is no loss for ever.
 const NEWS_MAX: usize = 100_000;
+
+/// Bytes of news of one server that wait before there are sessions.
+const NEWS_BYTES_AT_START: usize = 1024 * 1024;
 
 /// A catalog that cannot be merged is tried again when something changes.
 const MERGES_FAILED_MAX: u32 = 2;
@@ -61,7 +65,7 @@ pub struct Feed {
 /// What the actor is told.
 #[derive(Clone)]
 pub(super) enum Heard {
-    FromServer(Arc<FromServer>),
+    FromServer(Arc<Told>),
     /// The servers are others now, or in another order.
     Arranged,
 }
@@ -89,12 +93,8 @@ impl Feed {
 
     /// Where servers speak to.
     pub fn listener(&self) -> Listener {
-        let inbox = self.kept.inbox.clone();
-        Arc::new(move |message| {
-            if !inbox.put(Heard::FromServer(Arc::new(message))) {
-                log::error!("news of a server are lost: too many wait");
-            }
-        })
+        let kept = self.kept.clone();
+        Arc::new(move |message| kept.hear(message))
     }
 
     /// The sessions to carry news to; given once they exist.
@@ -133,6 +133,7 @@ impl Feed {
 /// What outlives the actor.
 pub(super) struct Kept {
     inbox: Inbox<Heard>,
+    backlog: Backlog,
     sessions: OnceLock<Sessions>,
     state: Mutex<State>,
     snapshot: Arc<ArcSwap<Snapshot>>,
@@ -167,6 +168,7 @@ impl Kept {
         let at_start = Arc::<OnceLock<Arc<Snapshot>>>::default();
         let kept = Self {
             inbox: Inbox::new(NEWS_MAX),
+            backlog: Backlog::default(),
             sessions: OnceLock::new(),
             state: Mutex::default(),
             snapshot: Arc::new(ArcSwap::new(empty.clone())),
@@ -206,6 +208,18 @@ impl Kept {
         self.publish_freshness(&state);
         drop(state);
         self.merge();
+    }
+
+    /// A server says something outside of calls.
+    fn hear(&self, message: FromServer) {
+        let max = self
+            .sessions()
+            .map_or(NEWS_BYTES_AT_START, Sessions::news_max);
+        let told = self.backlog.admit(message, max);
+        let is_kept = told.is_some_and(|told| self.inbox.put(Heard::FromServer(Arc::new(told))));
+        if !is_kept {
+            self.counters.add(Counter::NewsLost);
+        }
     }
 
     pub(super) fn inbox(&self) -> &Inbox<Heard> {

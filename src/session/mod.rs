@@ -6,6 +6,7 @@
 
 mod actor;
 mod again;
+mod backlog;
 mod dispatch;
 mod exchange;
 mod fanout;

@@ -16,6 +16,11 @@ impl Sessions {
         self.parts().registry.addresses()
     }
 
+    /// How much of what one server says may wait, in bytes.
+    pub(super) fn news_max(&self) -> usize {
+        self.parts().settings.load().news_max
+    }
+
     /// Who subscribed to what was updated: what was subscribed to, and by which session.
     pub(crate) fn watchers(&self, updated: &Watched) -> Vec<(String, SessionId)> {
         self.parts().downstreams.desired().watchers(updated)

@@ -67,6 +67,8 @@ counters! {
     TasksFollowed = "tasks_followed",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
+    /// Messages of servers outside of calls that were lost, since they said too many.
+    NewsLost = "news_lost",
     /// Times that the machine had slept, or the process was stopped.
     ClockJumps = "clock_jumps",
     /// Messages that fault injection lost or garbled, and connections that it refused, silenced

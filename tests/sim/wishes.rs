@@ -204,6 +204,29 @@ fn log_lines_are_filtered_for_each_session() {
 }
 
 #[test]
+fn a_server_that_floods_loses_its_own_news_and_no_one_elses() {
+    run(async {
+        let world = Rc::new(World::new());
+        let loud = world.stdio("loud", full).await;
+        let calm = world.stdio("calm", full).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let stream = client.listen(None).await;
+        for _ in 0..20_000 {
+            loud.say(log_line("info"));
+        }
+        calm.say(log_line("error"));
+        settle().await;
+        let seen = levels(&stream);
+        assert!(world.counted("news_lost") > 0);
+        assert_eq!(seen.iter().filter(|level| *level == "error").count(), 1);
+        for server in ["calm", "loud"] {
+            client.call(&format!("{server}__echo")).await.result();
+        }
+    });
+}
+
+#[test]
 fn an_own_connection_hears_of_the_level_too() {
     run(async {
         let world = Rc::new(World::new());

@@ -317,6 +317,7 @@ fn session_settings() -> SessionSettings {
         events_bytes_max: 1 << 20,
         stream_queue_max: 256,
         answer_timeout: seconds(300),
+        news_max: 64 * 1024,
         first_list_wait: seconds(2),
     }
 }
