@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
@@ -104,6 +105,29 @@ fn c_mrtr_the_client_is_asked_and_the_call_goes_on() {
         );
         assert_eq!(world.view("a").in_flight, 0);
         assert_eq!(world.counted("input_rounds"), 2);
+    });
+}
+
+#[test]
+fn a_call_that_ran_in_part_is_not_sent_again() {
+    run(async {
+        let (world, server, client) = world().await;
+        world
+            .retune("a", |settings| settings.resilience.retry.is_allowed = true)
+            .await;
+        let (exchange, call) = held(&server, &client).await;
+        server.need(&call, json!({"owner": form()}), "s");
+        settle().await;
+        let asked = questions(&exchange);
+        client
+            .answer(&asked[0], "result", json!({"action": "cancel"}))
+            .await;
+        let again = server.last("tools/call");
+        server.fail(&again, LinkError::NotSent("connection refused".to_owned()));
+        pass(seconds(5)).await;
+        assert_eq!(exchange.failure()["code"], "server_lost");
+        assert_eq!(server.of("tools/call").len(), 2);
+        assert_eq!(world.counted("calls_repeated"), 0);
     });
 }
 

@@ -431,7 +431,12 @@ impl Calls {
             return self.ask_later(number, now);
         }
         if let Some(pending) = self.take(number) {
-            let failure = link_failure(&self.spec.server, error);
+            let server = &self.spec.server;
+            let failure = link_failure(server, error);
+            let failure = match &pending.again {
+                Some(again) => again.failed(server, failure),
+                None => failure,
+            };
             pending.reply.answer(Err(failure));
         }
     }

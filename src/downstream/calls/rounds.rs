@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::super::caller::Caller;
-use super::super::exchange::Question;
+use super::super::exchange::{Question, lost};
 use super::super::handshake::error_text;
 use super::super::input_loop::{self, Given, ROUNDS_MAX, Round, Stop};
 use super::super::modern;
@@ -15,6 +15,7 @@ use super::failures::not_sent;
 use super::{Calls, Pending, Unhandled};
 use crate::bridge::answer::{InputRequired, ResultKind, strip_for_legacy};
 use crate::bridge::task::Task;
+use crate::id::ServerName;
 use crate::protocol::{
     Edit, Envelope, Era, ErrorKind, Failure, Method, Outcome, Request, RequestId, Response,
     Revision, code, notification,
@@ -61,6 +62,17 @@ impl Again {
 
     pub(super) const fn is_away(&self) -> bool {
         self.is_away
+    }
+
+    /// What the caller reads when a request was not sent: if the server has run a part of the call
+    /// in the rounds before, it must not be taken for one that did not run.
+    pub(super) fn failed(&self, server: &ServerName, failure: Failure) -> Failure {
+        match failure.kind {
+            ErrorKind::ServerUnavailable if self.rounds > 0 => {
+                lost(server, "it did not take what it had asked for")
+            }
+            _ => failure,
+        }
     }
 
     /// A client with a handshake is asked by messages; another reads what the server answered.
@@ -265,7 +277,8 @@ impl Calls {
         let repeated = self.spec.numbers.next();
         pending.outgoing = self.compose(&again, repeated, given.as_ref());
         if let Err(error) = self.link.send(pending.outgoing.clone()) {
-            let failure = not_sent(&self.spec.server, error);
+            let server = &self.spec.server;
+            let failure = again.failed(server, not_sent(server, error));
             return pending.reply.answer(Err(failure));
         }
         self.moved.insert(pending.call, repeated);
