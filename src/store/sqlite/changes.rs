@@ -1,7 +1,8 @@
 //! What was changed but is not in the table yet.
 //!
 //! Whoever changes something appends it to a file with one system call: then the kernel has it,
-//! and it survives the end of the process without a wait for another thread. Many changes are
+//! and it survives the end of the process without a wait for another thread. (It waits as long as
+//! the kernel holds back writers of a busy disk, which a log line would, too.) Many changes are
 //! carried over to the table at once, and the last one of a key is enough. While those of one
 //! file are carried over, new ones are appended to the other.
 
@@ -165,6 +166,7 @@ impl Segment {
     fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(record) {
             // Half a record would hide those after it.
+            self.file.set_len(self.length)?;
             self.file.seek(SeekFrom::Start(self.length))?;
             return Err(error);
         }

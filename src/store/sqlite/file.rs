@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::changes::{self, ChangeLog};
-use super::table;
-
 /// Each step brings the file from the version of its index to the next; `PRAGMA user_version`
 /// says how many were taken. Steps are never changed, only added.
 const MIGRATIONS: [&str; 2] = [
@@ -68,24 +65,13 @@ impl OpenError {
     }
 }
 
-/// Opens the file for the thread that reads and writes, together with what was changed but was not
-/// in it yet, and removes what has expired, which reads the whole table: a damaged one is found
-/// here.
-pub(super) fn open(path: &Path, now: u64) -> Result<(Connection, ChangeLog), OpenError> {
-    let io = |error: io::Error| OpenError::io(path, &error);
-    let sqlite = |error: rusqlite::Error| OpenError::sqlite(path, &error);
-    private(path).map_err(io)?;
+/// Opens the file for the thread that reads and writes.
+pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
+    private(path).map_err(|error| OpenError::io(path, &error))?;
     let mut connection = connect(path)?;
-    limit_log(&connection).map_err(sqlite)?;
+    limit_log(&connection).map_err(|error| OpenError::sqlite(path, &error))?;
     migrate(path, &mut connection)?;
-    let carried = table::carried(&connection).map_err(sqlite)?;
-    let (changes, sequence) = changes::left(path, carried).map_err(io)?;
-    table::carry_over(&mut connection, &changes, sequence).map_err(sqlite)?;
-    let changes = ChangeLog::begin(path, sequence).map_err(io)?;
-    connection
-        .execute("DELETE FROM entry WHERE expires <= ?1", [to_column(now)])
-        .map_err(sqlite)?;
-    Ok((connection, changes))
+    Ok(connection)
 }
 
 fn limit_log(connection: &Connection) -> rusqlite::Result<()> {

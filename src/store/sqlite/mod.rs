@@ -10,6 +10,7 @@ mod file;
 mod table;
 mod worker;
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use changes::{Change, ChangeLog};
@@ -47,7 +49,7 @@ impl SqliteStore {
     ///
     /// Returns [`OpenError`] when the file is damaged, of a newer release, or cannot be used.
     pub fn open(path: &Path, now: WallClock) -> Result<Self, OpenError> {
-        let (connection, changes) = file::open(path, now())?;
+        let (connection, changes) = open(path, now())?;
         let changes = Arc::new(Mutex::new(changes));
         let checkpoints = Checkpoints::start(path)?;
         let (sender, queue) = mpsc::channel();
@@ -118,6 +120,19 @@ impl SqliteStore {
         let ttl = u64::try_from(ttl?.as_millis()).unwrap_or(u64::MAX);
         Some(file::to_column((self.now)().saturating_add(ttl)))
     }
+}
+
+/// Opens the table together with what was changed but was not in it yet.
+fn open(path: &Path, now: u64) -> Result<(Connection, ChangeLog), OpenError> {
+    let io = |error: io::Error| OpenError::io(path, &error);
+    let sqlite = |error: rusqlite::Error| OpenError::sqlite(path, &error);
+    let mut connection = file::open(path)?;
+    let carried = table::carried(&connection).map_err(sqlite)?;
+    let (left, sequence) = changes::left(path, carried).map_err(io)?;
+    table::carry_over(&mut connection, &left, sequence).map_err(sqlite)?;
+    let changes = ChangeLog::begin(path, sequence).map_err(io)?;
+    table::clean(&connection, file::to_column(now)).map_err(sqlite)?;
+    Ok((connection, changes))
 }
 
 fn gone() -> StoreError {

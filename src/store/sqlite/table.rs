@@ -99,6 +99,12 @@ fn put(
     insert.execute(params![key, expires, value]).map(|_| ())
 }
 
+/// Removes what has expired, which reads the whole table: a damaged one is found here.
+pub(super) fn clean(connection: &Connection, now: i64) -> rusqlite::Result<()> {
+    let text = "DELETE FROM entry WHERE expires <= ?1";
+    connection.execute(text, [now]).map(|_| ())
+}
+
 /// Looks at some entries after a key and removes those that have expired: how many, and the last
 /// key that was looked at, unless that was the end.
 pub(super) fn sweep(
