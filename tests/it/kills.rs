@@ -8,9 +8,7 @@ use futures_util::future::join_all;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{
-    Client, Events, Gateway, Keeper, Setup, failure_of, quick, signal, text_of, until,
-};
+use crate::support::{Client, Gateway, Keeper, Setup, failure_of, quick, signal, text_of, until};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/mortal.py");
 
@@ -219,9 +217,14 @@ async fn an_http_server_may_die_at_any_message_of_its_handshake() {
 /// The answer of a call that wants progress, which the server tells before anything else.
 async fn call_with_progress(client: &Client, server: &Mortal, number: usize) -> Value {
     let tool = format!("{}__echo", server.name);
-    let (id, mut events): (u64, Events) = client
-        .start(&tool, json!({ "number": number, "progress": true }))
+    let (id, answer) = client
+        .begin(&tool, json!({ "number": number, "progress": true }))
         .await;
+    // Over HTTP its other streams may be seen to end before what it told is read.
+    if server.keeper.is_some() && !answer.is_stream() {
+        return answer.json().await["result"].clone();
+    }
+    let mut events = answer.events();
     let told = events.method("notifications/progress").await;
     assert_eq!(told["params"]["progressToken"], format!("token-{id}"));
     let mut rest = events.rest().await;

@@ -123,12 +123,18 @@ impl Client {
 
     /// Starts a call of which the answer is read as a stream; the call's id.
     pub(crate) async fn start(&self, tool: &str, arguments: Value) -> (u64, Events) {
+        let (id, answer) = self.begin(tool, arguments).await;
+        (id, answer.events())
+    }
+
+    /// Starts a call that wants progress; its id, and the answer as it begins.
+    pub(crate) async fn begin(&self, tool: &str, arguments: Value) -> (u64, Answer) {
         let id = self.id();
         let mut params = call_params(tool, arguments);
         params["_meta"] = json!({ "progressToken": format!("token-{id}") });
         let answer = self.post(&request(id, "tools/call", params)).send().await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        (id, answer.events())
+        (id, answer)
     }
 
     pub(crate) async fn notify(&self, method: &str, params: Value) {
