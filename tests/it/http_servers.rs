@@ -61,7 +61,12 @@ async fn a_server_that_goes_away_comes_back() {
     let result = client.call("http__echo", json!({})).await;
     let failure = failure_of(&result);
     assert_eq!(failure["server"], "http");
-    assert_eq!(failure["code"], "server_unavailable");
+    // An idle connection may be written to before its end is seen: then it may have been read.
+    let code = failure["code"].as_str().unwrap();
+    assert!(
+        ["server_unavailable", "server_lost"].contains(&code),
+        "{failure}"
+    );
     assert_eq!(
         names(&client.get("tools/list", json!({})).await["tools"]).len(),
         6
