@@ -126,8 +126,8 @@ async fn post(
         let message = "`Content-Type` must be application/json";
         return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
     }
-    let accepted = Accepted::of(text(request, &header::ACCEPT));
-    if !accepted.json && !accepted.events {
+    let Accepted { json, events } = Accepted::of(text(request, &header::ACCEPT));
+    if !json && !events {
         let message = "`Accept` must allow application/json or text/event-stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
@@ -150,31 +150,17 @@ async fn post(
     }
     match envelope {
         Envelope::Request(message) if is_modern(request, &message) => {
-            sessionless::serve(
-                request,
-                message,
-                principal,
-                accepted.events,
-                front,
-                settings,
-            )
-            .await
+            sessionless::serve(request, message, principal, events, front, settings).await
         }
         other if settings.stateless => {
-            let answer = sessionless::serve_legacy(
-                request,
-                other,
-                principal,
-                accepted.events,
-                front,
-                settings,
-            );
+            let answer =
+                sessionless::serve_legacy(request, other, principal, events, front, settings);
             Box::pin(answer).await
         }
         Envelope::Request(initialize) if initialize.method == Method::Initialize => {
             Box::pin(open(request, front, initialize, principal)).await
         }
-        other => in_session(request, front, other, accepted.events, settings).await,
+        other => in_session(request, front, other, events, settings).await,
     }
 }
 

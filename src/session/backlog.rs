@@ -37,8 +37,10 @@ impl Backlog {
     /// is none. Lists and the states of connections always have one: there are few of them.
     pub(super) fn admit(&self, message: FromServer, max: usize) -> Option<Told> {
         let Some(frame) = frame_of(&message.news) else {
-            let _place = None;
-            return Some(Told { message, _place });
+            return Some(Told {
+                message,
+                _place: None,
+            });
         };
         let bytes = frame + OVERHEAD;
         let of_server = self.of_server(&message.server);
@@ -47,8 +49,10 @@ impl Backlog {
         let is_full = before + bytes > max;
         let was_losing = place.of_server.is_losing.swap(is_full, Ordering::Relaxed);
         if !is_full {
-            let _place = Some(place);
-            return Some(Told { message, _place });
+            return Some(Told {
+                message,
+                _place: Some(place),
+            });
         }
         if !was_losing {
             let server = message.server.as_str();

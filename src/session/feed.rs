@@ -215,10 +215,12 @@ impl Kept {
         let max = self
             .sessions()
             .map_or(NEWS_BYTES_AT_START, Sessions::news_max);
-        let told = self.backlog.admit(message, max);
-        let is_kept = told.is_some_and(|told| self.inbox.put(Heard::FromServer(Arc::new(told))));
-        if !is_kept {
+        let Some(told) = self.backlog.admit(message, max) else {
+            return self.counters.add(Counter::NewsLost);
+        };
+        if !self.inbox.put(Heard::FromServer(Arc::new(told))) {
             self.counters.add(Counter::NewsLost);
+            log::error!("news of a server are lost: too many wait");
         }
     }
 

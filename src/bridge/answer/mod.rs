@@ -5,11 +5,12 @@ mod input;
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::protocol::{RawJson, Span, json};
+use crate::protocol::{Edit, RawJson, json};
 
 use super::meta::SERVER_INFO;
 use super::object::{self, Change, Object, has_any, is_object};
@@ -149,12 +150,13 @@ impl Dress {
     /// one of these twice, stays as it is.
     pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
-        let text = if self.words.iter().any(has) {
-            self.merged(result.as_str(), caching)
+        let dressed = if self.words.iter().any(has) {
+            self.merged(result, caching)
         } else {
-            self.inserted(result.as_str(), caching)
+            let text = self.inserted(result.as_str(), caching);
+            text.map(RawJson::of_parts)
         };
-        text.map_or_else(|| result.clone(), RawJson::of_parts)
+        dressed.unwrap_or_else(|| result.clone())
     }
 
     /// Nothing of ours is there yet: one insertion after the brace.
@@ -162,39 +164,45 @@ impl Dress {
         let text = text.trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
         let comma = if rest == "}" { "" } else { "," };
-        let (complete, hints) = (&self.complete, hints(caching, true, true));
+        let complete = &self.complete;
+        let hints = caching.map_or_else(String::new, |caching| {
+            let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
+            format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
+        });
         Some(format!("{{{complete}{hints}{comma}{rest}"))
     }
 
     /// Something of it may be there: it gives way in its place, and what is missing is inserted
     /// after the brace.
-    fn merged(&self, text: &str, caching: Option<Caching>) -> Option<String> {
+    fn merged(&self, result: &RawJson, caching: Option<Caching>) -> Option<RawJson> {
+        let text = result.as_str();
         let known: Known<'_> = object::read(text)?;
-        let mut first = String::with_capacity(self.complete.len() + HINTS_MAX);
+        let mut first = String::new();
+        let mut edits = Vec::new();
         if known.kind.is_none() {
             first.push_str(r#""resultType":"complete","#);
         }
-        let mut changed = Vec::new();
         let info = self.server_info.as_str();
         match known.meta.map(RawValue::get) {
-            Some(meta) => changed.push(meta_with(text, meta, info)?),
+            Some(meta) => edits.push(edit_meta(text, meta, info)?),
             None => first.push_str(&format!(r#""_meta":{{"{SERVER_INFO}":{info}}},"#)),
         }
-        let hints = hints(caching, known.ttl_ms.is_none(), known.cache_scope.is_none());
-        if let Some(hints) = hints.strip_prefix(',') {
-            first.push_str(hints);
-            first.push(',');
-        }
         if let Some(Caching { ttl_ms, scope }) = caching {
-            let replace = |old: &RawValue, new| (json::span(text, old.get()), new);
-            changed.extend(known.ttl_ms.map(|old| replace(old, ttl_ms.to_string())));
             let scope = format!(r#""{}""#, scope.as_str());
-            changed.extend(known.cache_scope.map(|old| replace(old, scope)));
+            for (name, old, value) in [
+                ("ttlMs", known.ttl_ms, ttl_ms.to_string()),
+                ("cacheScope", known.cache_scope, scope),
+            ] {
+                match old {
+                    Some(old) => edits.push((json::span(text, old.get()), Bytes::from(value))),
+                    None => first.push_str(&format!(r#""{name}":{value},"#)),
+                }
+            }
         }
         let start = text.find('{')? + 1;
         // It is not empty: a word of ours is in it, and that needs a member.
-        changed.push((start..start, first));
-        Some(replaced(text, changed))
+        edits.push((start..start, Bytes::from(first)));
+        result.spliced(&mut edits)
     }
 }
 
@@ -221,25 +229,8 @@ struct Known<'a> {
     cache_scope: Option<&'a RawValue>,
 }
 
-/// Room for the hints.
-const HINTS_MAX: usize = 64;
-
-/// The hints as further members.
-fn hints(caching: Option<Caching>, with_ttl: bool, with_scope: bool) -> String {
-    let mut hints = String::new();
-    if let Some(Caching { ttl_ms, scope }) = caching {
-        if with_ttl {
-            hints.push_str(&format!(r#","ttlMs":{ttl_ms}"#));
-        }
-        if with_scope {
-            hints.push_str(&format!(r#","cacheScope":"{}""#, scope.as_str()));
-        }
-    }
-    hints
-}
-
-/// The change of `text` that names the server in `meta`, a part of it.
-fn meta_with(text: &str, meta: &str, info: &str) -> Option<(Span, String)> {
+/// The edit of `text` that names the server in `meta`, a part of it.
+fn edit_meta(text: &str, meta: &str, info: &str) -> Option<Edit> {
     #[derive(Deserialize)]
     struct Meta<'a> {
         #[serde(
@@ -252,11 +243,11 @@ fn meta_with(text: &str, meta: &str, info: &str) -> Option<(Span, String)> {
     }
     let ours = format!(r#""{SERVER_INFO}":{info}"#);
     if !is_object(meta) {
-        return Some((json::span(text, meta), format!("{{{ours}}}")));
+        return Some((json::span(text, meta), Bytes::from(format!("{{{ours}}}"))));
     }
     let known: Meta<'_> = object::read(meta)?;
     if let Some(theirs) = known.server_info {
-        return Some((json::span(text, theirs.get()), info.to_owned()));
+        return Some((json::span(text, theirs.get()), Bytes::from(info.to_owned())));
     }
     let rest = meta.strip_prefix('{')?;
     let comma = if rest.trim_ascii_start() == "}" {
@@ -265,22 +256,7 @@ fn meta_with(text: &str, meta: &str, info: &str) -> Option<(Span, String)> {
         ","
     };
     let start = json::span(text, rest).start;
-    Some((start..start, format!("{ours}{comma}")))
-}
-
-/// The text with other parts in these places.
-fn replaced(text: &str, mut parts: Vec<(Span, String)>) -> String {
-    parts.sort_unstable_by_key(|(span, _)| span.start);
-    let added: usize = parts.iter().map(|(_, part)| part.len()).sum();
-    let mut whole = String::with_capacity(text.len() + added);
-    let mut copied = 0;
-    for (span, part) in parts {
-        whole.push_str(text.get(copied..span.start).unwrap_or_default());
-        whole.push_str(&part);
-        copied = span.end;
-    }
-    whole.push_str(text.get(copied..).unwrap_or_default());
-    whole
+    Some((start..start, Bytes::from(format!("{ours}{comma}"))))
 }
 
 /// A result without what only a sessionless client knows; `None` when there is nothing of it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::super::json;
-use super::{EnvelopeError, unicode};
+use super::{Edit, EnvelopeError, splice, unicode};
 
 /// A complete JSON value, as its sender wrote it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -32,6 +32,17 @@ impl RawJson {
             "built of valid parts"
         );
         Self(ByteString::from(text))
+    }
+
+    /// The value with other parts in some places, each of which must be valid there; `None` when
+    /// what comes of it is no text.
+    pub fn spliced(&self, edits: &mut [Edit]) -> Option<Self> {
+        let text = unicode(splice(self.as_bytes(), edits)).ok()?;
+        debug_assert!(
+            serde_json::from_str::<IgnoredAny>(&text).is_ok(),
+            "spliced of valid parts"
+        );
+        Some(Self(text))
     }
 
     /// The JSON text of a value.
