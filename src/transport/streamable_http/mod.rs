@@ -6,6 +6,7 @@
 //! headers of its own; it knows nothing of the session beside which it is sent.
 
 pub(super) mod body;
+mod clockless;
 mod message;
 pub(super) mod post;
 pub(super) mod requests;

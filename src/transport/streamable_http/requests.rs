@@ -10,6 +10,7 @@ use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
+use super::clockless::Clockless;
 use crate::protocol::Revision;
 use crate::transport::{HttpSettings, OpenError, Tls};
 
@@ -156,17 +157,18 @@ pub(in crate::transport) fn client(settings: &HttpSettings, tls: &Tls, limit: us
         .conn_keep_alive(KEEP_ALIVE)
         .conn_lifetime(LIFETIME)
         .limit(limit);
-    let connector = if settings.url.scheme() == "https" {
-        connector.rustls_0_23(tls.config())
-    } else {
-        connector
+    let builder = |connector| {
+        Client::builder()
+            .connector(connector)
+            .disable_redirects()
+            .disable_timeout()
+            .no_default_headers()
     };
-    Client::builder()
-        .connector(connector)
-        .disable_redirects()
-        .disable_timeout()
-        .no_default_headers()
-        .finish()
+    if settings.url.scheme() == "https" {
+        builder(connector.rustls_0_23(tls.config())).finish()
+    } else {
+        builder(connector).wrap(Clockless).finish()
+    }
 }
 
 pub(in crate::transport) fn freeze(
