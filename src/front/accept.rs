@@ -1,5 +1,8 @@
 //! What a client accepts, and what it sends. Pure.
 
+/// What nearly every client sends, word for word as the specification has it.
+const USUAL: &str = "application/json, text/event-stream";
+
 /// The kinds of answers that a client takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Accepted {
@@ -10,7 +13,7 @@ pub(super) struct Accepted {
 impl Accepted {
     /// What the media ranges of `Accept` allow. A missing header and `*/*` allow all.
     pub(super) fn of(accept: Option<&str>) -> Self {
-        let Some(accept) = accept else {
+        let Some(accept) = accept.filter(|accept| *accept != USUAL) else {
             return Self {
                 json: true,
                 events: true,

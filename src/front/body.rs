@@ -1,8 +1,11 @@
 //! Request bodies: bounded in size, in time, and all together.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
+use actix_web::error::PayloadError;
 use actix_web::web;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -88,17 +91,18 @@ async fn collect(
     if announced.is_some_and(|length| length > max) {
         return Err(too_large());
     }
-    let until = Instant::now() + settings.body_timeout;
+    let mut until = None;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let next = timeout_at(until, payload.next()).await.map_err(|_| {
-            let message = format!(
-                "request body did not arrive within {} (`gateway.body_timeout`)",
-                humantime::format_duration(settings.body_timeout)
-            );
-            Failure::new(ErrorKind::BodyTimeout, message)
-        })?;
+        let next = match at_once(payload).await {
+            Some(next) => next,
+            None => {
+                let until = until.get_or_insert_with(|| Instant::now() + settings.body_timeout);
+                let next = timeout_at(*until, payload.next()).await;
+                next.map_err(|_| too_slow(settings))?
+            }
+        };
         let Some(chunk) = next else { break };
         let chunk = chunk.map_err(|error| {
             let message = format!("request body could not be read: {error}");
@@ -129,6 +133,30 @@ async fn collect(
     } else {
         rest.freeze()
     })
+}
+
+/// What is there already or came with the head, which is handed over after the first look; `None`
+/// when that has to be waited for. Most bodies are, and then no timer is made.
+async fn at_once(payload: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
+    let mut looked = false;
+    let looking = poll_fn(|cx| match payload.poll_next_unpin(cx) {
+        Poll::Ready(next) => Poll::Ready(Some(next)),
+        Poll::Pending if looked => Poll::Ready(None),
+        Poll::Pending => {
+            looked = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    });
+    looking.await
+}
+
+fn too_slow(settings: &FrontSettings) -> Failure {
+    let message = format!(
+        "request body did not arrive within {} (`gateway.body_timeout`)",
+        humantime::format_duration(settings.body_timeout)
+    );
+    Failure::new(ErrorKind::BodyTimeout, message)
 }
 
 async fn drain(payload: &mut web::Payload) {

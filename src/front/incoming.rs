@@ -67,7 +67,9 @@ pub(super) fn is_array(body: &[u8]) -> bool {
     body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
-/// A header as text.
+/// A header as text, which is ASCII.
 pub(super) fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
-    request.headers().get(name)?.to_str().ok()
+    let value = request.headers().get(name)?.as_bytes();
+    let text = value.is_ascii().then(|| str::from_utf8(value));
+    text?.ok()
 }

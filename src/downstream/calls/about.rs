@@ -1,6 +1,9 @@
 //! What is said about tasks, to their server and about questions of theirs.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
+use memchr::memmem::Finder;
 use serde_json::{Map, Value, json};
 
 use super::super::caller::Caller;
@@ -45,7 +48,7 @@ impl About<'_> {
             responses.unwrap_or_default(),
         );
         Outgoing {
-            headers: modern::standard_headers(&self.method, Some(self.task)),
+            headers: modern::standard_headers(&self.method, Some(self.task)).into(),
             ..Outgoing::new(Some(number), Bytes::from(frame))
         }
     }
@@ -53,9 +56,10 @@ impl About<'_> {
 
 /// Whether the result of a call is a task of 2025-11-25 and not what the tool said.
 pub(super) fn is_created(result: &RawJson) -> bool {
+    static TASK_ID: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"taskId\""));
     let bytes = result.as_bytes();
     bytes.len() <= TASK_MAX
-        && memchr::memmem::find(bytes, b"\"taskId\"").is_some()
+        && TASK_ID.find(bytes).is_some()
         && text::member(result.as_str(), "task").is_some()
         && text::member(result.as_str(), "content").is_none()
 }

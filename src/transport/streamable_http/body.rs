@@ -5,7 +5,7 @@ use std::time::Duration;
 use awc::ClientResponse;
 use awc::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
@@ -21,7 +21,12 @@ pub(in crate::transport) async fn next_chunk(
     response: &mut ClientResponse,
     idle_max: Duration,
 ) -> Result<Option<Bytes>, String> {
-    match timeout(idle_max, response.next()).await {
+    // Most parts are there already and need no timer.
+    let next = match response.next().now_or_never() {
+        Some(next) => Ok(next),
+        None => timeout(idle_max, response.next()).await,
+    };
+    match next {
         Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
         Ok(None) => Ok(None),
         Ok(Some(Err(error))) => Err(format!("{BROKE_OFF}: {error}")),
