@@ -2,17 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use actix::Addr;
-
-use super::actor::Session;
 use super::message::{End, EndGeneralStream, Notice};
+use super::registry::SessionAddr;
 use super::sessions::Sessions;
 use crate::downstream::Watched;
 use crate::id::SessionId;
 
 impl Sessions {
     /// Every live session, for those who have news for it.
-    pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
+    pub(crate) fn addresses(&self) -> Vec<(SessionId, SessionAddr)> {
         self.parts().registry.addresses()
     }
 
@@ -55,7 +53,7 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
+    pub(crate) fn address(&self, id: SessionId) -> Option<SessionAddr> {
         self.parts().registry.address(id)
     }
 

@@ -2,7 +2,7 @@
 //! answered with 404 without a look at the store.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use actix::Addr;
 use tokio::time::Instant;
@@ -17,11 +17,14 @@ pub(crate) struct Registry {
     started: Instant,
 }
 
+/// Shared, since actix allocates for each clone of an address.
+pub(crate) type SessionAddr = Arc<Addr<Session>>;
+
 type Shard = RwLock<QuickMap<SessionId, Slot>>;
 
 struct Slot {
     /// Absent after the actor died, with its process or alone: the session is rebuilt from its record when it is asked for.
-    address: Option<Addr<Session>>,
+    address: Option<SessionAddr>,
     revision: Revision,
     /// Second, as [`Registry::now`] counts.
     last_seen: AtomicU32,
@@ -44,7 +47,7 @@ impl Drop for Place<'_> {
 
 #[derive(Debug)]
 pub(crate) enum Found {
-    Live(Addr<Session>, Revision),
+    Live(SessionAddr, Revision),
     /// It has no actor; its record is in the store.
     Dormant,
     Unknown,
@@ -78,7 +81,7 @@ impl Registry {
         &self,
         mut place: Place<'_>,
         id: SessionId,
-        address: Addr<Session>,
+        address: SessionAddr,
         revision: Revision,
     ) {
         place.0 = None;
@@ -108,7 +111,7 @@ impl Registry {
     }
 
     /// A dormant session has an actor again; false when it was ended meanwhile.
-    pub(crate) fn revive(&self, id: SessionId, address: Addr<Session>) -> bool {
+    pub(crate) fn revive(&self, id: SessionId, address: SessionAddr) -> bool {
         let mut exists = false;
         self.write(id, |shard| {
             if let Some(slot) = shard.get_mut(&id) {
@@ -136,7 +139,7 @@ impl Registry {
     }
 
     /// The address of a live session, without noting any use.
-    pub(crate) fn address(&self, id: SessionId) -> Option<Addr<Session>> {
+    pub(crate) fn address(&self, id: SessionId) -> Option<SessionAddr> {
         let shard = self
             .shard(id)
             .read()
@@ -166,7 +169,7 @@ impl Registry {
     }
 
     /// Every live session.
-    pub(crate) fn addresses(&self) -> Vec<(SessionId, Addr<Session>)> {
+    pub(crate) fn addresses(&self) -> Vec<(SessionId, SessionAddr)> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);

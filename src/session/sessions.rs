@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use actix::Addr;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -16,7 +15,7 @@ use super::exchange::{Dressing, Listeners, Parked};
 use super::handshake::{Greetings, stateless_result};
 use super::message::{Delete, End, Refresh};
 use super::record::{RECORDS, SessionRecord, record_key};
-use super::registry::{Found, Registry};
+use super::registry::{Found, Registry, SessionAddr};
 use super::sealing::Sealing;
 use super::settings::SessionSettings;
 use super::tree::{Tree, TreeSource};
@@ -124,7 +123,7 @@ struct Shared {
 /// A session that a client named.
 #[derive(Debug)]
 pub struct FoundSession {
-    pub address: Addr<Session>,
+    pub address: SessionAddr,
     pub revision: Revision,
 }
 
@@ -402,7 +401,7 @@ impl Sessions {
         record: SessionRecord,
         arbiter: usize,
         rebuilt: bool,
-    ) -> Addr<Session> {
+    ) -> SessionAddr {
         let site = self.0.arbiters.at(arbiter);
         let (parts, index) = (self.0.parts.clone(), site.index);
         let watcher = self.0.parts.clone();
@@ -419,7 +418,7 @@ impl Sessions {
                 }
             },
         );
-        child.addr
+        Arc::new(child.addr)
     }
 
     fn schedule(&self, id: SessionId, at_second: u32) {

@@ -116,7 +116,9 @@ pub struct Up<T> {
 }
 
 /// A child by name. Cheap to clone; may be used from any thread.
-pub struct ChildRef<T: Offer> {
+pub struct ChildRef<T: Offer>(Arc<Child<T>>);
+
+struct Child<T: Offer> {
     name: Arc<str>,
     snapshot: watch::Receiver<Snapshot<T>>,
     supervisor: Addr<Supervisor<T>>,
@@ -124,19 +126,15 @@ pub struct ChildRef<T: Offer> {
 
 impl<T: Offer> Clone for ChildRef<T> {
     fn clone(&self) -> Self {
-        Self {
-            name: self.name.clone(),
-            snapshot: self.snapshot.clone(),
-            supervisor: self.supervisor.clone(),
-        }
+        Self(self.0.clone())
     }
 }
 
 impl<T: Offer> fmt::Debug for ChildRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = self.snapshot.borrow().status.phase();
+        let phase = self.0.snapshot.borrow().status.phase();
         f.debug_struct("ChildRef")
-            .field("name", &self.name)
+            .field("name", &self.0.name)
             .field("phase", &phase)
             .finish()
     }
@@ -148,15 +146,15 @@ impl<T: Offer> ChildRef<T> {
         snapshot: watch::Receiver<Snapshot<T>>,
         supervisor: Addr<Supervisor<T>>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Child {
             name,
             snapshot,
             supervisor,
-        }
+        }))
     }
 
     pub fn name(&self) -> &Arc<str> {
-        &self.name
+        &self.0.name
     }
 
     /// What the child offers now, without waiting.
@@ -166,14 +164,14 @@ impl<T: Offer> ChildRef<T> {
     /// Returns [`Away`] unless the child is up. A child that died a moment ago may still look
     /// up: whoever sends to it gets a closed mailbox.
     pub fn current(&self) -> Result<Up<T>, Away> {
-        let snapshot = self.snapshot.borrow();
+        let snapshot = self.0.snapshot.borrow();
         match &snapshot.status {
             Status::Up { value, generation } => Ok(Up {
                 value: value.clone(),
                 generation: *generation,
             }),
             other => Err(Away {
-                name: self.name.clone(),
+                name: self.0.name.clone(),
                 phase: other.phase(),
                 why: snapshot.last_exit.clone(),
                 retry_after: other
@@ -190,7 +188,7 @@ impl<T: Offer> ChildRef<T> {
     /// Returns [`Away`] at the deadline; earlier when the child is stopping or stopped, and
     /// when its next attempt is due only after the deadline.
     pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, Away> {
-        let mut changes = self.snapshot.clone();
+        let mut changes = self.0.snapshot.clone();
         let mut woken = false;
         let mut confirmed = false;
         loop {
@@ -214,7 +212,7 @@ impl<T: Offer> ChildRef<T> {
                             return Err(away);
                         }
                         // The wait may have been skipped a moment ago: let that arrive first.
-                        let _ = timeout_at(deadline, self.supervisor.send(Barrier)).await;
+                        let _ = timeout_at(deadline, self.0.supervisor.send(Barrier)).await;
                         confirmed = true;
                         continue;
                     }
@@ -232,19 +230,19 @@ impl<T: Offer> ChildRef<T> {
 
     /// The whole state of the child.
     pub fn snapshot(&self) -> Snapshot<T> {
-        self.snapshot.borrow().clone()
+        self.0.snapshot.borrow().clone()
     }
 
     /// A receiver that wakes at each change.
     pub fn subscribe(&self) -> watch::Receiver<Snapshot<T>> {
-        self.snapshot.clone()
+        self.0.snapshot.clone()
     }
 
     pub fn view(&self) -> ChildView {
-        let snapshot = self.snapshot.borrow();
+        let snapshot = self.0.snapshot.borrow();
         let now = Instant::now();
         ChildView {
-            name: self.name.clone(),
+            name: self.0.name.clone(),
             phase: snapshot.status.phase(),
             phase_ms: millis(now.saturating_duration_since(snapshot.since)),
             generation: snapshot.generation,
@@ -263,46 +261,50 @@ impl<T: Offer> ChildRef<T> {
     /// Starts an idle child, and skips the wait of one that failed. One that is up is left
     /// alone.
     pub fn wake(&self) {
-        self.supervisor.do_send(Control::Wake);
+        self.0.supervisor.do_send(Control::Wake);
     }
 
     /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew.
     pub fn reconnect_now(&self) {
-        self.supervisor.do_send(Control::Reconnect);
+        self.0.supervisor.do_send(Control::Reconnect);
     }
 
     /// Gives the supervisor other settings, and another factory if the child's spec changed:
     /// then a child that runs is renewed. Earlier failures are forgotten and a wait is over.
     pub fn configure(&self, settings: Settings, start: Option<Start<T>>) {
-        self.supervisor.do_send(Control::Configure(settings, start));
+        self.0
+            .supervisor
+            .do_send(Control::Configure(settings, start));
     }
 
     /// Asks a child that is up to leave until it is woken, if `is_unused` says so. Callers see
     /// it idle while that is asked: one that counts itself before it looks at
     /// [`ChildRef::current`] is either counted, or sees the child idle and wakes it.
     pub fn rest_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
-        self.supervisor.do_send(Control::Rest(Box::new(is_unused)));
+        self.0
+            .supervisor
+            .do_send(Control::Rest(Box::new(is_unused)));
     }
 
     /// Takes the child out of service: it is asked to leave, and nothing wakes it but
     /// [`ChildRef::release`]. Callers fail from now on.
     pub fn hold(&self) {
-        self.supervisor.do_send(Control::Hold);
+        self.0.supervisor.do_send(Control::Hold);
     }
 
     /// Ends a hold: the child is started, and its earlier failures are forgotten.
     pub fn release(&self) {
-        self.supervisor.do_send(Control::Release);
+        self.0.supervisor.do_send(Control::Release);
     }
 
     /// Asks the child to leave for good. Callers fail from now on.
     pub fn stop(&self) {
-        self.supervisor.do_send(Control::Stop);
+        self.0.supervisor.do_send(Control::Stop);
     }
 
     /// Waits until a child that was told to stop, or is held, is gone: at most twice `shutdown_timeout`.
     pub async fn stopped(&self) {
-        let mut changes = self.snapshot.clone();
+        let mut changes = self.0.snapshot.clone();
         // An error means that the supervisor is gone, and its child with it.
         drop(
             changes
@@ -358,10 +360,10 @@ impl<T: Offer> Roster<T> {
     pub fn insert(&self, child: ChildRef<T>) -> Option<ChildRef<T>> {
         let before = self.0.rcu(|children| {
             let mut next = Children::clone(children);
-            next.insert(child.name.clone(), child.clone());
+            next.insert(child.name().clone(), child.clone());
             next
         });
-        before.get(&child.name).cloned()
+        before.get(child.name()).cloned()
     }
 
     /// Takes a child out; it still runs.

@@ -58,7 +58,7 @@ impl Client {
 
     /// As the front does for each HTTP request: a session that is gone is a 404.
     pub(crate) async fn address(&self) -> Option<Addr<Session>> {
-        Some(self.world.sessions.find(self.id).await.ok()??.address)
+        Some((*self.world.sessions.find(self.id).await.ok()??.address).clone())
     }
 
     pub(crate) async fn exchange(&self, message: Value, accepts_stream: bool) -> Exchange {
