@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::bridge::headers::ParamHeaders;
 use crate::id::{QuickMap, ServerName};
 use crate::protocol::{RawJson, Revision};
 
@@ -33,6 +34,8 @@ pub struct Owned {
     pub native: RawJson,
     /// Those of a tool; a prompt has the defaults.
     pub hints: Hints,
+    /// The arguments of a tool that are repeated as headers; none where its annotations are wrong.
+    pub headers: ParamHeaders,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
 }

@@ -11,7 +11,7 @@ use super::admission::Turn;
 use super::breaker::Pass;
 use super::caller::Caller;
 use crate::id::ServerName;
-use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span};
+use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span, json};
 
 /// A request of a client on its way to one server, whatever revision either of them speaks
 /// (bridging.md §1). Inputs that the client gave already stand in the request itself; that it
@@ -57,7 +57,8 @@ pub enum Tasks {
 /// The text that an edit puts in the place of `span`.
 pub(crate) fn edited_text(edits: &[Edit], span: Option<&Span>) -> Option<String> {
     let (_, text) = edits.iter().find(|(edited, _)| Some(edited) == span)?;
-    serde_json::from_slice(text).ok()
+    let text = json::text(str::from_utf8(text).ok()?)?;
+    Some(text.into_owned())
 }
 
 /// How long a call may take.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::bridge::headers;
 use crate::bridge::task;
 use crate::protocol::{Method, RawJson, Revision, request};
-use crate::transport::{Headers, Outgoing};
+use crate::transport::{Header, Outgoing};
 
 /// The revision that is spoken in this era.
 pub(crate) const REVISION: Revision = Revision::V2026_07_28;
@@ -36,7 +36,7 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
         "io.modelcontextprotocol/clientCapabilities": declared.unwrap_or_default(),
     });
     Outgoing {
-        headers: standard_headers(method, None),
+        headers: standard_headers(method, None).into(),
         ..Outgoing::new(Some(number), request(number, method, &params))
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn discover(number: u64) -> Outgoing {
 }
 
 /// The headers that every message has; transports without headers ignore them.
-pub(crate) fn standard_headers(method: &Method, name: Option<&str>) -> Headers {
+pub(crate) fn standard_headers(method: &Method, name: Option<&str>) -> Vec<Header> {
     headers::standard(REVISION.as_str(), method, name)
 }
 
@@ -83,13 +83,13 @@ mod tests {
         let listen: Value = serde_json::from_slice(&listen.frame).unwrap();
         let declared = &listen["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
         assert_eq!(declared["extensions"], json!({task::EXTENSION: {}}));
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let pair = |name: &'static str, value: &'static str| (name.into(), value.into());
         assert_eq!(CLIENT_INFO, client_info().to_string());
         let expected = [
             pair("mcp-protocol-version", "2026-07-28"),
             pair("mcp-method", "tools/list"),
         ];
-        assert_eq!(sent.headers, expected);
+        assert_eq!(*sent.headers, expected);
         let named = standard_headers(&Method::ToolsCall, Some("ä"));
         assert_eq!(named[2], pair("mcp-name", "=?base64?w6Q=?="));
     }

@@ -19,7 +19,7 @@ use crate::id::{Principal, ViewId};
 use crate::protocol::{
     CapabilityProfile, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
-use crate::session::{Sessionless, Started};
+use crate::session::{Running, Sessionless, Started};
 
 /// Serves one request; the future waits for what becomes of it, or is the refusal that the client is
 /// to read: 400 for a claim or a header that is wrong.
@@ -118,11 +118,10 @@ fn run<'a>(
     async move {
         let (answer, waiting) = match started.await {
             Started::Done(answer) => (answer, None),
-            Started::Running(running) => {
-                let upgrading = running.upgrading.filter(|_| accepts_stream);
-                let upgrade = upgrading.map(|upgrading| move || upgrading.upgrade());
-                let answer = respond::wait(running.answer, upgrade, settings).await;
-                (answer.ok_or_else(|| ended(id))?, Some(running.waiting))
+            Started::Running(Running { answer, waiting }) => {
+                let upgrade = accepts_stream.then_some(|| waiting.upgrade());
+                let answer = respond::wait(answer, upgrade, settings).await;
+                (answer.ok_or_else(|| ended(id))?, Some(waiting))
             }
         };
         Ok(respond::to_client(

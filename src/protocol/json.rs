@@ -61,6 +61,12 @@ pub fn elements(text: &str) -> Option<Vec<&str>> {
 
 /// The text of a JSON string. `None` when `text` is none.
 pub fn text(text: &str) -> Option<Cow<'_, str>> {
+    let quoted = text
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    if let Some(plain) = quoted.filter(|text| !text.contains('\\')) {
+        return Some(Cow::Borrowed(plain));
+    }
     serde_json::from_str::<Text<'_>>(text)
         .ok()
         .map(|text| text.0)

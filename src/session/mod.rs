@@ -32,7 +32,7 @@ mod view;
 mod wheel;
 
 pub use actor::Session;
-pub use exchange::{Running, Sessionless, Started, Upgrading, Waiting};
+pub use exchange::{Running, Sessionless, Started, Waiting};
 pub use feed::{Arrange, Feed, Restored};
 pub use kept::{PartKeeper, load_parts};
 pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};

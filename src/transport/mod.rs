@@ -18,6 +18,7 @@ mod strays;
 mod streamable_http;
 mod tls;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,10 +49,6 @@ pub type EventSink = Rc<dyn Fn(LinkEvent)>;
 
 /// What a link reports.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "events are passed on at once; a box would cost every message an allocation"
-)]
 pub enum LinkEvent {
     /// A message of the server. `call` is the number of the call on whose own stream it came, if
     /// the transport can tell (Streamable HTTP can, stdio cannot). On HTTP an error answer whose
@@ -139,8 +136,11 @@ pub struct HttpSession {
     pub revision: Revision,
 }
 
-/// Names and values of HTTP headers.
-pub type Headers = Vec<(String, String)>;
+/// A name and its value; most are known words.
+pub type Header = (Cow<'static, str>, Cow<'static, str>);
+
+/// HTTP headers. Shared, since a message is kept to be sent again.
+pub type Headers = Arc<[Header]>;
 
 /// A frame on its way to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl Outgoing {
         Self {
             call,
             frame,
-            headers: Headers::new(),
+            headers: Headers::default(),
         }
     }
 }

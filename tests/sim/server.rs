@@ -69,7 +69,7 @@ impl Frame {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         let found = headers.find(|(found, _)| found.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        found.map(|(_, value)| &**value)
     }
 
     pub(crate) fn method(&self) -> &str {

@@ -17,8 +17,8 @@ fn headers(method: &str) -> Headers {
         ("Mcp-Name", "=?base64?w6Q=?="),
         ("Mcp-Param-Region", "us west"),
     ];
-    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    pairs.into()
+    let pair = |(name, value): (&'static str, &str)| (name.into(), value.to_owned().into());
+    pairs.into_iter().map(pair).collect()
 }
 
 fn sessionless(id: u64, method: &str) -> Outgoing {
@@ -45,11 +45,11 @@ fn c_http_04_headers_go_with_their_message_and_no_session_does() {
         assert_eq!(events.next().await, "result of 7 7 {}");
         for seen in peer.seen() {
             assert_eq!(seen.header("mcp-session-id"), None);
-            for (name, value) in headers("tools/call") {
+            for (name, value) in headers("tools/call").iter() {
                 let name = name.to_lowercase();
                 let all = seen.headers.iter().filter(|(found, _)| *found == name);
                 let all: Vec<_> = all.map(|(_, found)| found.as_str()).collect();
-                assert_eq!(all, [value.as_str()], "{name}");
+                assert_eq!(all, [&**value], "{name}");
             }
         }
         // A handshake on the same link is none the wiser.

@@ -4,6 +4,7 @@
 mod input;
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use memchr::memmem::{self, Finder};
@@ -56,10 +57,10 @@ impl ResultKind {
 /// Most results are complete or say nothing, which means the same: those need not be parsed,
 /// wherever in them it stands.
 fn says_only_complete(result: &[u8]) -> bool {
-    const KEY: &[u8] = b"\"resultType\"";
-    let mut found = memmem::find_iter(result, KEY);
+    static KEY: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
+    let mut found = KEY.find_iter(result);
     found.all(|at| {
-        let value = result.get(at + KEY.len()..);
+        let value = result.get(at + KEY.needle().len()..);
         value.is_some_and(|value| value.starts_with(b":\"complete\""))
     })
 }
@@ -120,11 +121,17 @@ impl Caching {
     }
 }
 
+const COMPLETE: &str = r#""resultType":"complete","#;
+
+/// Room for what is inserted beside `_meta`, in bytes.
+const FIRST_MAX: usize = 96;
+
 /// What a sessionless client reads in every result of the gateway.
 #[derive(Clone, Debug)]
 pub struct Dress {
     server_info: RawJson,
-    complete: String,
+    /// `_meta` with that alone.
+    meta: String,
     /// What a result holds that cannot just be added to; looked for in each.
     words: [Finder<'static>; 4],
 }
@@ -132,14 +139,11 @@ pub struct Dress {
 impl Dress {
     /// `server_info` is the `Implementation` object of the gateway.
     pub fn new(server_info: RawJson) -> Self {
-        let complete = format!(
-            r#""resultType":"complete","_meta":{{"{SERVER_INFO}":{}}}"#,
-            server_info.as_str()
-        );
+        let meta = format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, server_info.as_str());
         let words = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\""];
         Self {
             server_info,
-            complete,
+            meta,
             words: words.map(Finder::new),
         }
     }
@@ -164,12 +168,12 @@ impl Dress {
         let text = text.trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
         let comma = if rest == "}" { "" } else { "," };
-        let complete = &self.complete;
+        let meta = &self.meta;
         let hints = caching.map_or_else(String::new, |caching| {
             let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
             format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
         });
-        Some(format!("{{{complete}{hints}{comma}{rest}"))
+        Some(["{", COMPLETE, meta, &hints, comma, rest].concat())
     }
 
     /// Something of it may be there: it gives way in its place, and what is missing is inserted
@@ -177,15 +181,15 @@ impl Dress {
     fn merged(&self, result: &RawJson, caching: Option<Caching>) -> Option<RawJson> {
         let text = result.as_str();
         let known: Known<'_> = object::read(text)?;
-        let mut first = String::new();
-        let mut edits = Vec::new();
+        let mut first = String::with_capacity(FIRST_MAX + self.meta.len());
+        let mut edits = Vec::with_capacity(2);
         if known.kind.is_none() {
-            first.push_str(r#""resultType":"complete","#);
+            first.push_str(COMPLETE);
         }
         let info = self.server_info.as_str();
         match known.meta.map(RawValue::get) {
             Some(meta) => edits.push(edit_meta(text, meta, info)?),
-            None => first.push_str(&format!(r#""_meta":{{"{SERVER_INFO}":{info}}},"#)),
+            None => first.extend([&self.meta, ","]),
         }
         if let Some(Caching { ttl_ms, scope }) = caching {
             let scope = format!(r#""{}""#, scope.as_str());

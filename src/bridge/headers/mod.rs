@@ -38,13 +38,15 @@ pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
 }
 
 /// The headers that every message has (C-HTTP-04): `name` is what `Mcp-Name` says, if it applies.
-pub fn standard(revision: &str, method: &Method, name: Option<&str>) -> Vec<(String, String)> {
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let mut all = vec![
-        header(PROTOCOL_VERSION, revision),
-        header(METHOD, method.as_str()),
-    ];
-    all.extend(name.map(|name| header(NAME, &encode(name))));
+pub fn standard(
+    revision: impl Into<Cow<'static, str>>,
+    method: &Method,
+    name: Option<&str>,
+) -> Vec<(Cow<'static, str>, Cow<'static, str>)> {
+    let mut all = Vec::with_capacity(3);
+    all.push((PROTOCOL_VERSION.into(), revision.into()));
+    all.push((METHOD.into(), method.to_text()));
+    all.extend(name.map(|name| (NAME.into(), encode(name).into_owned().into())));
     all
 }
 

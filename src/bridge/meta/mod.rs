@@ -3,13 +3,14 @@
 
 mod claim;
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Map, Value};
 
-use crate::protocol::{Edit, LogLevel, RawJson, Request, Revision, json};
+use crate::protocol::{Edit, LogLevel, RawJson, Request, Revision, Span, json};
 
 use super::object::{self, Change, Object};
 
@@ -30,7 +31,15 @@ pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 /// What goes into each request to a sessionless server: revision, who we are, and what the
 /// client behind the request can be asked for. Made once, spliced in as it is.
 #[derive(Clone, Debug)]
-pub struct Declaration(String);
+pub struct Declaration {
+    members: String,
+    /// The `_meta` that was seen last to hold nothing but a declaration: a client's requests
+    /// mostly say the same.
+    bare: RefCell<String>,
+}
+
+/// A `_meta` that is longer, in bytes, is not kept to be recognised.
+const BARE_MAX: usize = 2048;
 
 /// Room for a log level and a progress token of ours.
 const WORDS_MAX: usize = 96;
@@ -40,16 +49,19 @@ impl Declaration {
     pub fn new(revision: Revision, client: &str, capabilities: &Map<String, Value>) -> Self {
         let capabilities = RawJson::from_value(capabilities);
         let capabilities = capabilities.as_str();
-        Self(format!(
-            r#""{VERSION}":"{revision}","{CLIENT_INFO}":{client},"{CAPABILITIES}":{capabilities}"#
-        ))
+        Self {
+            members: format!(
+                r#""{VERSION}":"{revision}","{CLIENT_INFO}":{client},"{CAPABILITIES}":{capabilities}"#
+            ),
+            bare: RefCell::default(),
+        }
     }
 
     /// The edit that gives the request this declaration, a log level and our progress token.
     /// Everything else in its `_meta` stays, but not a client's own declaration.
     pub fn edit(&self, request: &Request, level: Option<LogLevel>, token: Option<u64>) -> Edit {
-        let mut ours = String::with_capacity(self.0.len() + WORDS_MAX);
-        ours.push_str(&self.0);
+        let mut ours = String::with_capacity(self.members.len() + WORDS_MAX);
+        ours.push_str(&self.members);
         if let Some(level) = level {
             let level = RawJson::from_value(&level);
             let _ = write!(ours, r#","{LOG_LEVEL}":{}"#, level.as_str());
@@ -62,12 +74,29 @@ impl Declaration {
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
             replaced.contains(&key) || of_others.contains(&key)
         };
+        if let Some((span, meta)) = meta_of(request)
+            && self.is_bare(meta, dropped)
+        {
+            return (span, Bytes::from(["{", &ours, "}"].concat()));
+        }
         edit_meta(request, &ours, dropped)
+    }
+
+    fn is_bare(&self, meta: &str, dropped: impl Fn(&str) -> bool) -> bool {
+        let mut bare = self.bare.borrow_mut();
+        if *bare == meta {
+            return true;
+        }
+        let is_bare = json::has_only(meta, dropped);
+        if is_bare && meta.len() <= BARE_MAX {
+            meta.clone_into(&mut bare);
+        }
+        is_bare
     }
 
     /// `_meta` for a request of the gateway's own.
     pub fn meta(&self) -> String {
-        format!("{{{}}}", self.0)
+        format!("{{{}}}", self.members)
     }
 }
 
@@ -91,12 +120,18 @@ pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
 /// `token` the progress token. `None` when there is nothing of it in the request: then
 /// [`Request::edit_progress_token`] is enough.
 pub fn strip_for_legacy(request: &Request, token: Option<u64>) -> Option<Edit> {
-    let span = request.params.meta.clone()?;
-    let meta = request.frame.as_bytes().get(span)?;
-    memmem::find(meta, RESERVED.as_bytes())?;
+    let (_, meta) = meta_of(request)?;
+    memmem::find(meta.as_bytes(), RESERVED.as_bytes())?;
     let token = token.map(|token| format!(r#""{PROGRESS_TOKEN}":{token}"#));
     let dropped = |key: &str| key == PROGRESS_TOKEN || key.starts_with(RESERVED);
     Some(edit_meta(request, &token.unwrap_or_default(), dropped))
+}
+
+/// Where `_meta` is, if it is an object, and its text.
+fn meta_of(request: &Request) -> Option<(Span, &str)> {
+    let span = request.params.meta.clone()?;
+    let meta = request.frame.as_str().get(span.clone())?;
+    Some((span, meta))
 }
 
 /// Puts `ours` into `_meta` before what is kept of it; makes `_meta` and `params` where they are
@@ -104,8 +139,7 @@ pub fn strip_for_legacy(request: &Request, token: Option<u64>) -> Option<Edit> {
 fn edit_meta(request: &Request, ours: &str, dropped: impl Fn(&str) -> bool) -> Edit {
     let frame = request.frame.as_str();
     let edit = |span, text: String| (span, Bytes::from(text));
-    if let Some(span) = request.params.meta.clone() {
-        let meta = frame.get(span.clone()).unwrap_or_default();
+    if let Some((span, meta)) = meta_of(request) {
         // Most say nothing else, and then there is nothing to take apart.
         let rebuilt = match json::has_only(meta, &dropped) {
             true => None,

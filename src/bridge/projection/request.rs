@@ -9,9 +9,10 @@ use super::super::object::{has_any, removals};
 /// member that stays.
 pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
     let params = &request.params;
-    let retries = params.input_responses.is_some() || params.request_state.is_some();
-    // What most calls are: nothing of them is unknown there.
-    if to == Revision::V2025_11_25 && !retries {
+    let has_retried = params.input_responses.is_some() || params.request_state.is_some();
+    let completes = request.method == Method::CompletionComplete;
+    // What most calls are: nothing of them is unknown anywhere.
+    if !has_retried && !completes && params.task.is_none() {
         return Vec::new();
     }
     let has_retries = matches!(
@@ -19,7 +20,7 @@ pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
         Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead
     );
     let dropped = |key: &str| match key {
-        "context" => request.method == Method::CompletionComplete && to < Revision::V2025_06_18,
+        "context" => completes && to < Revision::V2025_06_18,
         "task" => request.method == Method::ToolsCall && to != Revision::V2025_11_25,
         "inputResponses" | "requestState" => has_retries && to.era() == Era::Legacy,
         _ => false,

@@ -103,9 +103,9 @@ impl Asked<'_> {
             let arguments = request.member(request.params.arguments.as_ref());
             let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());
             let pairs = of_tool.of_call(arguments.as_ref()).into_iter();
-            all.extend(pairs.map(|(name, value)| (name.to_owned(), value)));
+            all.extend(pairs.map(|(name, value)| (name.to_owned().into(), value.into())));
         }
-        all
+        all.into()
     }
 }
 
@@ -269,9 +269,9 @@ mod tests {
             "other": {"type": "string", "x-mcp-header": "Other"}}}});
         let tool = ParamHeaders::of_tool(&RawJson::from_value(&tool)).unwrap();
         let params = HashMap::from([("n".to_owned(), tool)]);
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let pair = |name: &'static str, value: &'static str| (name.into(), value.into());
         assert_eq!(
-            asked.headers(&params),
+            *asked.headers(&params),
             [
                 pair("mcp-protocol-version", "2026-07-28"),
                 pair("mcp-method", "tools/call"),

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Method;
+use super::{Method, json};
 use peek::Peek;
 pub use raw::{RawJson, RequestId};
 
@@ -60,7 +60,8 @@ pub struct Request {
     pub frame: RawJson,
     pub id: RequestId,
     pub method: Method,
-    pub params: Params,
+    /// Apart, since a request changes hands often.
+    pub params: Box<Params>,
     id_span: Span,
 }
 
@@ -68,7 +69,7 @@ pub struct Request {
 pub struct Notification {
     pub frame: RawJson,
     pub method: Method,
-    pub params: Params,
+    pub params: Box<Params>,
 }
 
 #[derive(Clone, Debug)]
@@ -358,12 +359,7 @@ fn span_in(frame: &[u8], raw: &RawValue) -> Span {
 }
 
 fn text_at<'a>(frame: &'a RawJson, span: Option<&Span>) -> Option<Cow<'a, str>> {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    let raw = frame.0.get(span?.clone())?;
-    serde_json::from_str::<Text<'a>>(raw)
-        .ok()
-        .map(|text| text.0)
+    json::text(frame.0.get(span?.clone())?)
 }
 
 fn params_of<T: DeserializeOwned>(frame: &RawJson) -> Result<T, EnvelopeError> {

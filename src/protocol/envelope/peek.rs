@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
+use memchr::memmem::Finder;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -52,7 +54,11 @@ pub(super) struct ParamsPeek<'a> {
 impl ParamsPeek<'_> {
     /// A request has its progress token in `_meta`, and a notification in `params`, also beside a
     /// `_meta`: progress of a task names the task there.
-    pub(super) fn locate(&self, frame: &Bytes, is_request: bool) -> Result<Params, EnvelopeError> {
+    pub(super) fn locate(
+        &self,
+        frame: &Bytes,
+        is_request: bool,
+    ) -> Result<Box<Params>, EnvelopeError> {
         #[derive(Deserialize)]
         struct MetaPeek<'a> {
             #[serde(borrow, rename = "progressToken")]
@@ -61,6 +67,7 @@ impl ParamsPeek<'_> {
         let at = |raw: Option<&RawValue>| raw.map(|raw| span_in(frame, raw));
         let meta = self.meta.filter(|raw| raw.get().starts_with('{'));
         let progress_token = match meta {
+            Some(raw) if is_request && !may_name_progress(raw.get()) => None,
             Some(raw) if is_request => {
                 let peek: MetaPeek<'_> =
                     serde_json::from_str(raw.get()).map_err(EnvelopeError::json)?;
@@ -68,7 +75,7 @@ impl ParamsPeek<'_> {
             }
             _ => at(self.progress_token),
         };
-        Ok(Params {
+        Ok(Box::new(Params {
             name: at(self.name),
             uri: at(self.uri),
             reference: at(self.reference),
@@ -79,8 +86,14 @@ impl ParamsPeek<'_> {
             input_responses: at(self.input_responses),
             request_state: at(self.request_state),
             task: at(self.task),
-        })
+        }))
     }
+}
+
+/// Whether `progressToken` may be a member of an object; with an escape, any name may be.
+fn may_name_progress(object: &str) -> bool {
+    static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"progressToken\""));
+    NAME.find(object.as_bytes()).is_some() || object.contains('\\')
 }
 
 /// By hand, because a derived one would also read an array by position.

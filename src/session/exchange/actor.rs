@@ -18,7 +18,7 @@ use super::super::SessionParts;
 use super::super::actor::log_level;
 use super::super::again::Again;
 use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
-use super::super::message::{ToFront, Upgrade};
+use super::super::message::ToFront;
 use super::super::progress::Progress;
 use super::super::route::Target;
 use super::super::streams::message_event;
@@ -89,11 +89,14 @@ pub(super) struct Beginning {
     pub(super) reply: oneshot::Sender<ToFront>,
 }
 
-/// The client closed its connection; means something only while this very request waits.
+/// What becomes of a client's wait; means something only while the request of this number waits.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub(crate) struct ClientGone {
-    pub(crate) number: u64,
+pub(crate) enum ClientWait {
+    /// It is long: it is to be answered as a stream.
+    Upgrade(u64),
+    /// The client closed its connection.
+    Over(u64),
 }
 
 impl ExchangeActor {
@@ -280,23 +283,17 @@ impl Handler<Delivery> for ExchangeActor {
     }
 }
 
-impl Handler<Upgrade> for ExchangeActor {
+impl Handler<ClientWait> for ExchangeActor {
     type Result = ();
 
-    fn handle(&mut self, upgrade: Upgrade, _: &mut Self::Context) {
-        if upgrade.number == self.turn {
-            self.upgrade();
-        }
-    }
-}
-
-impl Handler<ClientGone> for ExchangeActor {
-    type Result = ();
-
-    fn handle(&mut self, gone: ClientGone, ctx: &mut Self::Context) {
+    fn handle(&mut self, wait: ClientWait, ctx: &mut Self::Context) {
         let waits = !matches!(self.client, Client::Gathers);
-        if waits && gone.number == self.turn {
-            self.take_back("the client closed its request", ctx);
+        match wait {
+            ClientWait::Upgrade(number) if number == self.turn => self.upgrade(),
+            ClientWait::Over(number) if waits && number == self.turn => {
+                self.take_back("the client closed its request", ctx);
+            }
+            ClientWait::Upgrade(_) | ClientWait::Over(_) => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use super::super::SessionParts;
 use super::super::message::{EndGeneralStream, Notice, ToFront};
 use super::super::streams::message_event;
 use super::super::tasks;
-use super::actor::ClientGone;
+use super::actor::ClientWait;
 use crate::bridge::meta::with_meta;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, Watched};
@@ -319,11 +319,15 @@ impl Handler<Notice> for Listener {
     }
 }
 
-impl Handler<ClientGone> for Listener {
+impl Handler<ClientWait> for Listener {
     type Result = ();
 
-    fn handle(&mut self, _: ClientGone, ctx: &mut Self::Context) {
-        ctx.stop();
+    fn handle(&mut self, wait: ClientWait, ctx: &mut Self::Context) {
+        match wait {
+            // It is a stream from the beginning.
+            ClientWait::Upgrade(_) => {}
+            ClientWait::Over(_) => ctx.stop(),
+        }
     }
 }
 

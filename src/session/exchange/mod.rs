@@ -13,7 +13,7 @@ mod parked;
 mod start;
 mod task;
 
-pub use start::{Running, Sessionless, Started, Upgrading, Waiting};
+pub use start::{Running, Sessionless, Started, Waiting};
 
 pub(crate) use answers::Dressing;
 pub(crate) use listen::Listeners;

@@ -9,17 +9,17 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::super::SessionParts;
-use super::super::message::{ToFront, Upgrade};
+use super::super::message::ToFront;
 use super::super::route;
 use super::super::sessions::Sessions;
 use super::super::tasks;
-use super::actor::{Beginning, ClientGone, ExchangeActor};
+use super::actor::{Beginning, ClientWait, ExchangeActor};
 use super::answers;
 use super::inputs::Given;
 use super::listen::{Filter, Listener};
 use super::parked::Resume;
 use super::task::{self, Found};
-use crate::bridge::headers::{McpHeaders, ParamHeaders};
+use crate::bridge::headers::McpHeaders;
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::id::SessionId;
@@ -46,36 +46,27 @@ pub enum Started {
 /// A request that is worked on.
 pub struct Running {
     pub answer: oneshot::Receiver<ToFront>,
-    /// Absent where the answer is a stream anyway.
-    pub upgrading: Option<Upgrading>,
     pub waiting: Waiting,
-}
-
-/// Asks for the answer as a stream.
-pub struct Upgrading {
-    number: u64,
-    worker: Recipient<Upgrade>,
-}
-
-impl Upgrading {
-    pub fn upgrade(&self) {
-        let number = self.number;
-        self.worker.do_send(Upgrade { number });
-    }
 }
 
 /// Held as long as the client waits: dropped, it takes the request back.
 pub struct Waiting {
     pub(super) number: u64,
-    pub(super) worker: Recipient<ClientGone>,
+    pub(super) worker: Recipient<ClientWait>,
+}
+
+impl Waiting {
+    /// Asks for the answer as a stream, if it can be one and is none yet.
+    pub fn upgrade(&self) {
+        self.worker.do_send(ClientWait::Upgrade(self.number));
+    }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let number = self.number;
         // Who has answered is gone.
         if self.worker.connected() {
-            self.worker.do_send(ClientGone { number });
+            self.worker.do_send(ClientWait::Over(self.number));
         }
     }
 }
@@ -186,7 +177,6 @@ impl Sessions {
         let address = Listener::start(name, parts.clone(), caller, request, filter, reply);
         Ok(Started::Running(Running {
             answer,
-            upgrading: None,
             waiting: Waiting {
                 number: 0,
                 worker: address.recipient(),
@@ -264,10 +254,6 @@ impl Sessions {
         };
         Ok(Started::Running(Running {
             answer,
-            upgrading: Some(Upgrading {
-                number,
-                worker: address.clone().recipient(),
-            }),
             waiting: Waiting {
                 number,
                 worker: address.recipient(),
@@ -288,16 +274,12 @@ fn check_params(
     let Some(tool) = name.and_then(|name| catalog.tool(&name)) else {
         return Ok(());
     };
-    // A tool whose annotations are wrong is shown without them.
-    let Ok(params) = ParamHeaders::of_tool(&tool.item) else {
-        return Ok(());
-    };
-    if params.is_empty() {
+    if tool.headers.is_empty() {
         return Ok(());
     }
     let arguments = request.member(request.params.arguments.as_ref());
     let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
-    params
+    tool.headers
         .check(headers, arguments.as_ref())
         .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))
 }

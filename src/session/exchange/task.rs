@@ -96,7 +96,6 @@ pub(super) fn ask(
     standing.do_send(AboutTask { request, reply });
     Started::Running(Running {
         answer,
-        upgrading: None,
         waiting: Waiting {
             number: parts.numbers.next(),
             worker: standing.recipient(),

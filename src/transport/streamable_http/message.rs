@@ -1,5 +1,7 @@
 //! A message with the headers that go with it alone.
 
+use std::borrow::Cow;
+
 use awc::error::SendRequestError;
 use awc::http::header::{HeaderName, HeaderValue};
 use awc::{ClientResponse, FrozenClientRequest};
@@ -8,6 +10,7 @@ use bytes::Bytes;
 use super::requests::PROTOCOL_VERSION;
 use crate::bridge::headers;
 use crate::protocol::Method;
+use crate::transport::Header;
 
 const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
 const NAME: HeaderName = HeaderName::from_static(headers::NAME);
@@ -22,11 +25,15 @@ pub(super) struct Message {
 
 impl Message {
     /// A header that HTTP cannot carry is left out: the server says what it misses.
-    pub(super) fn new(frame: Bytes, headers: &[(String, String)]) -> Self {
-        let parse = |(name, value): &(String, String)| {
-            let parsed = header_name(name).zip(HeaderValue::from_str(value).ok());
+    pub(super) fn new(frame: Bytes, headers: &[Header]) -> Self {
+        let parse = |(name, value): &Header| {
+            let value = match value {
+                Cow::Borrowed(word) => Some(HeaderValue::from_static(word)),
+                Cow::Owned(text) => HeaderValue::from_str(text).ok(),
+            };
+            let parsed = header_name(name).zip(value);
             if parsed.is_none() {
-                log::warn!(header = name.as_str(); "header cannot be sent");
+                log::warn!(header = &**name; "header cannot be sent");
             }
             parsed
         };

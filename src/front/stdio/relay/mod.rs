@@ -87,10 +87,6 @@ impl RelaySettings {
 }
 
 /// What the relay hears beside its client.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are events, and they are passed on at once"
-)]
 enum Heard {
     Event(LinkEvent),
     /// It is time to send this request again.

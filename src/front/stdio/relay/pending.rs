@@ -60,7 +60,7 @@ impl Pending {
         let mut outgoing = Outgoing::new(Some(number), frame);
         if let Some(revision) = self.claimed_revision() {
             let name = headers::name_of(request);
-            outgoing.headers = headers::standard(&revision, &request.method, name.as_deref());
+            outgoing.headers = headers::standard(revision, &request.method, name.as_deref()).into();
         }
         outgoing
     }
