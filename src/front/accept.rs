@@ -36,8 +36,12 @@ impl Accepted {
 
 /// Whether a `Content-Type` is JSON.
 pub(super) fn is_json(content_type: Option<&str>) -> bool {
-    let media = content_type.and_then(|value| value.split(';').next());
-    media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+    const JSON: &str = "application/json";
+    let media = |value: &str| {
+        let media = value.split(';').next();
+        media.is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
+    };
+    content_type.is_some_and(|value| value == JSON || media(value))
 }
 
 #[cfg(test)]
