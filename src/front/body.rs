@@ -72,7 +72,7 @@ pub(super) async fn read(
 ) -> Result<Bytes, Failure> {
     let result = collect(payload, announced, settings, held).await;
     if matches!(&result, Err(failure) if failure.kind == ErrorKind::TooLarge) {
-        Box::pin(drain(payload)).await;
+        drain(payload).await;
     }
     result
 }
@@ -99,8 +99,7 @@ async fn collect(
             Some(next) => next,
             None => {
                 let until = until.get_or_insert_with(|| Instant::now() + settings.body_timeout);
-                // Rarer, and much larger than the rest.
-                let next = Box::pin(timeout_at(*until, payload.next())).await;
+                let next = timeout_at(*until, payload.next()).await;
                 next.map_err(|_| too_slow(settings))?
             }
         };
