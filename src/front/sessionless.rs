@@ -116,18 +116,22 @@ fn run<'a>(
     let accepts_stream = sessionless.accepts_stream;
     let started = front.sessions.serve(sessionless);
     async move {
-        let to_client = |answer, waiting| {
-            Ok(respond::to_client(
-                answer, revision, waiting, front, settings,
-            ))
-        };
         let Running { answer, waiting } = match started.await {
-            Started::Done(answer) => return to_client(answer, None),
+            Started::Done(answer) => {
+                return Ok(respond::to_client(answer, revision, None, front, settings));
+            }
             Started::Running(running) => running,
         };
         let upgrade = accepts_stream.then_some(|| waiting.upgrade());
         let answer = respond::wait(answer, upgrade, settings).await;
-        to_client(answer.ok_or_else(|| ended(id))?, Some(waiting))
+        let answer = answer.ok_or_else(|| ended(id))?;
+        Ok(respond::to_client(
+            answer,
+            revision,
+            Some(waiting),
+            front,
+            settings,
+        ))
     }
 }
 

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use actix_web::dev::Service;
+use actix_service::Service;
 use awc::ConnectRequest;
 use awc::middleware::Transform;
 use tokio::task::LocalSet;
