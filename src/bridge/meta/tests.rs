@@ -36,6 +36,21 @@ fn applied(request: &Request, edit: Edit) -> (String, Value) {
 }
 
 #[test]
+fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
+    let ours = declaration();
+    let bare = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    let another = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","a/b":1}"#;
+    for meta in [bare, bare, another, bare, another, "{}"] {
+        let request = with_meta(meta);
+        let (_, sent) = applied(&request, ours.edit(&request, None, Some(5)));
+        let (_, alone) = applied(&request, declaration().edit(&request, None, Some(5)));
+        assert_eq!(sent, alone, "{meta}");
+        let kept = sent["params"]["_meta"].get("a/b");
+        assert_eq!(kept.is_some(), meta == another, "{meta}");
+    }
+}
+
+#[test]
 fn a_claim_is_read_whole() {
     let claim = ModernClaim::read(&with_meta(
         r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28",

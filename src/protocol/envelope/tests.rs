@@ -146,6 +146,23 @@ fn a_progress_token_is_added_where_the_client_sent_none() {
     assert!(bare.edit_progress_token(5).is_none());
 }
 
+/// It would go on to the server as one of ours, whose progress is another client's.
+#[test]
+fn a_progress_token_is_found_however_its_name_is_written() {
+    for name in [
+        "progressToken",
+        r"progress\u0054oken",
+        r"\u0070rogressToken",
+    ] {
+        let params = format!(r#"{{"name":"a","_meta":{{"{name}":7,"k":1}}}}"#);
+        let request = request_of(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#
+        ));
+        let token = request.member(request.params.progress_token.as_ref());
+        assert_eq!(token.as_deref(), Some(b"7".as_slice()), "{name}");
+    }
+}
+
 #[test]
 fn a_response_gets_the_id_of_its_caller() {
     let text = r#"{"jsonrpc":"2.0","vendor":[1,2],"id":41,"result":{"id":41}}"#;
