@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use crate::bridge::headers::ParamHeaders;
 use crate::protocol::{RawJson, Span};
 
 use super::{IngestLimits, ItemKind, json, schema, shape, template::Template, uri};
@@ -36,6 +37,7 @@ pub struct Item {
     native_span: Span,
     interface_spans: Vec<(Span, Box<str>)>,
     hints: Hints,
+    headers: ParamHeaders,
 }
 
 impl Item {
@@ -50,6 +52,11 @@ impl Item {
 
     pub const fn hints(&self) -> Hints {
         self.hints
+    }
+
+    /// The arguments of a tool that are repeated as headers; none where its annotations are wrong.
+    pub const fn headers(&self) -> &ParamHeaders {
+        &self.headers
     }
 
     pub(super) fn native_span(&self) -> Span {
@@ -208,9 +215,11 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: Hints) -> Result<It
         return Err(format!("`{}` stands twice", kind.key()));
     }
     let native_span = json::span(text, written);
-    let interface_spans = match kind {
-        ItemKind::Tools => interface_spans(text),
-        ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => Vec::new(),
+    let (interface_spans, headers) = match kind {
+        ItemKind::Tools => (interface_spans(text), ParamHeaders::of_tool(&raw)),
+        ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => {
+            (Vec::new(), Ok(ParamHeaders::default()))
+        }
     };
     Ok(Item {
         raw,
@@ -218,6 +227,7 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: Hints) -> Result<It
         native_span,
         interface_spans,
         hints,
+        headers: headers.unwrap_or_default(),
     })
 }
 

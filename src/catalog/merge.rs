@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::bridge::headers::ParamHeaders;
 use crate::id::ServerName;
 use crate::protocol::{RawJson, splice};
 
@@ -307,7 +306,7 @@ fn owned(server: &ServerName, item: &Item) -> Owned {
         server: server.clone(),
         native: RawJson::try_new(written).unwrap_or_else(|_| json::quoted(item.native())),
         hints: item.hints(),
-        headers: ParamHeaders::of_tool(item.raw()).unwrap_or_default(),
+        headers: item.headers().clone(),
         item: item.raw().clone(),
     }
 }

@@ -32,9 +32,8 @@ pub struct Owned {
     pub server: ServerName,
     /// The native name as a JSON string, ready to be spliced into a request.
     pub native: RawJson,
-    /// Those of a tool; a prompt has the defaults.
+    /// Those of a tool, as the next; a prompt has the defaults.
     pub hints: Hints,
-    /// The arguments of a tool that are repeated as headers; none where its annotations are wrong.
     pub headers: ParamHeaders,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,

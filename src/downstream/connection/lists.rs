@@ -217,10 +217,8 @@ impl Connection {
     /// What calls have to repeat in headers; those that waited for it are sent again.
     fn publish_headers(&mut self) {
         let tools = self.part.items(ItemKind::Tools).iter();
-        let annotated = tools.filter_map(|tool| {
-            let headers = ParamHeaders::of_tool(tool.raw()).ok()?;
-            (!headers.is_empty()).then(|| (tool.native().to_owned(), headers))
-        });
+        let annotated = tools.filter(|tool| !tool.headers().is_empty());
+        let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
         self.spec.param_headers.store(Arc::new(annotated.collect()));
         if let Some(calls) = &mut self.calls {
             calls.headers_known(Instant::now());
