@@ -74,12 +74,7 @@ impl Declaration {
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
             replaced.contains(&key) || of_others.contains(&key)
         };
-        if let Some((span, meta)) = meta_of(request)
-            && self.is_bare(meta, dropped)
-        {
-            return (span, Bytes::from(["{", &ours, "}"].concat()));
-        }
-        edit_meta(request, &ours, dropped)
+        edit_meta(request, &ours, |meta| self.is_bare(meta, dropped), dropped)
     }
 
     fn is_bare(&self, meta: &str, dropped: impl Fn(&str) -> bool) -> bool {
@@ -124,7 +119,13 @@ pub fn strip_for_legacy(request: &Request, token: Option<u64>) -> Option<Edit> {
     memmem::find(meta.as_bytes(), RESERVED.as_bytes())?;
     let token = token.map(|token| format!(r#""{PROGRESS_TOKEN}":{token}"#));
     let dropped = |key: &str| key == PROGRESS_TOKEN || key.starts_with(RESERVED);
-    Some(edit_meta(request, &token.unwrap_or_default(), dropped))
+    let is_bare = |meta: &str| json::has_only(meta, dropped);
+    Some(edit_meta(
+        request,
+        &token.unwrap_or_default(),
+        is_bare,
+        dropped,
+    ))
 }
 
 /// Where `_meta` is, if it is an object, and its text.
@@ -135,17 +136,24 @@ fn meta_of(request: &Request) -> Option<(Span, &str)> {
 }
 
 /// Puts `ours` into `_meta` before what is kept of it; makes `_meta` and `params` where they are
-/// missing.
-fn edit_meta(request: &Request, ours: &str, dropped: impl Fn(&str) -> bool) -> Edit {
+/// missing. `is_bare` says of a `_meta` whether nothing of it is kept: then there is nothing to take
+/// apart.
+fn edit_meta(
+    request: &Request,
+    ours: &str,
+    is_bare: impl Fn(&str) -> bool,
+    dropped: impl Fn(&str) -> bool,
+) -> Edit {
     let frame = request.frame.as_str();
     let edit = |span, text: String| (span, Bytes::from(text));
     if let Some((span, meta)) = meta_of(request) {
-        // Most say nothing else, and then there is nothing to take apart.
-        let rebuilt = match json::has_only(meta, &dropped) {
-            true => None,
-            false => Object::parse(meta)
-                .and_then(|meta| meta.rebuild(ours, |key, _| Change::keep_if(!dropped(key)))),
+        let members = if is_bare(meta) {
+            None
+        } else {
+            Object::parse(meta)
         };
+        let keep = |key: &str, _: &str| Change::keep_if(!dropped(key));
+        let rebuilt = members.and_then(|members| members.rebuild(ours, keep));
         return edit(span, rebuilt.unwrap_or_else(|| ["{", ours, "}"].concat()));
     }
     let params = json::member(frame, "params").filter(|text| *text != "null");
