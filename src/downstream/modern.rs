@@ -4,10 +4,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::bridge::headers;
+use crate::bridge::headers::{self, Header};
 use crate::bridge::task;
 use crate::protocol::{Method, RawJson, Revision, request};
-use crate::transport::{Header, Outgoing};
+use crate::transport::Outgoing;
 
 /// The revision that is spoken in this era.
 pub(crate) const REVISION: Revision = Revision::V2026_07_28;

@@ -18,7 +18,6 @@ mod strays;
 mod streamable_http;
 mod tls;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
+use crate::bridge::headers::Header;
 use crate::protocol::{Envelope, Revision};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
@@ -135,9 +135,6 @@ pub struct HttpSession {
     pub id: Option<String>,
     pub revision: Revision,
 }
-
-/// A name and its value; most are known words.
-pub type Header = (Cow<'static, str>, Cow<'static, str>);
 
 /// HTTP headers. Shared, since a message is kept to be sent again.
 pub type Headers = Arc<[Header]>;

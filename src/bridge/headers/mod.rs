@@ -37,12 +37,15 @@ pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
     }
 }
 
+/// A name and its value; most are known words.
+pub type Header = (Cow<'static, str>, Cow<'static, str>);
+
 /// The headers that every message has (C-HTTP-04): `name` is what `Mcp-Name` says, if it applies.
 pub fn standard(
     revision: impl Into<Cow<'static, str>>,
     method: &Method,
     name: Option<&str>,
-) -> Vec<(Cow<'static, str>, Cow<'static, str>)> {
+) -> Vec<Header> {
     let mut all = Vec::with_capacity(3);
     all.push((PROTOCOL_VERSION.into(), revision.into()));
     all.push((METHOD.into(), method.to_text()));

@@ -9,10 +9,10 @@ use super::super::object::{has_any, removals};
 /// member that stays.
 pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
     let params = &request.params;
-    let has_retried = params.input_responses.is_some() || params.request_state.is_some();
+    let is_retry = params.input_responses.is_some() || params.request_state.is_some();
     let completes = request.method == Method::CompletionComplete;
     // What most calls are: nothing of them is unknown anywhere.
-    if !has_retried && !completes && params.task.is_none() {
+    if !is_retry && !completes && params.task.is_none() {
         return Vec::new();
     }
     let has_retries = matches!(

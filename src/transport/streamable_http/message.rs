@@ -8,9 +8,8 @@ use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 
 use super::requests::PROTOCOL_VERSION;
-use crate::bridge::headers;
+use crate::bridge::headers::{self, Header};
 use crate::protocol::Method;
-use crate::transport::Header;
 
 const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
 const NAME: HeaderName = HeaderName::from_static(headers::NAME);
