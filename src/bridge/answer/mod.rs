@@ -54,13 +54,14 @@ impl ResultKind {
     }
 }
 
+static KIND: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
+
 /// Most results are complete or say nothing, which means the same: those need not be parsed,
 /// wherever in them it stands.
 fn says_only_complete(result: &[u8]) -> bool {
-    static KEY: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
-    let mut found = KEY.find_iter(result);
+    let mut found = KIND.find_iter(result);
     found.all(|at| {
-        let value = result.get(at + KEY.needle().len()..);
+        let value = result.get(at + KIND.needle().len()..);
         value.is_some_and(|value| value.starts_with(b":\"complete\""))
     })
 }
@@ -123,6 +124,20 @@ impl Caching {
 
 const COMPLETE: &str = r#""resultType":"complete","#;
 
+/// The type of a result that has to be inserted, empty if it is there already; `None` where only
+/// parsing tells: a type that is neither the first nor the last member may belong to a part.
+fn missing_kind(result: &str) -> Option<&'static str> {
+    let mut types = KIND.find_iter(result.as_bytes());
+    if types.next().is_none() {
+        return Some(COMPLETE);
+    }
+    let first = result
+        .strip_prefix('{')
+        .is_some_and(|rest| rest.starts_with(COMPLETE));
+    let last = result.ends_with(r#","resultType":"complete"}"#);
+    (types.next().is_none() && (first || last)).then_some("")
+}
+
 /// Room for what is inserted beside `_meta`, in bytes.
 const FIRST_MAX: usize = 96;
 
@@ -132,19 +147,20 @@ pub struct Dress {
     server_info: RawJson,
     /// `_meta` with that alone.
     meta: String,
-    /// What a result holds that cannot just be added to; looked for in each.
-    words: [Finder<'static>; 4],
+    /// What a result may hold already; looked for in each.
+    own_meta: Finder<'static>,
+    own_hints: [Finder<'static>; 2],
 }
 
 impl Dress {
     /// `server_info` is the `Implementation` object of the gateway.
     pub fn new(server_info: RawJson) -> Self {
         let meta = format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, server_info.as_str());
-        let words = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\""];
         Self {
             server_info,
             meta,
-            words: words.map(Finder::new),
+            own_meta: Finder::new("\"_meta\""),
+            own_hints: ["\"ttlMs\"", "\"cacheScope\""].map(Finder::new),
         }
     }
 
@@ -154,17 +170,21 @@ impl Dress {
     /// one of these twice, stays as it is.
     pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
-        let dressed = if self.words.iter().any(has) {
-            self.merged(result, caching)
-        } else {
-            let text = self.inserted(result.as_str(), caching);
-            text.map(RawJson::of_parts)
+        let has_ours = has(&self.own_meta) || caching.is_some() && self.own_hints.iter().any(has);
+        let missing = missing_kind(result.as_str()).filter(|_| !has_ours);
+        let dressed = match missing {
+            Some(kind) => {
+                let text = self.inserted(kind, result.as_str(), caching);
+                text.map(RawJson::of_parts)
+            }
+            None => self.merged(result, caching),
         };
         dressed.unwrap_or_else(|| result.clone())
     }
 
-    /// Nothing of ours is there yet: one insertion after the brace.
-    fn inserted(&self, text: &str, caching: Option<Caching>) -> Option<String> {
+    /// Nothing of ours is there yet, but for a type perhaps: one insertion after the brace. `kind`
+    /// is the type's member, where that is missing.
+    fn inserted(&self, kind: &str, text: &str, caching: Option<Caching>) -> Option<String> {
         let text = text.trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
         let comma = if rest == "}" { "" } else { "," };
@@ -173,7 +193,7 @@ impl Dress {
             let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
             format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
         });
-        Some(["{", COMPLETE, meta, &hints, comma, rest].concat())
+        Some(["{", kind, meta, &hints, comma, rest].concat())
     }
 
     /// Something of it may be there: it gives way in its place, and what is missing is inserted

@@ -68,11 +68,20 @@ fn b_rpc_06_a_modern_client_reads_complete_results() {
         r#"{"resultType":"complete","ttlMs":900,"cacheScope":"private","content":[]}"#,
         r#" {"cacheScope":null ,"content":[1.0], "_meta" : { } } "#,
         r#"{"content":[],"_meta":null,"ttlMs":-1}"#,
+        r#"{"content":[],"resultType":"complete"}"#,
+        r#"{"resultType":"complete","content":[]}"#,
+        r#"{"resultType":"complete"}"#,
+        r#"{"content":{"a":1,"resultType":"complete"}}"#,
+        r#"{"content":{"resultType":"complete","a":1},"resultType":"complete"}"#,
         r#"{"_meta":[1],"content":{"ttlMs":2}}"#,
     ];
     for text in table {
         let before: Value = serde_json::from_str(text).unwrap();
-        let dressed = value(&dress().complete(&raw(text), Some(caching)));
+        let dressed = dress().complete(&raw(text), Some(caching));
+        let types = |text: &str| text.matches("resultType").count();
+        let added = usize::from(before["resultType"].is_null());
+        assert_eq!(types(dressed.as_str()), types(text) + added, "{text}");
+        let dressed = value(&dressed);
         assert_eq!(dressed["resultType"], "complete", "{text}");
         assert_eq!(dressed["_meta"][SERVER_INFO], info, "{text}");
         assert_eq!(
