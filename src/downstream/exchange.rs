@@ -34,7 +34,8 @@ impl Exchange {
     /// The resource that it is about, as the server knows it.
     pub(crate) fn native_uri(&self) -> Option<String> {
         let native = edited_text(&self.edits, self.request.params.uri.as_ref());
-        native.or_else(|| self.request.uri().map(Cow::into_owned))
+        let uri = native.or_else(|| self.request.uri());
+        uri.map(Cow::into_owned)
     }
 }
 
@@ -55,10 +56,9 @@ pub enum Tasks {
 }
 
 /// The text that an edit puts in the place of `span`.
-pub(crate) fn edited_text(edits: &[Edit], span: Option<&Span>) -> Option<String> {
+pub(crate) fn edited_text<'e>(edits: &'e [Edit], span: Option<&Span>) -> Option<Cow<'e, str>> {
     let (_, text) = edits.iter().find(|(edited, _)| Some(edited) == span)?;
-    let text = json::text(str::from_utf8(text).ok()?)?;
-    Some(text.into_owned())
+    json::text(str::from_utf8(text).ok()?)
 }
 
 /// How long a call may take.

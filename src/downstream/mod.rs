@@ -58,3 +58,5 @@ pub use settings::{
 };
 pub use usage::InUse;
 pub use view::{OwnConnectionView, ServerView};
+
+pub(crate) use timer::Timer;

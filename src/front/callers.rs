@@ -1,6 +1,7 @@
 //! Who asks, by the words in which requests without a session say it. Those of one client mostly
 //! say the same, so they are read once.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,29 +31,30 @@ impl KnownCallers {
         (caller.principal == *principal).then(|| caller.clone())
     }
 
-    pub(super) fn keep(&self, words: Words, caller: &Arc<Caller>) {
+    pub(super) fn keep(&self, words: &[u8], caller: &Arc<Caller>) {
         let mut known = self.0.borrow_mut();
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(words, caller.clone());
+        known.insert(words.to_vec(), caller.clone());
     }
 }
 
 /// `None` where there is nothing to be recognised, or something is wrong with it.
-pub(super) fn words_of(request: &Request) -> Option<Words> {
+pub(super) fn words_of(request: &Request) -> Option<Cow<'_, [u8]>> {
     let frame = request.frame.as_bytes();
     let meta = request.params.meta.clone()?;
     if meta.len() > WORDS_MAX {
         return None;
     }
     let Some(token) = request.params.progress_token.clone() else {
-        return Some(frame.get(meta)?.to_vec());
+        return frame.get(meta).map(Cow::Borrowed);
     };
     RequestId::try_new(request.member(Some(&token))?).ok()?;
     // No JSON has a zero byte: the halves cannot be those of other words.
     let (before, after) = (meta.start..token.start, token.end..meta.end);
-    Some([frame.get(before)?, &[0], frame.get(after)?].concat())
+    let halves = [frame.get(before)?, &[0], frame.get(after)?];
+    Some(halves.concat().into())
 }
 
 #[cfg(test)]
@@ -80,7 +82,7 @@ mod tests {
         let first = request(r#""progressToken":1,"#);
         let claim = ModernClaim::read(&first).unwrap();
         let caller = Arc::new(Caller::sessionless(&claim, anybody.clone()).unwrap());
-        known.keep(words_of(&first).unwrap(), &caller);
+        known.keep(&words_of(&first).unwrap(), &caller);
         let table = [
             (r#""progressToken":1,"#, true),
             (r#""progressToken":"another","#, true),
@@ -94,7 +96,8 @@ mod tests {
             ),
         ];
         for (meta, expected) in table {
-            let words = words_of(&request(meta));
+            let request = request(meta);
+            let words = words_of(&request);
             let found = words.and_then(|words| known.find(&words, &anybody));
             assert_eq!(found.is_some(), expected, "{meta}");
         }
@@ -106,7 +109,7 @@ mod tests {
         let claim = ModernClaim::read(&request("")).unwrap();
         let caller = Arc::new(Caller::sessionless(&claim, Principal::Anonymous).unwrap());
         for number in 0..=KNOWN_MAX {
-            known.keep(number.to_string().into_bytes(), &caller);
+            known.keep(number.to_string().as_bytes(), &caller);
         }
         assert_eq!(known.0.borrow().len(), 1);
         let long = format!(r#""a":"{}","#, "x".repeat(WORDS_MAX));

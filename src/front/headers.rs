@@ -2,8 +2,12 @@
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 
+use crate::bridge::headers;
+
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_VERSION);
+pub(super) const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
+pub(super) const NAME: HeaderName = HeaderName::from_static(headers::NAME);
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 

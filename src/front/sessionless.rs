@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use actix_web::body::BoxBody;
+use actix_web::http::header::HeaderMap;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, ready};
 
 use super::callers::{KnownCallers, words_of};
-use super::headers::PROTOCOL_VERSION;
+use super::headers::{METHOD, NAME, PROTOCOL_VERSION};
 use super::incoming::{Refusal, text};
 use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, WorkerIndex};
-use crate::bridge::headers::McpHeaders;
+use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
 use crate::id::{Principal, ViewId};
@@ -31,7 +32,7 @@ pub(super) fn serve<'a>(
     front: &'a Front,
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
-    let headers = headers(http);
+    let headers = McpHeaders::of(http.headers());
     let caller = match caller(http, &headers, &request, principal) {
         Ok(caller) => caller,
         Err(failure) => {
@@ -125,12 +126,9 @@ fn run<'a>(
         let upgrade = accepts_stream.then_some(|| waiting.upgrade());
         let answer = respond::wait(answer, upgrade, settings).await;
         let answer = answer.ok_or_else(|| ended(id))?;
+        let waiting = waiting.for_rest_of(&answer);
         Ok(respond::to_client(
-            answer,
-            revision,
-            Some(waiting),
-            front,
-            settings,
+            answer, revision, waiting, front, settings,
         ))
     }
 }
@@ -143,9 +141,18 @@ fn ended(id: RequestId) -> Refusal {
     }
 }
 
-fn headers(http: &HttpRequest) -> McpHeaders<'_> {
-    let headers = http.headers().iter();
-    McpHeaders::collect(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+impl HttpHeaders for HeaderMap {
+    fn first(&self, name: &str) -> Option<(&[u8], bool)> {
+        let mut values = match name {
+            headers::METHOD => self.get_all(METHOD),
+            headers::NAME => self.get_all(NAME),
+            headers::PROTOCOL_VERSION => self.get_all(PROTOCOL_VERSION),
+            // To be read as a name first, which takes longer.
+            other => self.get_all(other),
+        };
+        let first = values.next()?;
+        Some((first.as_bytes(), values.next().is_some()))
+    }
 }
 
 /// Reads who asks, and checks that headers and body say the same (S-LIFE-14, S-HDR-04).
@@ -166,7 +173,7 @@ fn caller(
     headers.check(request, &claim.revision)?;
     let caller = Arc::new(Caller::sessionless(&claim, principal)?);
     if let Some((known, words)) = known {
-        known.keep(words, &caller);
+        known.keep(&words, &caller);
     }
     Ok(caller)
 }

@@ -10,6 +10,9 @@ use crate::downstream::Tasks;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
+/// Room for the edits of a call, with those of its connection.
+const EDITS: usize = 4;
+
 /// The server that a request goes to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
@@ -110,9 +113,11 @@ fn named<'a>(
         Failure::new(ErrorKind::InvalidParams, message)
     })?;
     let span = request.params.name.clone().unwrap_or_default();
+    let mut edits = Vec::with_capacity(EDITS);
+    edits.push((span, owned.native.as_bytes().clone()));
     Ok(Target {
         server: owned.server.clone(),
-        edits: vec![(span, owned.native.as_bytes().clone())],
+        edits,
         native_uri: None,
         tasks: Tasks::default(),
         tool: (request.method == Method::ToolsCall).then(|| Tool {

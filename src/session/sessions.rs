@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::actor::Session;
-use super::exchange::{Dressing, Listeners, Parked};
+use super::exchange::{Dressing, Listeners, Parked, Workers};
 use super::handshake::{Greetings, stateless_result};
 use super::message::{Delete, End, Refresh};
 use super::record::{RECORDS, SessionRecord, record_key};
@@ -65,6 +65,8 @@ pub(crate) struct SessionParts {
     pub(crate) counters: Counters,
     pub(crate) sealing: Sealing,
     pub(crate) dressing: Dressing,
+    /// Where calls without a session are worked on.
+    pub(crate) workers: Workers,
     pub(crate) parked: Parked,
     pub(crate) listeners: Listeners,
     pub(crate) tree: Tree,
@@ -144,6 +146,7 @@ impl Sessions {
             counters: spec.counters,
             sealing: spec.sealing,
             dressing: Dressing::new(),
+            workers: Workers::new(count.get()),
             parked: Parked::default(),
             listeners: Listeners::default(),
             tree: Tree::default(),

@@ -172,3 +172,5 @@ pub use roster::{Away, ChildRef, Offer, Roster, Snapshot, Status, Up};
 pub use spec::{ChildSpec, Escalation, Link, Shutdown, Start};
 pub use supervisor::Supervisor;
 pub use view::{ChildView, Phase};
+
+pub(crate) use exit::caught;

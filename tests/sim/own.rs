@@ -1,5 +1,5 @@
-//! The gateway's own actors panic: the one that starts servers, and the one that merges the
-//! catalog and carries news.
+//! The gateway's own actors panic: the one that starts servers, the one that merges the catalog and
+//! carries news, and the one that has the calls of a worker.
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use mcpvisor::session::{Arrange, PartKeeper, Restored};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, ChildView};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::server::{note, tool};
-use crate::world::{World, millis, panic_if_due, pass, run, seconds, settle};
+use crate::served::Served;
+use crate::server::{ask, note, text, tool};
+use crate::world::{World, millis, mints_panic, panic_if_due, pass, run, seconds, settle};
 
 const CHANGED: &str = "notifications/tools/list_changed";
 const UPDATED: &str = "notifications/resources/updated";
@@ -229,5 +230,38 @@ fn the_first_list_does_not_wait_for_ever_when_the_fanout_dies() {
         assert!(list.is_waiting());
         pass(millis(600)).await;
         assert_eq!(list.result()["tools"].as_array().unwrap().len(), 3);
+    });
+}
+
+#[test]
+fn a_call_without_a_session_that_panics_ends_alone() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let call = async |capabilities: Value| {
+            let params = json!({"name": "a__hold", "arguments": {}});
+            let call = Served::send(&world, &capabilities, "tools/call", params).await;
+            pass(millis(50)).await;
+            (call, server.held().pop().unwrap())
+        };
+        let (mut other, other_held) = call(json!({})).await;
+        let (mut asked, held) = call(json!({"elicitation": {}})).await;
+        let form = json!({"mode": "form", "message": "who?",
+            "requestedSchema": {"type": "object", "properties": {}}});
+        server.say_for(&held, ask("q", "elicitation/create", form));
+        // Where it is parked.
+        mints_panic(1);
+        pass(millis(50)).await;
+        assert!(asked.is_lost());
+        // Its server is told that nobody answers.
+        assert!(server.answer_to(&json!("q")).is_some());
+        server.answer(&other_held, text(json!("done")));
+        settle().await;
+        assert_eq!(other.result()["content"], text(json!("done"))["content"]);
+        let (mut next, held) = call(json!({})).await;
+        server.answer(&held, text(json!("done")));
+        settle().await;
+        next.result();
     });
 }

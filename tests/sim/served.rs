@@ -9,6 +9,7 @@ use mcpvisor::protocol::{CapabilityProfile, Envelope, Revision};
 use mcpvisor::session::{Running, Sessionless, Started, ToFront, event_message};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::client::envelope;
 use crate::server::ask;
@@ -82,6 +83,12 @@ impl Served {
             ToFront::Stream(events) => self.events = Some(events),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Whether it ended without an answer.
+    pub(crate) fn is_lost(&mut self) -> bool {
+        let running = self.running.as_mut().expect("no answer so far");
+        matches!(running.answer.try_recv(), Err(TryRecvError::Closed))
     }
 
     pub(crate) fn answer(&mut self) -> Option<Value> {

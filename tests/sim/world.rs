@@ -112,8 +112,16 @@ pub(crate) fn panic_if_due(times: &AtomicU32) {
     }
 }
 
+thread_local!(static MINTS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
+
+/// How often the minting of an id panics from now on.
+pub(crate) fn mints_panic(times: u32) {
+    MINTS_PANIC.with(|panics| panics.store(times, SeqCst));
+}
+
 /// The same ids in every run.
 fn mint() -> Uuid {
+    MINTS_PANIC.with(panic_if_due);
     thread_local!(static MINTED: Cell<u128> = const { Cell::new(0) });
     MINTED.set(MINTED.get() + 1);
     Uuid::from_u128(MINTED.get())

@@ -53,19 +53,19 @@ pub fn standard(
     all
 }
 
+/// Looks a header of an HTTP request up, by its name in any case.
+pub trait HttpHeaders {
+    /// The first value, and whether there are more.
+    fn first(&self, name: &str) -> Option<(&[u8], bool)>;
+}
+
 /// The headers of one HTTP request that concern the protocol.
-#[derive(Clone, Debug, Default)]
-pub struct McpHeaders<'a>(Vec<(&'a str, &'a [u8])>);
+#[derive(Clone, Copy)]
+pub struct McpHeaders<'a>(&'a dyn HttpHeaders);
 
 impl<'a> McpHeaders<'a> {
-    /// Keeps what begins with `Mcp-`, from all headers of a request.
-    pub fn collect(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let is_ours = |name: &str| {
-            let prefix = name.as_bytes().get(..4);
-            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"mcp-"))
-        };
-        let ours = headers.into_iter().filter(|(name, _)| is_ours(name));
-        Self(ours.collect())
+    pub fn of(headers: &'a dyn HttpHeaders) -> Self {
+        Self(headers)
     }
 
     /// The value of a header, without white space around it, still encoded.
@@ -74,17 +74,13 @@ impl<'a> McpHeaders<'a> {
     ///
     /// Returns [`HeaderMismatch`] when it stands twice or holds illegal characters.
     pub fn get(&self, name: &str) -> Result<Option<&'a str>, HeaderMismatch> {
-        let named = |header: &&(&'a str, &'a [u8])| header.0.eq_ignore_ascii_case(name);
-        let mut found = self.0.iter().filter(named);
-        let Some((_, value)) = found.next() else {
-            return Ok(None);
-        };
-        if found.next().is_some() {
-            return Err(HeaderMismatch(format!("`{name}` stands more than once")));
+        match self.0.first(name) {
+            None => Ok(None),
+            Some((_, true)) => Err(HeaderMismatch(format!("`{name}` stands more than once"))),
+            Some((value, false)) => value::visible(value).map(Some).ok_or_else(|| {
+                HeaderMismatch(format!("`{name}` has a character that is not ASCII"))
+            }),
         }
-        value::visible(value)
-            .map(Some)
-            .ok_or_else(|| HeaderMismatch(format!("`{name}` has a character that is not ASCII")))
     }
 
     /// Checks the standard headers against the body. `revision` is what the body's `_meta` says.

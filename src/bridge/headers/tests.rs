@@ -15,8 +15,15 @@ fn request(method: &str, params: &Value) -> Request {
     }
 }
 
-fn headers<'a>(pairs: &'a [(&'a str, &'a str)]) -> McpHeaders<'a> {
-    McpHeaders::collect(pairs.iter().map(|(name, value)| (*name, value.as_bytes())))
+struct Pairs<'a>(&'a [(&'a str, &'a str)]);
+
+impl HttpHeaders for Pairs<'_> {
+    fn first(&self, name: &str) -> Option<(&[u8], bool)> {
+        let named = |pair: &&(&str, &str)| pair.0.eq_ignore_ascii_case(name);
+        let mut found = self.0.iter().filter(named);
+        let (_, value) = found.next()?;
+        Some((value.as_bytes(), found.next().is_some()))
+    }
 }
 
 fn tool(properties: &Value) -> RawJson {
@@ -62,13 +69,16 @@ fn s_hdr_04_to_07_headers_must_say_what_the_body_says() {
         ("Mcp-Name", name.as_str()),
         ("Accept", "*/*"),
     ];
-    assert_eq!(headers(&good).check(&call, REVISION), Ok(()));
+    assert_eq!(McpHeaders::of(&Pairs(&good)).check(&call, REVISION), Ok(()));
     let padded = [
         version,
         ("Mcp-Method", " tools/call\t"),
         ("Mcp-Name", &name),
     ];
-    assert_eq!(headers(&padded).check(&call, REVISION), Ok(()));
+    assert_eq!(
+        McpHeaders::of(&Pairs(&padded)).check(&call, REVISION),
+        Ok(())
+    );
     let wrong: &[&[(&str, &str)]] = &[
         &[method, ("Mcp-Name", &name)],
         &[
@@ -86,12 +96,14 @@ fn s_hdr_04_to_07_headers_must_say_what_the_body_says() {
         &[version, method, ("Mcp-Name", &name), ("mcp-name", &name)],
     ];
     for pairs in wrong {
-        let error = headers(pairs).check(&call, REVISION).unwrap_err();
+        let error = McpHeaders::of(&Pairs(pairs))
+            .check(&call, REVISION)
+            .unwrap_err();
         assert!(error.to_string().contains("`mcp-"), "{pairs:?}: {error}");
     }
     let list = request("tools/list", &json!({}));
     assert!(
-        headers(&[version, ("Mcp-Method", "tools/list")])
+        McpHeaders::of(&Pairs(&[version, ("Mcp-Method", "tools/list")]))
             .check(&list, REVISION)
             .is_ok()
     );
@@ -217,7 +229,9 @@ fn c_http_07_arguments_are_repeated_as_headers() {
 fn s_hdr_08_to_10_parameter_headers_are_checked_against_arguments() {
     let arguments = RawJson::from_value(&json!({ "region": "Hello", "deep": { "count": 42 } }));
     let (region, count) = (("mcp-param-region", "Hello"), ("Mcp-Param-Count", "42"));
-    let check = |pairs: &[(&str, &str)]| annotated().check(&headers(pairs), Some(&arguments));
+    let check = |pairs: &[(&str, &str)]| {
+        annotated().check(&McpHeaders::of(&Pairs(pairs)), Some(&arguments))
+    };
     let good: &[&[(&str, &str)]] = &[
         &[region, count],
         &[("Mcp-Param-Region", "=?base64?SGVsbG8=?="), count],
@@ -244,7 +258,10 @@ fn s_hdr_08_to_10_parameter_headers_are_checked_against_arguments() {
     for pairs in bad {
         assert!(check(pairs).is_err(), "{pairs:?}");
     }
-    assert_eq!(annotated().check(&headers(&[]), None), Ok(()));
+    assert_eq!(
+        annotated().check(&McpHeaders::of(&Pairs(&[])), None),
+        Ok(())
+    );
 }
 
 proptest! {

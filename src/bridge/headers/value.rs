@@ -11,10 +11,9 @@ const CLOSE: &str = "?=";
 /// A text as a header value: as it is, or encoded where HTTP would not carry it unchanged or it
 /// looks encoded already (C-HTTP-06). An empty one is encoded, since some drop empty headers.
 pub fn encode(text: &str) -> Cow<'_, str> {
-    let plain = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
     let padded = text.trim_ascii().len() != text.len();
     let looks_encoded = text.starts_with(OPEN) && text.ends_with(CLOSE);
-    if text.bytes().all(plain) && !padded && !looks_encoded && !text.is_empty() {
+    if is_visible(text) && !padded && !looks_encoded && !text.is_empty() {
         return Cow::Borrowed(text);
     }
     Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(text)))
@@ -31,11 +30,15 @@ pub fn decode(value: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
+/// Whether HTTP carries a text unchanged. No early end: so it takes many bytes at a time.
+fn is_visible(text: &str) -> bool {
+    let legal = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
+    text.bytes().fold(true, |all, byte| all & legal(byte))
+}
+
 /// A header value as text without white space around it; `None` when it holds what RFC 9110
 /// does not allow in one.
 pub(super) fn visible(value: &[u8]) -> Option<&str> {
-    let value = value.trim_ascii();
-    let legal = |byte: &u8| *byte == b'\t' || (b' '..=b'~').contains(byte);
-    let text = std::str::from_utf8(value).ok()?;
-    value.iter().all(legal).then_some(text)
+    let text = std::str::from_utf8(value.trim_ascii()).ok()?;
+    is_visible(text).then_some(text)
 }

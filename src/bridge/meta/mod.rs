@@ -61,20 +61,21 @@ impl Declaration {
     /// Everything else in its `_meta` stays, but not a client's own declaration.
     pub fn edit(&self, request: &Request, level: Option<LogLevel>, token: Option<u64>) -> Edit {
         let mut ours = String::with_capacity(self.members.len() + WORDS_MAX);
-        ours.push_str(&self.members);
+        ours.extend(["{", &self.members]);
         if let Some(level) = level {
             let level = RawJson::from_value(&level);
             let _ = write!(ours, r#","{LOG_LEVEL}":{}"#, level.as_str());
         }
         if let Some(token) = token {
-            let _ = write!(ours, r#","{PROGRESS_TOKEN}":{token}"#);
+            ours.extend([r#","progressToken":"#, &token.to_string()]);
         }
+        ours.push('}');
         let dropped = |key: &str| {
             let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
             replaced.contains(&key) || of_others.contains(&key)
         };
-        edit_meta(request, &ours, |meta| self.is_bare(meta, dropped), dropped)
+        edit_meta(request, ours, |meta| self.is_bare(meta, dropped), dropped)
     }
 
     fn is_bare(&self, meta: &str, dropped: impl Fn(&str) -> bool) -> bool {
@@ -117,12 +118,12 @@ pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
 pub fn strip_for_legacy(request: &Request, token: Option<u64>) -> Option<Edit> {
     let (_, meta) = meta_of(request)?;
     memmem::find(meta.as_bytes(), RESERVED.as_bytes())?;
-    let token = token.map(|token| format!(r#""{PROGRESS_TOKEN}":{token}"#));
+    let ours = token.map(|token| format!(r#"{{"{PROGRESS_TOKEN}":{token}}}"#));
     let dropped = |key: &str| key == PROGRESS_TOKEN || key.starts_with(RESERVED);
     let is_bare = |meta: &str| json::has_only(meta, dropped);
     Some(edit_meta(
         request,
-        &token.unwrap_or_default(),
+        ours.unwrap_or_else(|| "{}".to_owned()),
         is_bare,
         dropped,
     ))
@@ -135,12 +136,12 @@ fn meta_of(request: &Request) -> Option<(Span, &str)> {
     Some((span, meta))
 }
 
-/// Puts `ours` into `_meta` before what is kept of it; makes `_meta` and `params` where they are
-/// missing. `is_bare` says of a `_meta` whether nothing of it is kept: then there is nothing to take
+/// Puts the members of `ours` into `_meta` before what is kept of it; makes `_meta` and `params`
+/// where they are missing. `is_bare` says of a `_meta` whether nothing of it is kept: then there is nothing to take
 /// apart.
 fn edit_meta(
     request: &Request,
-    ours: &str,
+    ours: String,
     is_bare: impl Fn(&str) -> bool,
     dropped: impl Fn(&str) -> bool,
 ) -> Edit {
@@ -153,30 +154,30 @@ fn edit_meta(
             Object::parse(meta)
         };
         let keep = |key: &str, _: &str| Change::keep_if(!dropped(key));
-        let rebuilt = members.and_then(|members| members.rebuild(ours, keep));
-        return edit(span, rebuilt.unwrap_or_else(|| ["{", ours, "}"].concat()));
+        let first = ours
+            .strip_prefix('{')
+            .and_then(|ours| ours.strip_suffix('}'));
+        let rebuilt = members.and_then(|members| members.rebuild(first?, keep));
+        return edit(span, rebuilt.unwrap_or(ours));
     }
     let params = json::member(frame, "params").filter(|text| *text != "null");
     let Some(params) = params else {
         return match json::member(frame, "params") {
-            Some(null) => edit(
-                json::span(frame, null),
-                format!(r#"{{"_meta":{{{ours}}}}}"#),
-            ),
+            Some(null) => edit(json::span(frame, null), format!(r#"{{"_meta":{ours}}}"#)),
             None => {
                 let at = frame.find('{').map_or(0, |brace| brace + 1);
-                edit(at..at, format!(r#""params":{{"_meta":{{{ours}}}}},"#))
+                edit(at..at, format!(r#""params":{{"_meta":{ours}}},"#))
             }
         };
     };
     // A `_meta` that is no object stands in the way of ours.
     if let Some(meta) = json::member(params, "_meta") {
-        return edit(json::span(frame, meta), format!("{{{ours}}}"));
+        return edit(json::span(frame, meta), ours);
     }
     let is_empty = json::members(params).is_none_or(|members| members.is_empty());
     let comma = if is_empty { "" } else { "," };
     let at = json::span(frame, params).start + 1;
-    edit(at..at, format!(r#""_meta":{{{ours}}}{comma}"#))
+    edit(at..at, format!(r#""_meta":{ours}{comma}"#))
 }
 
 #[cfg(test)]

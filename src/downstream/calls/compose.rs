@@ -19,6 +19,9 @@ use crate::protocol::{
 };
 use crate::transport::{Headers, Outgoing};
 
+/// Room for the edits that a connection makes itself.
+const EDITS: usize = 4;
+
 /// A call of a client, as it came and what must read differently.
 pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
@@ -76,7 +79,8 @@ impl Asked<'_> {
         given: Option<&Given>,
     ) -> Outgoing {
         let (request, caller) = (self.request, self.caller);
-        let mut edits = self.edits.to_vec();
+        let mut edits = Vec::with_capacity(self.edits.len() + EDITS);
+        edits.extend_from_slice(self.edits);
         edits.push(request.edit_id(&RequestId::from(number)));
         let declaration = declared.of(caller);
         edits.push(declaration.edit(request, caller.level, Some(number)));
@@ -96,9 +100,9 @@ impl Asked<'_> {
             _ => task::id_span(request),
         };
         let name = edited_text(self.edits, span.as_ref());
-        let name = name.or_else(|| headers::name_of(request).map(Into::into));
+        let name = name.or_else(|| headers::name_of(request));
         let mut all = modern::standard_headers(&request.method, name.as_deref());
-        let of_tool = name.and_then(|name| params.get(&name));
+        let of_tool = name.and_then(|name| params.get(&*name));
         if let Some(of_tool) = of_tool.filter(|_| request.method == Method::ToolsCall) {
             let arguments = request.member(request.params.arguments.as_ref());
             let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());

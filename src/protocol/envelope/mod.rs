@@ -218,9 +218,9 @@ impl Request {
     /// The edit that makes `token` the progress token: replaces the client's, or asks for
     /// progress where the client did not. `None` when `params` holds nothing to attach it to.
     pub fn edit_progress_token(&self, token: u64) -> Option<Edit> {
-        let params = &self.params;
+        let (params, token) = (&self.params, token.to_string());
         if let Some(span) = &params.progress_token {
-            return Some((span.clone(), Bytes::from(token.to_string())));
+            return Some((span.clone(), Bytes::from(token)));
         }
         if let Some(meta) = &params.meta {
             let inside = meta.start + 1;
@@ -233,14 +233,12 @@ impl Request {
                 .find(|b| !b.is_ascii_whitespace())
                 == Some(&b'}');
             let comma = if empty { "" } else { "," };
-            let text = format!(r#""progressToken":{token}{comma}"#);
+            let text = [r#""progressToken":"#, &token, comma].concat();
             return Some((inside..inside, Bytes::from(text)));
         }
         let after = params.name.as_ref().or(params.uri.as_ref())?.end;
-        Some((
-            after..after,
-            Bytes::from(format!(r#","_meta":{{"progressToken":{token}}}"#)),
-        ))
+        let text = [r#","_meta":{"progressToken":"#, &token, "}"].concat();
+        Some((after..after, Bytes::from(text)))
     }
 }
 

@@ -1,307 +1,214 @@
-//! One call of a client without a session: sent, answered, and parked while the server waits for
-//! something from the client.
-//!
-//! A temporary child that lives as long as its call. Its client is there while an HTTP request
-//! waits; gone before the answer, the call is taken back (S-CANC-01). Between two requests of the
-//! client, while it gathers what the server asked for, the call is parked.
+//! The calls of clients without a session that came in on one worker. One actor has them all: that
+//! costs a call less than an actor of its own. A call that panics ends alone.
 
 use std::sync::Arc;
 
-use actix::fut::wrap_future;
-use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
-};
-use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use actix::dev::ToEnvelope;
+use actix::{Actor, Addr, Context, Handler, Message, Recipient};
+use arc_swap::ArcSwapOption;
+use tokio::time::Instant;
 
-use super::super::SessionParts;
-use super::super::actor::log_level;
-use super::super::again::Again;
-use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
-use super::super::message::ToFront;
-use super::super::progress::Progress;
-use super::super::route::Target;
-use super::super::streams::message_event;
-use super::inputs::{Inputs, invalid_state};
-use super::parked::{Place, Resume};
-use super::task::Standing;
-use crate::downstream::{
-    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Delivery, Exchange, Tasks, Wish,
-};
-use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
-use crate::telemetry::Counter;
+use super::call::Call;
+use super::parked::Resume;
+use super::task::AboutTask;
+use crate::downstream::{Callers, Deadline, Delivery, Timer};
+use crate::id::QuickMap;
+use crate::protocol::Failure;
+use crate::supervision::caught;
 
-pub(crate) struct ExchangeActor {
-    /// That its server sees: another one each time that the call is sent.
+#[derive(Default)]
+pub(super) struct Calls {
+    /// By their numbers.
+    open: QuickMap<u64, Box<Call>>,
+    /// Set to the earliest alarm.
+    timer: Timer,
+}
+
+/// Begins a call.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Begin(pub(super) Box<Call>);
+
+/// The connection of a call is open, or will not be.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Opened {
     pub(super) number: u64,
-    pub(super) parts: Arc<SessionParts>,
-    pub(super) caller: Arc<Caller>,
-    pub(super) arbiter: usize,
-    pub(super) method: Method,
-    pub(super) target: Target,
-    /// The public name or URI that the client asks for, and the arguments that it gave.
-    pub(super) item: String,
-    pub(super) arguments: Option<Bytes>,
-    /// The id of the request that the client waits for, or waited for last.
-    pub(super) id: RequestId,
-    progress: Progress,
-    accepts_stream: bool,
-    pub(super) client: Client,
-    /// Which of the client's requests it waits for: counts them.
-    turn: u64,
-    /// Taken when it is sent.
-    pub(super) request: Option<Request>,
-    pub(super) callers: Option<Callers>,
-    pub(super) hold: Hold,
-    pub(super) inputs: Inputs,
-    pub(super) place: Option<Place>,
-    pub(super) timer: Option<SpawnHandle>,
-    /// The task that it stands for.
-    pub(super) task: Option<Box<Standing>>,
-    /// The answer, if it came while nobody waited for it.
-    pub(super) finished: Option<Result<Response, Failure>>,
-    /// Kept where and while the call may be sent again.
-    pub(super) again: Option<Box<Again>>,
+    pub(super) deadline: Deadline,
+    pub(super) callers: Result<Callers, Failure>,
 }
 
-/// How the client waits.
-pub(super) enum Client {
-    /// For one JSON answer, so far.
-    Waits(oneshot::Sender<ToFront>),
-    /// For the end of an event stream.
-    Reads(mpsc::Sender<Bytes>),
-    /// It gathers answers and is to come back.
-    Gathers,
-}
-
-/// What an exchange starts with.
-pub(super) struct Beginning {
-    pub(super) number: u64,
-    pub(super) parts: Arc<SessionParts>,
-    pub(super) caller: Arc<Caller>,
-    pub(super) arbiter: usize,
-    pub(super) request: Request,
-    pub(super) target: Target,
-    pub(super) item: String,
-    /// How often the client was asked already.
-    pub(super) round: u8,
-    pub(super) accepts_stream: bool,
-    pub(super) reply: oneshot::Sender<ToFront>,
-}
-
-/// What becomes of a client's wait; means something only while the request of this number waits.
+/// What becomes of the wait for one request of a client.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub(crate) enum ClientWait {
+pub(crate) struct ClientWait {
+    /// The call, or 0 for what has an actor of its own.
+    pub(super) call: u64,
+    /// The number of the client's request: means something only while that waits.
+    pub(super) turn: u64,
+    pub(super) wait: Wait,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wait {
     /// It is long: it is to be answered as a stream.
-    Upgrade(u64),
+    Upgrade,
     /// The client closed its connection.
-    Over(u64),
+    Over,
 }
 
-impl ExchangeActor {
-    pub(super) fn new(beginning: Beginning) -> Self {
-        let request = beginning.request;
+/// How to reach the calls of one worker.
+pub(super) struct Worker {
+    calls: Addr<Calls>,
+    answers_to: Arc<Recipient<Delivery>>,
+    waits: Arc<Recipient<ClientWait>>,
+}
+
+impl Worker {
+    /// Starts it on the calling arbiter.
+    fn start() -> Self {
+        let calls = Calls::default().start();
         Self {
-            number: beginning.number,
-            parts: beginning.parts,
-            caller: beginning.caller,
-            arbiter: beginning.arbiter,
-            method: request.method.clone(),
-            target: beginning.target,
-            item: beginning.item,
-            arguments: request.member(request.params.arguments.as_ref()),
-            id: request.id.clone(),
-            progress: Progress::of(&request, Revision::NEWEST),
-            accepts_stream: beginning.accepts_stream,
-            client: Client::Waits(beginning.reply),
-            turn: beginning.number,
-            inputs: Inputs::of(&request, beginning.round),
-            request: Some(request),
-            callers: None,
-            hold: Hold::default(),
-            place: None,
-            timer: None,
-            task: None,
-            finished: None,
-            again: None,
+            answers_to: Arc::new(calls.clone().recipient()),
+            waits: Arc::new(calls.clone().recipient()),
+            calls,
         }
     }
 
-    fn dispatch(&mut self, ctx: &mut Context<Self>) {
-        let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &self.target, &self.caller, self.arbiter, None);
-        let found = match found {
-            Ok(found) => found,
-            Err(failure) => return self.on_answer(Err(failure), ctx),
-        };
-        if found.may_repeat {
-            self.keep_for_again(found.deadline);
-        }
-        self.send_by(found, ctx);
+    pub(super) fn tell<M>(&self, message: M)
+    where
+        M: Message<Result = ()> + Send + 'static,
+        Calls: Handler<M>,
+        Context<Calls>: ToEnvelope<Calls, M>,
+    {
+        self.calls.do_send(message);
     }
 
-    /// Sends the call the way that was found for it.
-    pub(super) fn send_by(&mut self, found: Dispatch, ctx: &mut Context<Self>) {
-        let Dispatch {
-            deadline,
-            way,
-            hold,
-            ..
-        } = found;
-        self.hold = hold;
-        match way {
-            Way::Open(callers) => self.send(deadline, callers, ctx),
-            Way::Opening(opening) => {
-                let opening = wrap_future::<_, Self>(opening);
-                ctx.spawn(opening.map(move |callers, exchange, ctx| match callers {
-                    Ok(callers) => exchange.send(deadline, callers, ctx),
-                    Err(failure) => exchange.on_answer(Err(failure), ctx),
-                }));
-            }
-        }
+    pub(super) fn answers_to(&self) -> Arc<Recipient<Delivery>> {
+        self.answers_to.clone()
     }
 
-    fn send(&mut self, deadline: Deadline, callers: Callers, ctx: &mut Context<Self>) {
-        let Some(request) = self.request.take() else {
-            return;
-        };
-        self.callers = Some(callers.clone());
-        if let Some(level) = self.caller.level {
-            callers.wish(Wish::LevelAtLeast(level));
-        }
-        let answers_to = Arc::new(ctx.address().recipient());
-        let exchange = Exchange {
-            number: self.number,
-            caller: self.caller.clone(),
-            request,
-            edits: std::mem::take(&mut self.target.edits),
-            tasks: self.target.tasks,
-            deadline,
-            reply: self
-                .hold
-                .reply(self.number, self.target.server.clone(), answers_to),
-        };
-        callers.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
-    }
-
-    /// Takes the call back from the server; nobody is answered.
-    pub(super) fn take_back(&mut self, reason: &str, ctx: &mut Context<Self>) {
-        self.parts.counters.add(Counter::CallsCancelled);
-        let (number, reason) = (self.number, Some(reason.to_owned()));
-        self.send_to_server(CallMessage::Cancel(Cancel { number, reason }));
-        ctx.stop();
-    }
-
-    pub(super) fn send_to_server(&self, message: CallMessage) {
-        if let Some(callers) = &self.callers {
-            callers.send(self.arbiter, message);
-        }
-    }
-
-    pub(super) fn on_news(&mut self, notification: &Notification) {
-        let frame = match notification.method {
-            Method::Progress => self.progress.frame(notification),
-            // S-LOG-03: only who asks for log lines gets them.
-            _ => {
-                let wanted = self.caller.level.zip(log_level(notification));
-                let wanted = wanted.is_some_and(|(threshold, level)| level >= threshold);
-                wanted.then(|| notification.frame.as_bytes().clone())
-            }
-        };
-        let Some(frame) = frame else { return };
-        self.upgrade();
-        // S-PROG-03, S-LOG-07: what comes faster than the client reads is left out; the last
-        // place in the queue is for the answer.
-        if let Client::Reads(events) = &self.client
-            && events.capacity() > 1
-        {
-            let _ = events.try_send(message_event(&frame));
-        }
-    }
-
-    /// Turns a waiting JSON answer into an event stream, if the client takes one.
-    fn upgrade(&mut self) {
-        if !self.accepts_stream || !matches!(self.client, Client::Waits(_)) {
-            return;
-        }
-        let queue_max = self.parts.settings.load().stream_queue_max;
-        let (events, stream) = mpsc::channel(queue_max.max(2));
-        let before = std::mem::replace(&mut self.client, Client::Reads(events));
-        if let Client::Waits(reply) = before {
-            // A client that left is noticed by its guard.
-            let _ = reply.send(ToFront::Stream(stream));
-        }
-    }
-
-    fn resume(&mut self, resume: Resume, ctx: &mut Context<Self>) {
-        let gathers = matches!(self.client, Client::Gathers);
-        if !gathers || resume.round != self.inputs.round {
-            // A state is good for one return (S-MRTR-09).
-            let (method, id) = (&resume.request.method, &resume.request.id);
-            let answer =
-                self.parts
-                    .dressing
-                    .failed(method, id, &invalid_state(), self.caller.revision);
-            let _ = resume.reply.send(answer);
-            return;
-        }
-        self.id = resume.request.id.clone();
-        self.progress = Progress::of(&resume.request, Revision::NEWEST);
-        self.accepts_stream = resume.accepts_stream;
-        self.client = Client::Waits(resume.reply);
-        self.turn = resume.number;
-        self.go_on(&resume.request, ctx);
+    pub(super) fn waits(&self) -> Arc<Recipient<ClientWait>> {
+        self.waits.clone()
     }
 }
 
-impl Actor for ExchangeActor {
+/// The workers, by the indices of their arbiters.
+pub(crate) struct Workers(Box<[ArcSwapOption<Worker>]>);
+
+impl Workers {
+    pub(crate) fn new(arbiters: usize) -> Self {
+        let none = (0..arbiters.max(1)).map(|_| ArcSwapOption::empty());
+        Self(none.collect())
+    }
+
+    /// That of the calling arbiter, whose index this is. It starts with the first call, and anew
+    /// after its arbiter has died.
+    pub(super) fn at(&self, arbiter: usize) -> Arc<Worker> {
+        let place = &self.0[arbiter % self.0.len()];
+        let worker = place.load_full();
+        if let Some(worker) = worker.filter(|worker| worker.calls.connected()) {
+            return worker;
+        }
+        let worker = Arc::new(Worker::start());
+        place.store(Some(worker.clone()));
+        worker
+    }
+}
+
+impl Calls {
+    /// Works on a call, if there still is one of this number.
+    fn with(&mut self, number: u64, ctx: &mut Context<Self>, work: impl FnOnce(&mut Call)) {
+        let Some(call) = self.open.get_mut(&number) else {
+            return;
+        };
+        let done = caught(|| work(call));
+        if let Err(text) = &done {
+            log::error!(panic = text.as_ref(), server = call.target.server.as_str(); "a call was ended by a bug");
+        }
+        if done.is_err() || call.is_over {
+            self.open.remove(&number);
+            return;
+        }
+        self.timer.set(call.alarms.earliest(), ctx, Self::ring);
+    }
+
+    fn ring(&mut self, ctx: &mut Context<Self>) {
+        self.timer.fired();
+        let now = Instant::now();
+        let is_due = |call: &Call| call.alarms.earliest().is_some_and(|at| at <= now);
+        let due = self.open.iter().filter(|(_, call)| is_due(call));
+        let mut due: Vec<u64> = due.map(|(number, _)| *number).collect();
+        due.sort_unstable();
+        for number in due {
+            self.with(number, ctx, |call| {
+                while let Some(alarm) = call.alarms.take_due(now) {
+                    call.on_alarm(alarm);
+                }
+            });
+        }
+        let earliest = (self.open.values()).filter_map(|call| call.alarms.earliest());
+        self.timer.set(earliest.min(), ctx, Self::ring);
+    }
+}
+
+impl Actor for Calls {
     type Context = Context<Self>;
+}
 
-    fn started(&mut self, ctx: &mut Self::Context) {
-        self.dispatch(ctx);
+impl Handler<Begin> for Calls {
+    type Result = ();
+
+    fn handle(&mut self, Begin(call): Begin, ctx: &mut Self::Context) {
+        let number = call.number;
+        self.open.insert(number, call);
+        self.with(number, ctx, Call::dispatch);
     }
 }
 
-impl Handler<Delivery> for ExchangeActor {
+impl Handler<Opened> for Calls {
+    type Result = ();
+
+    fn handle(&mut self, opened: Opened, ctx: &mut Self::Context) {
+        let Opened {
+            number,
+            deadline,
+            callers,
+        } = opened;
+        self.with(number, ctx, |call| call.on_opened(deadline, callers));
+    }
+}
+
+impl Handler<Delivery> for Calls {
     type Result = ();
 
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
-        match delivery.what {
-            Delivered::Answer(Err(failure)) if self.goes_again(&failure, ctx) => {}
-            Delivered::Answer(answer) => self.on_answer(answer, ctx),
-            Delivered::Notification(news) if self.target.tasks == Tasks::Bridged => {
-                self.on_bridged_news(&news, ctx);
-            }
-            Delivered::Notification(news) => self.on_news(&news),
-            Delivered::Question(question) if self.task.is_some() => {
-                self.on_task_question(question, ctx);
-            }
-            Delivered::Question(question) => self.on_question(question, ctx),
-            Delivered::TaskCreated => self.again = None,
-        }
+        let Delivery { number, what } = delivery;
+        self.with(number, ctx, |call| call.on_delivered(what));
     }
 }
 
-impl Handler<ClientWait> for ExchangeActor {
+impl Handler<ClientWait> for Calls {
     type Result = ();
 
     fn handle(&mut self, wait: ClientWait, ctx: &mut Self::Context) {
-        let waits = !matches!(self.client, Client::Gathers);
-        match wait {
-            ClientWait::Upgrade(number) if number == self.turn => self.upgrade(),
-            ClientWait::Over(number) if waits && number == self.turn => {
-                self.take_back("the client closed its request", ctx);
-            }
-            ClientWait::Upgrade(_) | ClientWait::Over(_) => {}
-        }
+        let ClientWait { call, turn, wait } = wait;
+        self.with(call, ctx, |call| call.on_wait(turn, wait));
     }
 }
 
-impl Handler<Resume> for ExchangeActor {
+impl Handler<Resume> for Calls {
     type Result = ();
 
     fn handle(&mut self, resume: Resume, ctx: &mut Self::Context) {
-        self.resume(resume, ctx);
+        self.with(resume.call, ctx, |call| call.resume(resume));
+    }
+}
+
+impl Handler<AboutTask> for Calls {
+    type Result = ();
+
+    fn handle(&mut self, about: AboutTask, ctx: &mut Self::Context) {
+        self.with(about.call, ctx, |call| call.on_about_task(about));
     }
 }

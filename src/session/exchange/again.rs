@@ -1,14 +1,13 @@
 //! Calls of clients without a session that are sent once more.
 
-use actix::{AsyncContext, Context};
-
 use super::super::again::{Again, Attempt};
 use super::super::dispatch::Hold;
-use super::actor::ExchangeActor;
+use super::alarms::Alarm;
+use super::call::Call;
 use crate::downstream::Deadline;
 use crate::protocol::Failure;
 
-impl ExchangeActor {
+impl Call {
     /// Keeps what it takes to send the call again. What its client answered was for one request
     /// of the server: a call that may have run with it is not sent again.
     pub(super) fn keep_for_again(&mut self, deadline: Deadline) {
@@ -21,7 +20,7 @@ impl ExchangeActor {
     }
 
     /// Whether the call, which failed, is sent once more; then nobody is answered yet.
-    pub(super) fn goes_again(&mut self, failure: &Failure, ctx: &mut Context<Self>) -> bool {
+    pub(super) fn goes_again(&mut self, failure: &Failure) -> bool {
         let again = self.again.as_mut();
         let Some(delay) = again.and_then(|again| again.after(failure, &self.parts)) else {
             return false;
@@ -29,15 +28,15 @@ impl ExchangeActor {
         // Between two attempts it is with no server.
         self.callers = None;
         self.hold = Hold::default();
-        ctx.run_later(delay, Self::send_again);
+        self.alarms.set(Alarm::Again, delay);
         true
     }
 
-    fn send_again(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn send_again(&mut self) {
         let Some(again) = &self.again else { return };
         let attempt = match again.attempt(&self.parts, &self.caller, self.arbiter) {
             Ok(attempt) => attempt,
-            Err(failure) => return self.on_answer(Err(failure), ctx),
+            Err(failure) => return self.on_answer(Err(failure)),
         };
         let Attempt {
             number,
@@ -45,9 +44,9 @@ impl ExchangeActor {
             target,
             found,
         } = attempt;
-        self.number = number;
+        self.sent_as = number;
         self.request = Some(request);
         self.target = target;
-        self.send_by(found, ctx);
+        self.send_by(found);
     }
 }

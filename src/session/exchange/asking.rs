@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use actix::{AsyncContext, Context};
-
 use super::super::message::ToFront;
-use super::actor::{Client, ExchangeActor};
+use super::alarms::Alarm;
+use super::call::{Call, Client};
 use super::inputs::binding;
+use super::parked::Place;
 use crate::bridge::answer::InputRequired;
 use crate::bridge::question::{self, UrlElicitation};
 use crate::bridge::seal::Tier;
@@ -19,32 +19,28 @@ use crate::telemetry::Counter;
 /// together.
 pub(super) const GATHER: Duration = Duration::from_millis(30);
 
-impl ExchangeActor {
+impl Call {
     /// The server asks something. While the client gathers answers to earlier questions, the
     /// next round has to wait.
-    pub(super) fn on_question(&mut self, question: Question, ctx: &mut Context<Self>) {
+    pub(super) fn on_question(&mut self, question: Question) {
         // Sent again, the call would ask its client again, which may be answering this already.
         self.again = None;
         self.inputs.add(question, self.caller.profile.as_map());
         let waits = !matches!(self.client, Client::Gathers);
-        if waits && !self.inputs.is_empty() && self.timer.is_none() {
-            self.timer = Some(ctx.run_later(GATHER, |exchange, ctx| {
-                exchange.timer = None;
-                exchange.ask(ctx);
-            }));
+        if waits && !self.inputs.is_empty() && !self.alarms.is_set(Alarm::Gathered) {
+            self.alarms.set(Alarm::Gathered, GATHER);
         }
     }
 
     /// Parks the call and asks the client.
-    fn ask(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn ask(&mut self) {
         if let Err(needed) = self.inputs.gate(self.caller.profile.as_map()) {
             self.answer_failure(&missing(needed));
-            return self.take_back("its client cannot be asked", ctx);
+            return self.take_back("its client cannot be asked");
         }
         let settings = self.parts.settings.load_full();
         if self.place.is_none() {
-            let (handle, parked) = ((self.parts.mint)(), self.parts.parked.clone());
-            self.place = parked.enter(handle, ctx.address(), settings.parked_max);
+            self.place = self.take_place(settings.parked_max);
         }
         let Some(place) = &self.place else {
             let max = settings.parked_max;
@@ -53,7 +49,7 @@ impl ExchangeActor {
             );
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
             self.answer_failure(&failure);
-            return self.take_back("its client cannot be asked now", ctx);
+            return self.take_back("its client cannot be asked now");
         };
         let tier = Tier::Owned {
             owner: String::new(),
@@ -62,37 +58,41 @@ impl ExchangeActor {
         let requests = self.inputs.ask();
         self.parts.counters.add(Counter::QuestionsAsked);
         if !self.hand_out(requests, tier) {
-            return self.take_back("its client cannot be asked", ctx);
+            return self.take_back("its client cannot be asked");
         }
         self.client = Client::Gathers;
-        self.timer = Some(ctx.run_later(settings.answer_timeout, |exchange, ctx| {
-            exchange.parts.counters.add(Counter::QuestionsUnanswered);
-            exchange.take_back("its client did not come back", ctx);
-        }));
+        self.alarms.set(Alarm::NotBack, settings.answer_timeout);
+    }
+
+    /// A place among the parked calls, if there is one left of so many.
+    pub(super) fn take_place(&self, max: usize) -> Option<Place> {
+        let (handle, parked) = ((self.parts.mint)(), &self.parts.parked);
+        parked.enter(handle, (self.worker.clone(), self.number), max)
+    }
+
+    pub(super) fn not_back(&mut self) {
+        self.parts.counters.add(Counter::QuestionsUnanswered);
+        self.take_back("its client did not come back");
     }
 
     /// The client is back; `round` says which questions it was asked last.
-    pub(super) fn go_on(&mut self, request: &Request, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
+    pub(super) fn go_on(&mut self, request: &Request) {
+        self.alarms.clear(Alarm::NotBack);
         if self.task.is_some() {
             return self.hand_out_task();
         }
         if let Some(answer) = self.finished.take() {
-            return self.on_answer(answer, ctx);
+            return self.on_answer(*answer);
         }
         if let Err(failure) = self.inputs.answer(request) {
             self.answer_failure(&failure);
             self.client = Client::Gathers;
             let left = self.parts.settings.load().answer_timeout;
-            self.timer = Some(ctx.run_later(left, |exchange, ctx| {
-                exchange.take_back("its client did not come back", ctx);
-            }));
+            self.alarms.set(Alarm::NotBack, left);
             return;
         }
         if !self.inputs.is_empty() {
-            self.ask(ctx);
+            self.ask();
         }
     }
 

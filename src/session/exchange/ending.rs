@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use actix::{ActorContext, Context};
 use bytes::Bytes;
 
 use super::super::message::ToFront;
 use super::super::reading::Reading;
 use super::super::streams::message_event;
 use super::super::tasks;
-use super::actor::{Client, ExchangeActor};
+use super::call::{Call, Client};
 use crate::bridge::answer::{Caching, ResultKind};
 use crate::bridge::error::{Shown, status_of};
 use crate::bridge::question::url_elicitations;
@@ -17,12 +16,12 @@ use crate::catalog::Snapshot;
 use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 use crate::telemetry::Counter;
 
-impl ExchangeActor {
+impl Call {
     /// The one answer of the server, or of whoever knows that there will be none. It is kept if
     /// the client is not there to read it.
-    pub(super) fn on_answer(&mut self, answer: Result<Response, Failure>, ctx: &mut Context<Self>) {
+    pub(super) fn on_answer(&mut self, answer: Result<Response, Failure>) {
         if matches!(self.client, Client::Gathers) && self.task.is_none() {
-            self.finished = Some(answer);
+            self.finished = Some(Box::new(answer));
             return;
         }
         self.parts.counters.add(match &answer {
@@ -34,7 +33,7 @@ impl ExchangeActor {
             },
         });
         if self.task.is_some() {
-            return self.on_task_end(answer, ctx);
+            return self.on_task_end(answer);
         }
         match answer {
             Ok(response) => match &response.outcome {
@@ -45,7 +44,7 @@ impl ExchangeActor {
             Err(failure) if failure.kind == ErrorKind::Cancelled => {}
             Err(failure) => self.answer_failure(&failure),
         }
-        ctx.stop();
+        self.is_over = true;
     }
 
     fn on_result(&mut self, result: &RawJson) {

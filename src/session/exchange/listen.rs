@@ -14,7 +14,7 @@ use super::super::SessionParts;
 use super::super::message::{EndGeneralStream, Notice, ToFront};
 use super::super::streams::message_event;
 use super::super::tasks;
-use super::actor::ClientWait;
+use super::actor::{ClientWait, Wait};
 use crate::bridge::meta::with_meta;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, Watched};
@@ -323,10 +323,10 @@ impl Handler<ClientWait> for Listener {
     type Result = ();
 
     fn handle(&mut self, wait: ClientWait, ctx: &mut Self::Context) {
-        match wait {
+        match wait.wait {
             // It is a stream from the beginning.
-            ClientWait::Upgrade(_) => {}
-            ClientWait::Over(_) => ctx.stop(),
+            Wait::Upgrade => {}
+            Wait::Over => ctx.stop(),
         }
     }
 }

@@ -3,8 +3,10 @@
 
 mod actor;
 mod again;
+mod alarms;
 mod answers;
 mod asking;
+mod call;
 mod ending;
 mod held;
 mod inputs;
@@ -15,6 +17,7 @@ mod task;
 
 pub use start::{Running, Sessionless, Started, Waiting};
 
+pub(crate) use actor::Workers;
 pub(crate) use answers::Dressing;
 pub(crate) use listen::Listeners;
 pub(crate) use parked::Parked;

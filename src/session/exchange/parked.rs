@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use actix::{Addr, Message};
+use actix::Message;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::super::message::ToFront;
-use super::actor::ExchangeActor;
+use super::actor::Worker;
 use crate::protocol::Request;
 
 /// Where the parked calls are, by a handle that only the sealed state of their client names.
 #[derive(Clone, Default)]
-pub(crate) struct Parked(Arc<Mutex<HashMap<Uuid, Addr<ExchangeActor>>>>);
+pub(crate) struct Parked(Arc<Mutex<HashMap<Uuid, Whereabouts>>>);
+
+/// A call's worker, and its number there.
+pub(super) type Whereabouts = (Arc<Worker>, u64);
 
 /// A call's place among the parked ones; given back when dropped.
 pub(crate) struct Place {
@@ -21,42 +24,39 @@ pub(crate) struct Place {
     pub(super) handle: Uuid,
 }
 
-/// The client is back with answers.
+/// The client of a call is back with answers.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Resume {
+pub(super) struct Resume {
+    pub(super) call: u64,
     /// The same request as before, with answers.
-    pub(crate) request: Request,
+    pub(super) request: Request,
     /// The round whose questions it answers.
-    pub(crate) round: u8,
-    pub(crate) number: u64,
-    pub(crate) accepts_stream: bool,
-    pub(crate) reply: oneshot::Sender<ToFront>,
+    pub(super) round: u8,
+    /// The number of this request.
+    pub(super) turn: u64,
+    pub(super) accepts_stream: bool,
+    pub(super) reply: oneshot::Sender<ToFront>,
 }
 
 impl Parked {
     /// Takes a place; `None` when `max` calls are parked already.
-    pub(super) fn enter(
-        &self,
-        handle: Uuid,
-        address: Addr<ExchangeActor>,
-        max: usize,
-    ) -> Option<Place> {
+    pub(super) fn enter(&self, handle: Uuid, call: Whereabouts, max: usize) -> Option<Place> {
         let mut calls = self.calls();
         if calls.len() >= max {
             return None;
         }
-        calls.insert(handle, address);
+        calls.insert(handle, call);
         drop(calls);
         let parked = self.clone();
         Some(Place { parked, handle })
     }
 
-    pub(super) fn find(&self, handle: Uuid) -> Option<Addr<ExchangeActor>> {
+    pub(super) fn find(&self, handle: Uuid) -> Option<Whereabouts> {
         self.calls().get(&handle).cloned()
     }
 
-    fn calls(&self) -> MutexGuard<'_, HashMap<Uuid, Addr<ExchangeActor>>> {
+    fn calls(&self) -> MutexGuard<'_, HashMap<Uuid, Whereabouts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

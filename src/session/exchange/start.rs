@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, Recipient};
+use actix::Recipient;
 use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use serde_json::json;
@@ -13,8 +13,9 @@ use super::super::message::ToFront;
 use super::super::route;
 use super::super::sessions::Sessions;
 use super::super::tasks;
-use super::actor::{Beginning, ClientWait, ExchangeActor};
+use super::actor::{Begin, ClientWait, Wait};
 use super::answers;
+use super::call::{Beginning, Call};
 use super::inputs::Given;
 use super::listen::{Filter, Listener};
 use super::parked::Resume;
@@ -49,25 +50,46 @@ pub struct Running {
     pub waiting: Waiting,
 }
 
-/// Held as long as the client waits: dropped, it takes the request back.
+/// Held as long as the client waits: dropped before the answer, it takes the request back.
 pub struct Waiting {
-    pub(super) number: u64,
-    pub(super) worker: Recipient<ClientWait>,
+    call: u64,
+    turn: u64,
+    /// Whom to tell; `None` once there is nothing to tell.
+    worker: Option<Arc<Recipient<ClientWait>>>,
 }
 
 impl Waiting {
+    /// `turn` is the number of the client's request, `call` that of the call.
+    pub(super) fn new(call: u64, turn: u64, worker: Arc<Recipient<ClientWait>>) -> Self {
+        let worker = Some(worker);
+        Self { call, turn, worker }
+    }
+
     /// Asks for the answer as a stream, if it can be one and is none yet.
     pub fn upgrade(&self) {
-        self.worker.do_send(ClientWait::Upgrade(self.number));
+        self.tell(Wait::Upgrade);
+    }
+
+    /// What is still waited for once an answer is there: the rest of it, if it is a stream.
+    pub fn for_rest_of(mut self, answer: &ToFront) -> Option<Self> {
+        if matches!(answer, ToFront::Stream(_)) {
+            return Some(self);
+        }
+        self.worker = None;
+        None
+    }
+
+    fn tell(&self, wait: Wait) {
+        if let Some(worker) = &self.worker {
+            let Self { call, turn, .. } = *self;
+            worker.do_send(ClientWait { call, turn, wait });
+        }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Who has answered is gone.
-        if self.worker.connected() {
-            self.worker.do_send(ClientWait::Over(self.number));
-        }
+        self.tell(Wait::Over);
     }
 }
 
@@ -177,10 +199,7 @@ impl Sessions {
         let address = Listener::start(name, parts.clone(), caller, request, filter, reply);
         Ok(Started::Running(Running {
             answer,
-            waiting: Waiting {
-                number: 0,
-                worker: address.recipient(),
-            },
+            waiting: Waiting::new(0, 0, Arc::new(address.recipient())),
         }))
     }
 
@@ -205,23 +224,24 @@ impl Sessions {
         let number = parts.numbers.next();
         let (reply, answer) = oneshot::channel();
         let given = Given::read(request, &caller, &target.server, &item, &parts.sealing)?;
-        let address = match given {
+        let (worker, call) = match given {
             Given::Parked {
                 request,
                 handle,
                 round,
             } => {
-                let Some(address) = parts.parked.find(handle) else {
+                let Some((worker, call)) = parts.parked.find(handle) else {
                     return Err(answers::lost(&target.server));
                 };
-                address.do_send(Resume {
+                worker.tell(Resume {
+                    call,
                     request,
                     round,
-                    number,
+                    turn: number,
                     accepts_stream,
                     reply,
                 });
-                address
+                (worker, call)
             }
             Given::Fresh { request, round } => {
                 if request.method == Method::CompletionComplete {
@@ -237,8 +257,10 @@ impl Sessions {
                     0 => target,
                     _ => tasks::target(&request, catalog, &caller, &parts.sealing)?,
                 };
-                ExchangeActor::new(Beginning {
+                let worker = parts.workers.at(arbiter);
+                let beginning = Beginning {
                     number,
+                    worker: worker.clone(),
                     parts: parts.clone(),
                     caller,
                     arbiter,
@@ -248,17 +270,13 @@ impl Sessions {
                     round,
                     accepts_stream,
                     reply,
-                })
-                .start()
+                };
+                worker.tell(Begin(Box::new(Call::new(beginning))));
+                (worker, number)
             }
         };
-        Ok(Started::Running(Running {
-            answer,
-            waiting: Waiting {
-                number,
-                worker: address.recipient(),
-            },
-        }))
+        let waiting = Waiting::new(call, number, worker.waits());
+        Ok(Started::Running(Running { answer, waiting }))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use actix::{ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::Message;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -13,15 +13,17 @@ use super::super::SessionParts;
 use super::super::dispatch::Hold;
 use super::super::message::ToFront;
 use super::super::tasks;
-use super::actor::{Client, ExchangeActor};
+use super::alarms::Alarm;
 use super::asking::GATHER;
+use super::call::{Call, Client};
 use super::held::{End, Held, Known};
 use super::inputs::Inputs;
+use super::parked::Whereabouts;
 use super::start::{Running, Sessionless, Started, Waiting};
 use crate::bridge::error;
 use crate::bridge::seal::TaskRef;
 use crate::bridge::task::{Task, id_span};
-use crate::downstream::{CallMessage, Cancel, Question};
+use crate::downstream::{CallMessage, Question};
 use crate::protocol::{
     Era, ErrorKind, Failure, Method, Notification, Outcome, RawJson, Request, Response, Revision,
     json as text,
@@ -37,6 +39,8 @@ const WAITING_MAX: usize = 16;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct AboutTask {
+    /// The call that stands for the task.
+    pub(super) call: u64,
     request: Request,
     reply: oneshot::Sender<ToFront>,
 }
@@ -46,12 +50,11 @@ pub(super) struct Standing {
     held: Held,
     /// Those who asked for the task and were not told yet.
     waiting: Vec<AboutTask>,
-    timer: Option<SpawnHandle>,
 }
 
 /// What there is of a task that an exchange stood for.
 pub(super) enum Found {
-    Standing(Addr<ExchangeActor>),
+    Standing(Whereabouts),
     /// Nothing: the answer.
     Lost(ToFront),
 }
@@ -87,20 +90,19 @@ pub(super) fn find(
 }
 
 pub(super) fn ask(
-    standing: Addr<ExchangeActor>,
+    (worker, call): Whereabouts,
     sessionless: Sessionless<'_>,
     parts: &SessionParts,
 ) -> Started {
     let (reply, answer) = oneshot::channel();
     let request = sessionless.request;
-    standing.do_send(AboutTask { request, reply });
-    Started::Running(Running {
-        answer,
-        waiting: Waiting {
-            number: parts.numbers.next(),
-            worker: standing.recipient(),
-        },
-    })
+    worker.tell(AboutTask {
+        call,
+        request,
+        reply,
+    });
+    let waiting = Waiting::new(call, parts.numbers.next(), worker.waits());
+    Started::Running(Running { answer, waiting })
 }
 
 /// The gateway was restarted: the connection that the task lived on is gone, and with it the way
@@ -142,19 +144,19 @@ fn own(parts: &SessionParts, request: &Request, result: &Value) -> ToFront {
     ToFront::Json(parts.dressing.own(&request.id, result, None, to))
 }
 
-impl ExchangeActor {
+impl Call {
     /// What a server says of a call that may go on in a task; once it did, it is no news of the
     /// call any more (S-TASK-X-13).
-    pub(super) fn on_bridged_news(&mut self, news: &Notification, ctx: &mut Context<Self>) {
+    pub(super) fn on_bridged_news(&mut self, news: &Notification) {
         if news.method == Method::TaskStatus {
-            self.on_task_state(news, ctx);
+            self.on_task_state(news);
         } else if self.task.is_none() {
             self.on_news(news);
         }
     }
 
     /// The server says how the task is: with the first word the call has become one.
-    fn on_task_state(&mut self, state: &Notification, ctx: &mut Context<Self>) {
+    fn on_task_state(&mut self, state: &Notification) {
         let params = state.frame.member("params");
         let Some(task) = params.as_ref().and_then(Task::of_legacy) else {
             return;
@@ -163,20 +165,19 @@ impl ExchangeActor {
         let open = self.inputs.count();
         match &mut self.task {
             Some(standing) => match standing.held.update(task, open, &now) {
-                Known::Yes => self.tell_waiting(ctx),
+                Known::Yes => self.tell_waiting(),
                 Known::Soon => {}
             },
-            None => self.become_task(task, &now, ctx),
+            None => self.become_task(task, &now),
         }
     }
 
-    fn become_task(&mut self, mut task: Task, now: &str, ctx: &mut Context<Self>) {
+    fn become_task(&mut self, mut task: Task, now: &str) {
         task.created_at.get_or_insert_with(|| now.to_owned());
         let ttl = task.lives_for();
         let max = self.parts.settings.load().parked_max;
         if self.place.is_none() {
-            let (handle, parked) = ((self.parts.mint)(), self.parts.parked.clone());
-            self.place = parked.enter(handle, ctx.address(), max);
+            self.place = self.take_place(max);
         }
         let Some(place) = &self.place else {
             let message = format!(
@@ -184,7 +185,7 @@ impl ExchangeActor {
             );
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
             self.answer_failure(&failure);
-            return self.take_back("there is no place for its task", ctx);
+            return self.take_back("there is no place for its task");
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.parts.sealing;
@@ -192,31 +193,28 @@ impl ExchangeActor {
             let message = format!("server `{server}` names a task that nobody could ask for");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             self.answer_failure(&failure.server(server.as_str()));
-            return self.take_back("its task cannot be named", ctx);
+            return self.take_back("its task cannot be named");
         };
         self.task = Some(Box::new(Standing {
             held: Held::new(id, task, now),
             waiting: Vec::new(),
-            timer: None,
         }));
-        ctx.run_later(ttl, Self::forget_task);
+        self.alarms.set(Alarm::TaskOver, ttl);
         // A client that gathers answers to an earlier question is handed it when it is back.
         if !matches!(self.client, Client::Gathers) {
             // A question that came before is one of the task now.
-            if let Some(timer) = self.timer.take() {
-                ctx.cancel_future(timer);
-            }
+            self.alarms.clear(Alarm::Gathered);
             self.hand_out_task();
         }
     }
 
     /// Its time is over: from now on nobody knows it.
-    fn forget_task(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn forget_task(&mut self) {
         let has_ended = self.task.as_ref().is_none_or(|it| it.held.has_ended());
         if has_ended {
-            ctx.stop();
+            self.is_over = true;
         } else {
-            self.take_back("its task's time is over", ctx);
+            self.take_back("its task's time is over");
         }
     }
 
@@ -232,21 +230,17 @@ impl ExchangeActor {
     }
 
     /// What the client cannot be asked is refused; the rest it reads when it asks for the task.
-    pub(super) fn on_task_question(&mut self, question: Question, ctx: &mut Context<Self>) {
+    pub(super) fn on_task_question(&mut self, question: Question) {
         let capabilities = self.caller.profile.as_map();
         self.inputs.add(question, capabilities);
         // Refused is what it does not declare, here also if that is all.
         let _ = self.inputs.gate(capabilities);
         if !self.inputs.is_empty() {
-            self.tell_in(GATHER, ctx);
+            self.alarms.set(Alarm::TaskSilent, GATHER);
         }
     }
 
-    pub(super) fn on_task_end(
-        &mut self,
-        answer: Result<Response, Failure>,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn on_task_end(&mut self, answer: Result<Response, Failure>) {
         let end = match answer {
             Ok(response) => End::Outcome(self.task_outcome(&response)),
             Err(failure) if failure.kind == ErrorKind::Cancelled => End::Cancelled,
@@ -255,20 +249,20 @@ impl ExchangeActor {
                 End::Outcome(Outcome::Error(error))
             }
         };
-        self.end_task(end, ctx);
+        self.end_task(end);
     }
 
-    fn end_task(&mut self, end: End, ctx: &mut Context<Self>) {
+    fn end_task(&mut self, end: End) {
         let now = self.parts.sealing.timestamp();
         if let Some(standing) = &mut self.task {
             standing.held.finish(end, &now);
         }
         // Nothing of it is at the server any more, and nothing of it can be asked.
         (self.hold, self.inputs) = (Hold::default(), Inputs::default());
-        self.tell_waiting(ctx);
+        self.tell_waiting();
     }
 
-    fn on_about_task(&mut self, about: AboutTask, ctx: &mut Context<Self>) {
+    pub(super) fn on_about_task(&mut self, about: AboutTask) {
         let Some(standing) = &mut self.task else {
             // Only the task's id leads here, and there is none yet.
             return;
@@ -280,15 +274,15 @@ impl ExchangeActor {
                     return self.tell_task(about);
                 }
                 standing.waiting.push(about);
-                self.send_to_server(CallMessage::Look(self.number));
-                self.tell_in(LOOK_MAX, ctx);
+                self.send_to_server(CallMessage::Look(self.sent_as));
+                self.alarms.set(Alarm::TaskSilent, LOOK_MAX);
             }
             Method::TasksUpdate => self.update_task(about),
             _ => {
                 let _ = about
                     .reply
                     .send(own(&self.parts, &about.request, &json!({})));
-                self.cancel_task(ctx);
+                self.cancel_task();
             }
         }
     }
@@ -312,32 +306,19 @@ impl ExchangeActor {
     }
 
     /// Its server takes the task back, or lets it run; to its client it is cancelled.
-    fn cancel_task(&mut self, ctx: &mut Context<Self>) {
+    fn cancel_task(&mut self) {
         let has_ended = self.task.as_ref().is_none_or(|it| it.held.has_ended());
         if !has_ended {
-            let (number, reason) = (self.number, Some("the client cancelled it".to_owned()));
-            self.send_to_server(CallMessage::Cancel(Cancel { number, reason }));
-            self.end_task(End::Cancelled, ctx);
+            self.cancel("the client cancelled it");
+            self.end_task(End::Cancelled);
         }
     }
 
-    fn tell_in(&mut self, time: Duration, ctx: &mut Context<Self>) {
+    pub(super) fn tell_waiting(&mut self) {
+        self.alarms.clear(Alarm::TaskSilent);
         let Some(standing) = &mut self.task else {
             return;
         };
-        if let Some(timer) = standing.timer.take() {
-            ctx.cancel_future(timer);
-        }
-        standing.timer = Some(ctx.run_later(time, |exchange, ctx| exchange.tell_waiting(ctx)));
-    }
-
-    fn tell_waiting(&mut self, ctx: &mut Context<Self>) {
-        let Some(standing) = &mut self.task else {
-            return;
-        };
-        if let Some(timer) = standing.timer.take() {
-            ctx.cancel_future(timer);
-        }
         for about in std::mem::take(&mut standing.waiting) {
             self.tell_task(about);
         }
@@ -350,13 +331,5 @@ impl ExchangeActor {
         let frame = self.parts.dressing.answer(id, &detail, None, to);
         // Who left asks again.
         let _ = about.reply.send(ToFront::Json(frame));
-    }
-}
-
-impl Handler<AboutTask> for ExchangeActor {
-    type Result = ();
-
-    fn handle(&mut self, about: AboutTask, ctx: &mut Self::Context) {
-        self.on_about_task(about, ctx);
     }
 }
