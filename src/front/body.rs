@@ -70,26 +70,9 @@ pub(super) async fn read(
     settings: &FrontSettings,
     held: &mut Held<'_>,
 ) -> Result<Bytes, Failure> {
-    let result = collect(payload, announced, settings, held).await;
-    if matches!(&result, Err(failure) if failure.kind == ErrorKind::TooLarge) {
-        drain(payload).await;
-    }
-    result
-}
-
-async fn collect(
-    payload: &mut web::Payload,
-    announced: Option<usize>,
-    settings: &FrontSettings,
-    held: &mut Held<'_>,
-) -> Result<Bytes, Failure> {
     let max = settings.body_max;
-    let too_large = || {
-        let message = format!("request body is larger than {max} bytes (`limits.body`)");
-        Failure::new(ErrorKind::TooLarge, message)
-    };
     if announced.is_some_and(|length| length > max) {
-        return Err(too_large());
+        return Box::pin(refuse_size(payload, max)).await;
     }
     let mut until = None;
     let mut first = Bytes::new();
@@ -99,7 +82,8 @@ async fn collect(
             Some(next) => next,
             None => {
                 let until = until.get_or_insert_with(|| Instant::now() + settings.body_timeout);
-                let next = timeout_at(*until, payload.next()).await;
+                // Boxed, as what is rare: the future of each request has the size of all of this.
+                let next = Box::pin(timeout_at(*until, payload.next())).await;
                 next.map_err(|_| too_slow(settings))?
             }
         };
@@ -109,7 +93,8 @@ async fn collect(
             Failure::new(ErrorKind::InvalidRequest, message)
         })?;
         if first.len() + rest.len() + chunk.len() > max {
-            return Err(too_large());
+            drop((first, rest));
+            return Box::pin(refuse_size(payload, max)).await;
         }
         held.grow(chunk.len(), settings.bytes_in_flight_max)?;
         if first.is_empty() && rest.is_empty() {
@@ -159,13 +144,16 @@ fn too_slow(settings: &FrontSettings) -> Failure {
     Failure::new(ErrorKind::BodyTimeout, message)
 }
 
-async fn drain(payload: &mut web::Payload) {
+/// Refuses a body for its size. Its rest is read first, within bounds.
+async fn refuse_size(payload: &mut web::Payload, max: usize) -> Result<Bytes, Failure> {
     let until = Instant::now() + DRAIN_TIMEOUT;
     let mut drained = 0;
     while let Ok(Some(Ok(chunk))) = timeout_at(until, payload.next()).await {
         drained += chunk.len();
         if drained > DRAIN_MAX {
-            return;
+            break;
         }
     }
+    let message = format!("request body is larger than {max} bytes (`limits.body`)");
+    Err(Failure::new(ErrorKind::TooLarge, message))
 }
