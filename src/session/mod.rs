@@ -7,6 +7,7 @@
 mod actor;
 mod again;
 mod backlog;
+mod crowd;
 mod dispatch;
 mod exchange;
 mod fanout;

@@ -1,7 +1,6 @@
 //! All client sessions: opened, found, rebuilt, ended.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::actor::Session;
+use super::crowd::Crowd;
 use super::exchange::{Dressing, Listeners, Parked, Workers};
 use super::handshake::{Greetings, stateless_result};
 use super::message::{Delete, End, Refresh};
@@ -32,9 +32,6 @@ use crate::telemetry::{Counter, Counters};
 
 /// How often idle sessions are looked for.
 const TICK: Duration = Duration::from_secs(1);
-
-/// So many sessions are a crowd, after which memory is given back.
-const CROWD: usize = 1000;
 
 /// What sessions are built with.
 pub struct SessionsSpec {
@@ -116,8 +113,6 @@ struct Shared {
     /// One for each arbiter, so that opening sessions on different ones does not contend.
     wheels: Box<[Mutex<Wheel>]>,
     greetings: Greetings,
-    /// Most sessions at a time since memory was given back.
-    peak: AtomicUsize,
     /// A session has one actor, however many requests find it without one.
     rebuilding: Mutex<()>,
 }
@@ -156,18 +151,20 @@ impl Sessions {
             arbiters: spec.arbiters,
             wheels: wheels(count),
             greetings: Greetings::default(),
-            peak: AtomicUsize::new(0),
             rebuilding: Mutex::default(),
         }));
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
+            let mut crowd = Crowd::default();
             loop {
                 ticks.tick().await;
                 let Some(shared) = weak.upgrade() else { return };
                 let sessions = Self(shared);
                 sessions.end_idle();
-                sessions.give_memory_back();
+                if crowd.has_left(sessions.len()) {
+                    actix_rt::task::spawn_blocking(memory::give_back);
+                }
             }
         });
         sessions
@@ -430,16 +427,6 @@ impl Sessions {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         wheel.schedule(id, at_second);
-    }
-
-    /// After a crowd has left, what it occupied is given back.
-    fn give_memory_back(&self) {
-        let now = self.len();
-        let peak = self.0.peak.fetch_max(now, Ordering::Relaxed).max(now);
-        if peak >= CROWD && now <= peak / 2 {
-            self.0.peak.store(now, Ordering::Relaxed);
-            actix_rt::task::spawn_blocking(memory::give_back);
-        }
     }
 
     /// Ends the sessions that nobody used for `idle_timeout`; each is looked at only when it may
