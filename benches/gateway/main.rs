@@ -2,10 +2,11 @@
 //!
 //! `cargo bench` measures everything, `cargo bench -- NAME` the scenarios whose name contains
 //! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment, and
-//! `cargo bench -- --list` tells their names. Each scenario runs against the stub server itself (direct), a bare actix-web to awc pass-through,
-//! nginx where it is installed, and the gateway, interleaved. Wrong answers are counted, and one
-//! is enough to fail; a missed target is only reported. Without `--bench`, as under `cargo
-//! test`, only the harness itself is tested.
+//! `cargo bench -- --list` tells their names. `--profile smoke` builds without link-time
+//! optimisation: quickly, but slower than what users run. Each scenario runs against the stub
+//! server itself (direct), a bare actix-web to awc pass-through, nginx where it is installed, and
+//! the gateway, interleaved. Wrong answers are counted, and one is enough to fail; a missed target
+//! is only reported. Without `--bench`, as under `cargo test`, only the harness itself is tested.
 
 #![expect(
     clippy::print_stdout,

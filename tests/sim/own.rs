@@ -254,8 +254,9 @@ fn a_call_without_a_session_that_panics_ends_alone() {
         mints_panic(1);
         pass(millis(50)).await;
         assert!(asked.is_lost());
-        // Its server is told that nobody answers.
+        // Its server is told that nobody answers, and nobody waits.
         assert!(server.answer_to(&json!("q")).is_some());
+        assert_eq!(server.of("notifications/cancelled").len(), 1);
         server.answer(&other_held, text(json!("done")));
         settle().await;
         assert_eq!(other.result()["content"], text(json!("done"))["content"]);

@@ -4,7 +4,6 @@
 mod claim;
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -41,9 +40,6 @@ pub struct Declaration {
 /// A `_meta` that is longer, in bytes, is not kept to be recognised.
 const BARE_MAX: usize = 2048;
 
-/// Room for a log level and a progress token of ours.
-const WORDS_MAX: usize = 96;
-
 impl Declaration {
     /// `client` is the `Implementation` object of the gateway, as JSON.
     pub fn new(revision: Revision, client: &str, capabilities: &Map<String, Value>) -> Self {
@@ -60,16 +56,11 @@ impl Declaration {
     /// The edit that gives the request this declaration, a log level and our progress token.
     /// Everything else in its `_meta` stays, but not a client's own declaration.
     pub fn edit(&self, request: &Request, level: Option<LogLevel>, token: Option<u64>) -> Edit {
-        let mut ours = String::with_capacity(self.members.len() + WORDS_MAX);
-        ours.extend(["{", &self.members]);
-        if let Some(level) = level {
-            let level = RawJson::from_value(&level);
-            let _ = write!(ours, r#","{LOG_LEVEL}":{}"#, level.as_str());
-        }
-        if let Some(token) = token {
-            ours.extend([r#","progressToken":"#, &token.to_string()]);
-        }
-        ours.push('}');
+        let level = level.map(|level| RawJson::from_value(&level));
+        let level = level.map(|level| format!(r#","{LOG_LEVEL}":{}"#, level.as_str()));
+        let token = token.map(|token| [r#","progressToken":"#, &token.to_string()].concat());
+        let (level, token) = (level.unwrap_or_default(), token.unwrap_or_default());
+        let ours = ["{", &self.members, &level, &token, "}"].concat();
         let dropped = |key: &str| {
             let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];

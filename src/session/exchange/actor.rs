@@ -123,10 +123,12 @@ impl Calls {
             return;
         };
         let done = caught(|| work(call));
-        if let Err(text) = &done {
-            log::error!(panic = text.as_ref(), server = call.target.server.as_str(); "a call was ended by a bug");
+        if let Err(text) = done {
+            log::error!(panic = &*text, server = call.target.server.as_str(); "a bug ended a call");
+            call.cancel("the gateway has failed");
+            call.is_over = true;
         }
-        if done.is_err() || call.is_over {
+        if call.is_over {
             self.open.remove(&number);
             return;
         }
