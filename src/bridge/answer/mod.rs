@@ -39,7 +39,7 @@ impl ResultKind {
             #[serde(borrow, rename = "resultType")]
             kind: Option<Cow<'a, str>>,
         }
-        if says_only_complete(result.as_bytes()) {
+        if says_complete_at_an_end(result.as_str()) || says_only_complete(result.as_bytes()) {
             return Self::Complete;
         }
         match object::read::<Typed<'_>>(result.as_str()) {
@@ -54,7 +54,17 @@ impl ResultKind {
     }
 }
 
+const COMPLETE: &str = r#""resultType":"complete","#;
+
 static KIND: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
+
+/// Servers write the type before or after everything else. What stands there belongs to the result
+/// and not to a part of it.
+fn says_complete_at_an_end(result: &str) -> bool {
+    let rest = result.strip_prefix('{');
+    rest.is_some_and(|rest| rest.starts_with(COMPLETE))
+        || result.ends_with(r#","resultType":"complete"}"#)
+}
 
 /// Most results are complete or say nothing, which means the same: those need not be parsed,
 /// wherever in them it stands.
@@ -122,20 +132,14 @@ impl Caching {
     }
 }
 
-const COMPLETE: &str = r#""resultType":"complete","#;
-
 /// The type of a result that has to be inserted, empty if it is there already; `None` where only
-/// parsing tells: a type that is neither the first nor the last member may belong to a part.
+/// parsing tells whether it belongs to the result or to a part of it.
 fn missing_kind(result: &str) -> Option<&'static str> {
-    let mut types = KIND.find_iter(result.as_bytes());
-    if types.next().is_none() {
-        return Some(COMPLETE);
+    if says_complete_at_an_end(result) {
+        return Some("");
     }
-    let first = result
-        .strip_prefix('{')
-        .is_some_and(|rest| rest.starts_with(COMPLETE));
-    let last = result.ends_with(r#","resultType":"complete"}"#);
-    (types.next().is_none() && (first || last)).then_some("")
+    let is_named = KIND.find(result.as_bytes()).is_some();
+    (!is_named).then_some(COMPLETE)
 }
 
 /// Room for what is inserted beside `_meta`, in bytes.

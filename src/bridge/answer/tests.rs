@@ -29,6 +29,14 @@ fn c_life_13_the_kind_of_a_result() {
         ),
         (r#"{"resultType":"complete"}"#, ResultKind::Complete),
         (
+            r#"{"a":{"b":1,"resultType":"complete"},"resultType":"task"}"#,
+            ResultKind::Task,
+        ),
+        (
+            r#"{"resultType":"task","a":{"b":1,"resultType":"complete"}}"#,
+            ResultKind::Task,
+        ),
+        (
             r#"{"a":[],"resultType":"input_required"}"#,
             ResultKind::InputRequired,
         ),
