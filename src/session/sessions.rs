@@ -84,6 +84,7 @@ impl SessionParts {
     pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.downstreams.forget(id);
         let parts = self.clone();
+        // In a task, as every save is: one that is under way writes before the record goes.
         actix_rt::spawn(async move {
             if let Err(error) = parts.store.delete(&record_key(id)).await {
                 log::warn!(error:%; "record of an ended session could not be deleted");
