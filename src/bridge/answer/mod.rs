@@ -56,7 +56,11 @@ impl ResultKind {
 
 const COMPLETE: &str = r#""resultType":"complete","#;
 
+/// What a result may hold already; looked for in each.
 static KIND: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
+static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"_meta\""));
+static HINTS: LazyLock<[Finder<'_>; 2]> =
+    LazyLock::new(|| ["\"ttlMs\"", "\"cacheScope\""].map(Finder::new));
 
 /// Servers write the type before or after everything else. What stands there belongs to the result
 /// and not to a part of it.
@@ -151,21 +155,13 @@ pub struct Dress {
     server_info: RawJson,
     /// `_meta` with that alone.
     meta: String,
-    /// What a result may hold already; looked for in each.
-    own_meta: Finder<'static>,
-    own_hints: [Finder<'static>; 2],
 }
 
 impl Dress {
     /// `server_info` is the `Implementation` object of the gateway.
     pub fn new(server_info: RawJson) -> Self {
         let meta = format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, server_info.as_str());
-        Self {
-            server_info,
-            meta,
-            own_meta: Finder::new("\"_meta\""),
-            own_hints: ["\"ttlMs\"", "\"cacheScope\""].map(Finder::new),
-        }
+        Self { server_info, meta }
     }
 
     /// The result as a sessionless client reads it: complete, with who answers, and with hints
@@ -174,7 +170,7 @@ impl Dress {
     /// one of these twice, stays as it is.
     pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
-        let has_ours = has(&self.own_meta) || caching.is_some() && self.own_hints.iter().any(has);
+        let has_ours = has(&META) || caching.is_some() && HINTS.iter().any(has);
         let missing = missing_kind(result.as_str()).filter(|_| !has_ours);
         let dressed = match missing {
             Some(kind) => {

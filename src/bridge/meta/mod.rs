@@ -128,8 +128,8 @@ fn meta_of(request: &Request) -> Option<(Span, &str)> {
 }
 
 /// Puts the members of `ours` into `_meta` before what is kept of it; makes `_meta` and `params`
-/// where they are missing. `is_bare` says of a `_meta` whether nothing of it is kept: then there is nothing to take
-/// apart.
+/// where they are missing. `is_bare` says of a `_meta` whether nothing of it is kept: then there is
+/// nothing to take apart.
 fn edit_meta(
     request: &Request,
     ours: String,

@@ -19,9 +19,6 @@ use crate::protocol::{
 };
 use crate::transport::{Headers, Outgoing};
 
-/// Room for the edits that a connection makes itself.
-const EDITS: usize = 4;
-
 /// A call of a client, as it came and what must read differently.
 pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
@@ -79,11 +76,11 @@ impl Asked<'_> {
         given: Option<&Given>,
     ) -> Outgoing {
         let (request, caller) = (self.request, self.caller);
-        let mut edits = Vec::with_capacity(self.edits.len() + EDITS);
-        edits.extend_from_slice(self.edits);
-        edits.push(request.edit_id(&RequestId::from(number)));
-        let declaration = declared.of(caller);
-        edits.push(declaration.edit(request, caller.level, Some(number)));
+        let ours = [
+            request.edit_id(&RequestId::from(number)),
+            (declared.of(caller)).edit(request, caller.level, Some(number)),
+        ];
+        let mut edits = [self.edits, &ours].concat();
         if let Some(given) = given {
             edits.extend(given_edits(request, given));
         }

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::super::message::ToFront;
 use super::alarms::Alarm;
 use super::call::{Call, Client};
 use super::inputs::binding;
-use super::parked::Place;
 use crate::bridge::answer::InputRequired;
 use crate::bridge::question::{self, UrlElicitation};
 use crate::bridge::seal::Tier;
@@ -38,22 +39,16 @@ impl Call {
             self.answer_failure(&missing(needed));
             return self.take_back("its client cannot be asked");
         }
-        let settings = self.parts.settings.load_full();
-        if self.place.is_none() {
-            self.place = self.take_place(settings.parked_max);
-        }
-        let Some(place) = &self.place else {
-            let max = settings.parked_max;
-            let message = format!(
-                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
-            );
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-            self.answer_failure(&failure);
-            return self.take_back("its client cannot be asked now");
+        let handle = match self.take_place() {
+            Ok(handle) => handle,
+            Err(failure) => {
+                self.answer_failure(&failure);
+                return self.take_back("its client cannot be asked now");
+            }
         };
         let tier = Tier::Owned {
             owner: String::new(),
-            handle: place.handle.to_string(),
+            handle: handle.to_string(),
         };
         let requests = self.inputs.ask();
         self.parts.counters.add(Counter::QuestionsAsked);
@@ -61,13 +56,27 @@ impl Call {
             return self.take_back("its client cannot be asked");
         }
         self.client = Client::Gathers;
-        self.alarms.set(Alarm::NotBack, settings.answer_timeout);
+        let timeout = self.parts.settings.load().answer_timeout;
+        self.alarms.set(Alarm::NotBack, timeout);
     }
 
-    /// A place among the parked calls, if there is one left of so many.
-    pub(super) fn take_place(&self, max: usize) -> Option<Place> {
-        let (handle, parked) = ((self.parts.mint)(), &self.parts.parked);
-        parked.enter(handle, (self.worker.clone(), self.number), max)
+    /// The handle of its place among the parked calls, which it takes unless it has one.
+    ///
+    /// # Errors
+    ///
+    /// Returns what the client is to read when there is no place left.
+    pub(super) fn take_place(&mut self) -> Result<Uuid, Failure> {
+        let max = self.parts.settings.load().parked_max;
+        if self.place.is_none() {
+            let (handle, parked) = ((self.parts.mint)(), &self.parts.parked);
+            self.place = parked.enter(handle, (self.worker.clone(), self.number), max);
+        }
+        self.place.as_ref().map(|place| place.handle).ok_or_else(|| {
+            let message = format!(
+                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
+            );
+            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
+        })
     }
 
     pub(super) fn not_back(&mut self) {

@@ -175,21 +175,16 @@ impl Call {
     fn become_task(&mut self, mut task: Task, now: &str) {
         task.created_at.get_or_insert_with(|| now.to_owned());
         let ttl = task.lives_for();
-        let max = self.parts.settings.load().parked_max;
-        if self.place.is_none() {
-            self.place = self.take_place(max);
-        }
-        let Some(place) = &self.place else {
-            let message = format!(
-                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
-            );
-            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-            self.answer_failure(&failure);
-            return self.take_back("there is no place for its task");
+        let handle = match self.take_place() {
+            Ok(handle) => handle,
+            Err(failure) => {
+                self.answer_failure(&failure);
+                return self.take_back("there is no place for its task");
+            }
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.parts.sealing;
-        let Some(id) = sealing.seal_held(server, &task, place.handle, ttl, principal) else {
+        let Some(id) = sealing.seal_held(server, &task, handle, ttl, principal) else {
             let message = format!("server `{server}` names a task that nobody could ask for");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             self.answer_failure(&failure.server(server.as_str()));
