@@ -1,10 +1,12 @@
 //! The sessionless revision towards servers: what a request says of itself (C-LIFE-06,
 //! C-HTTP-04).
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::bridge::headers::{self, Header};
+use crate::bridge::headers::Headers;
 use crate::bridge::task;
 use crate::protocol::{Method, RawJson, Revision, request};
 use crate::transport::Outgoing;
@@ -36,7 +38,7 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
         "io.modelcontextprotocol/clientCapabilities": declared.unwrap_or_default(),
     });
     Outgoing {
-        headers: standard_headers(method, None).into(),
+        headers: Some(Arc::new(headers(method, None))),
         ..Outgoing::new(Some(number), request(number, method, &params))
     }
 }
@@ -46,9 +48,9 @@ pub(crate) fn discover(number: u64) -> Outgoing {
     own(number, &Method::Discover, &json!({}))
 }
 
-/// The headers that every message has; transports without headers ignore them.
-pub(crate) fn standard_headers(method: &Method, name: Option<&str>) -> Vec<Header> {
-    headers::standard(REVISION.as_str(), method, name)
+/// The headers of a message; transports without headers ignore them.
+pub(crate) fn headers(method: &Method, name: Option<&str>) -> Headers {
+    Headers::new(REVISION.as_str(), method, name)
 }
 
 /// The code of a JSON-RPC error.
@@ -83,14 +85,13 @@ mod tests {
         let listen: Value = serde_json::from_slice(&listen.frame).unwrap();
         let declared = &listen["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
         assert_eq!(declared["extensions"], json!({task::EXTENSION: {}}));
-        let pair = |name: &'static str, value: &'static str| (name.into(), value.into());
         assert_eq!(CLIENT_INFO, client_info().to_string());
-        let expected = [
-            pair("mcp-protocol-version", "2026-07-28"),
-            pair("mcp-method", "tools/list"),
-        ];
-        assert_eq!(*sent.headers, expected);
-        let named = standard_headers(&Method::ToolsCall, Some("ä"));
-        assert_eq!(named[2], pair("mcp-name", "=?base64?w6Q=?="));
+        let standard = &sent.headers.unwrap().standard;
+        assert_eq!(
+            (&*standard.revision, &standard.method, &standard.name),
+            ("2026-07-28", &Method::ToolsList, &None)
+        );
+        let named = headers(&Method::ToolsCall, Some("ä")).standard.name;
+        assert_eq!(named.as_deref(), Some("=?base64?w6Q=?="));
     }
 }

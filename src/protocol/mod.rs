@@ -14,7 +14,7 @@ mod revision;
 pub use capability::{CapabilityProfile, TASKS_EXTENSION};
 pub use envelope::{
     Edit, Envelope, EnvelopeError, Notification, Outcome, Params, RawJson, Request, RequestId,
-    Response, Span, error_frame, notification, request, result_frame, splice,
+    Response, Span, error_frame, notification, request, result_frame, result_frame_of, splice,
 };
 pub use error::{ErrorKind, Failure, code};
 pub use log_level::LogLevel;

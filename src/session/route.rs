@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::project_params;
 use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
 use crate::downstream::Tasks;
@@ -32,6 +33,7 @@ pub(crate) struct Target {
 pub(crate) struct Tool {
     pub(crate) native: RawJson,
     pub(crate) hints: Hints,
+    pub(crate) headers: ParamHeaders,
 }
 
 /// Finds the owner of what a request names, and what must read differently for it.
@@ -123,6 +125,7 @@ fn named<'a>(
         tool: (request.method == Method::ToolsCall).then(|| Tool {
             native: owned.native.clone(),
             hints: owned.hints,
+            headers: owned.headers.clone(),
         }),
     })
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
-use crate::bridge::headers::Header;
+use crate::bridge::headers::Headers;
 use crate::protocol::{Envelope, Revision};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
@@ -136,20 +136,17 @@ pub struct HttpSession {
     pub revision: Revision,
 }
 
-/// HTTP headers. Shared, since a message is kept to be sent again.
-pub type Headers = Arc<[Header]>;
-
 /// A frame on its way to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// The number of the request in it, `None` for notifications and responses.
     pub call: Option<u64>,
     pub frame: Bytes,
-    /// Streamable HTTP: sent with this message alone, in place of the session's headers of the
-    /// same names. A message that has any speaks the sessionless revision, where every message
-    /// says of itself what it is (C-HTTP-04): it opens no session, and a stream that breaks is
-    /// not resumed (C-HTTP-10). Other transports have no headers.
-    pub headers: Headers,
+    /// Streamable HTTP: a message that has any speaks the sessionless revision, where every
+    /// message says of itself what it is (C-HTTP-04). It belongs to no session and opens none, and
+    /// a stream that breaks is not resumed (C-HTTP-10). Other transports have no headers. Shared,
+    /// since a message is kept to be sent again.
+    pub headers: Option<Arc<Headers>>,
 }
 
 impl Outgoing {
@@ -157,7 +154,7 @@ impl Outgoing {
         Self {
             call,
             frame,
-            headers: Headers::default(),
+            headers: None,
         }
     }
 }

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use mcpvisor::transport::{Headers, LinkError, MemoryConnector, MemoryServer};
+use mcpvisor::bridge::headers::Headers;
+use mcpvisor::transport::{LinkError, MemoryConnector, MemoryServer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -62,14 +64,18 @@ pub(crate) struct Frame {
     pub(crate) call: Option<u64>,
     pub(crate) json: Value,
     pub(crate) raw: String,
-    pub(crate) headers: Headers,
+    pub(crate) headers: Option<Arc<Headers>>,
 }
 
 impl Frame {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.headers.iter();
-        let found = headers.find(|(found, _)| found.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| &**value)
+        let headers = self.headers.as_ref()?;
+        let mut standard = headers.standard.pairs();
+        let found = standard.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        let mut params = headers.params.iter();
+        let param = params.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        let param = param.map(|(_, value)| value.as_str());
+        found.map(|(_, value)| value).or(param)
     }
 
     pub(crate) fn method(&self) -> &str {

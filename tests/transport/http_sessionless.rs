@@ -4,26 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix_web::HttpResponse;
-use mcpvisor::protocol::Revision;
-use mcpvisor::transport::{Headers, Outgoing};
+use mcpvisor::bridge::headers::Headers;
+use mcpvisor::protocol::{Method, Revision};
+use mcpvisor::transport::Outgoing;
 
 use crate::http_peer::{PROGRESS, Peer, Then, call, event, json, open, parts, result, settings};
 use crate::support::{run, until};
 
-fn headers(method: &str) -> Headers {
-    let pairs = [
-        ("MCP-Protocol-Version", "2026-07-28"),
-        ("Mcp-Method", method),
-        ("Mcp-Name", "=?base64?w6Q=?="),
-        ("Mcp-Param-Region", "us west"),
-    ];
-    let pair = |(name, value): (&'static str, &str)| (name.into(), value.to_owned().into());
-    pairs.into_iter().map(pair).collect()
-}
-
 fn sessionless(id: u64, method: &str) -> Outgoing {
+    let headers = Headers::new("2026-07-28", &Method::parse(method), Some("ä"));
+    let region = ("Mcp-Param-Region".to_owned(), "us west".to_owned());
     Outgoing {
-        headers: headers(method),
+        headers: Some(Arc::new(Headers {
+            params: vec![region],
+            ..headers
+        })),
         ..Outgoing::new(Some(id), call(id, method))
     }
 }
@@ -45,11 +40,15 @@ fn c_http_04_headers_go_with_their_message_and_no_session_does() {
         assert_eq!(events.next().await, "result of 7 7 {}");
         for seen in peer.seen() {
             assert_eq!(seen.header("mcp-session-id"), None);
-            for (name, value) in headers("tools/call").iter() {
-                let name = name.to_lowercase();
+            for (name, value) in [
+                ("mcp-protocol-version", "2026-07-28"),
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "=?base64?w6Q=?="),
+                ("mcp-param-region", "us west"),
+            ] {
                 let all = seen.headers.iter().filter(|(found, _)| *found == name);
                 let all: Vec<_> = all.map(|(_, found)| found.as_str()).collect();
-                assert_eq!(all, [&**value], "{name}");
+                assert_eq!(all, [value], "{name}");
             }
         }
         // A handshake on the same link is none the wiser.

@@ -11,7 +11,7 @@ use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::protocol::{Edit, RawJson, json};
+use crate::protocol::{Edit, RawJson, RequestId, json, result_frame, result_frame_of};
 
 use super::meta::SERVER_INFO;
 use super::object::{self, Change, Object, has_any, is_object};
@@ -169,36 +169,44 @@ impl Dress {
     /// the result has already stays, `_meta` keeps its other members. What is no object, or names
     /// one of these twice, stays as it is.
     pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
-        let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
-        let has_ours = has(&META) || caching.is_some() && HINTS.iter().any(has);
-        let missing = missing_kind(result.as_str()).filter(|_| !has_ours);
-        let dressed = match missing {
-            Some(kind) => {
-                let text = self.inserted(kind, result.as_str(), caching);
-                text.map(RawJson::of_parts)
-            }
+        let hints = hints(caching);
+        match self.inserted(result, &hints) {
+            Some(parts) => RawJson::of_parts(parts.concat()),
             None => self.merged(result, caching),
-        };
-        dressed.unwrap_or_else(|| result.clone())
+        }
     }
 
-    /// Nothing of ours is there yet, but for a type perhaps: one insertion after the brace. `kind`
-    /// is the type's member, where that is missing.
-    fn inserted(&self, kind: &str, text: &str, caching: Option<Caching>) -> Option<String> {
-        let text = text.trim_ascii();
+    /// A whole answer around [`Dress::complete`].
+    pub fn answer(&self, id: &RequestId, result: &RawJson, caching: Option<Caching>) -> Bytes {
+        let hints = hints(caching);
+        match self.inserted(result, &hints) {
+            Some(parts) => result_frame_of(id, &parts),
+            None => result_frame(id, &self.merged(result, caching)),
+        }
+    }
+
+    /// The dressed result in parts: one insertion after the brace, of `hints` among others. `None`
+    /// where something of ours may be there already, but for a type.
+    fn inserted<'a>(&'a self, result: &'a RawJson, hints: &'a str) -> Option<[&'a str; 6]> {
+        let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
+        if has(&META) || !hints.is_empty() && HINTS.iter().any(has) {
+            return None;
+        }
+        let kind = missing_kind(result.as_str())?;
+        let text = result.as_str().trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
         let comma = if rest == "}" { "" } else { "," };
-        let meta = &self.meta;
-        let hints = caching.map_or_else(String::new, |caching| {
-            let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
-            format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
-        });
-        Some(["{", kind, meta, &hints, comma, rest].concat())
+        Some(["{", kind, &self.meta, hints, comma, rest])
     }
 
     /// Something of it may be there: it gives way in its place, and what is missing is inserted
     /// after the brace.
-    fn merged(&self, result: &RawJson, caching: Option<Caching>) -> Option<RawJson> {
+    fn merged(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
+        let merged = self.try_merged(result, caching);
+        merged.unwrap_or_else(|| result.clone())
+    }
+
+    fn try_merged(&self, result: &RawJson, caching: Option<Caching>) -> Option<RawJson> {
         let text = result.as_str();
         let known: Known<'_> = object::read(text)?;
         let mut first = String::with_capacity(FIRST_MAX + self.meta.len());
@@ -228,6 +236,14 @@ impl Dress {
         edits.push((start..start, Bytes::from(first)));
         result.spliced(&mut edits)
     }
+}
+
+/// Members for caches.
+fn hints(caching: Option<Caching>) -> String {
+    caching.map_or_else(String::new, |caching| {
+        let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
+        format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
+    })
 }
 
 /// Where the members are that change, with what they hold.

@@ -65,14 +65,14 @@ impl ParamHeaders {
 
     /// The headers for a call with these arguments (C-HTTP-07): name and encoded value. What is
     /// absent, null or no primitive is left out.
-    pub fn of_call(&self, arguments: Option<&RawJson>) -> Vec<(&str, String)> {
+    pub fn of_call(&self, arguments: Option<&RawJson>) -> Vec<(String, String)> {
         let Some(arguments) = self.arguments(arguments) else {
             return Vec::new();
         };
         let value = |header: &ParamHeader| primitive(header.find(&arguments)?);
         self.0
             .iter()
-            .filter_map(|header| Some((header.name.as_str(), encode(&value(header)?).into_owned())))
+            .filter_map(|header| Some((header.name.clone(), encode(&value(header)?).into_owned())))
             .collect()
     }
 

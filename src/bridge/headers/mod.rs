@@ -37,20 +37,50 @@ pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A name and its value; most are known words.
-pub type Header = (Cow<'static, str>, Cow<'static, str>);
+/// The headers of one message to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headers {
+    pub standard: Standard,
+    /// Arguments that are repeated in `Mcp-Param-*`: name and encoded value.
+    pub params: Vec<(String, String)>,
+}
 
-/// The headers that every message has (C-HTTP-04): `name` is what `Mcp-Name` says, if it applies.
-pub fn standard(
-    revision: impl Into<Cow<'static, str>>,
-    method: &Method,
-    name: Option<&str>,
-) -> Vec<Header> {
-    let mut all = Vec::with_capacity(3);
-    all.push((PROTOCOL_VERSION.into(), revision.into()));
-    all.push((METHOD.into(), method.to_text()));
-    all.extend(name.map(|name| (NAME.into(), encode(name).into_owned().into())));
-    all
+/// The headers that every message has (C-HTTP-04). Many messages have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Standard {
+    pub revision: Cow<'static, str>,
+    pub method: Method,
+    /// What `Mcp-Name` says, encoded; `None` where it does not apply.
+    pub name: Option<Box<str>>,
+}
+
+impl Headers {
+    /// `name` is what the message is about, if `Mcp-Name` applies to it.
+    pub fn new(
+        revision: impl Into<Cow<'static, str>>,
+        method: &Method,
+        name: Option<&str>,
+    ) -> Self {
+        let standard = Standard {
+            revision: revision.into(),
+            method: method.clone(),
+            name: name.map(|name| encode(name).into()),
+        };
+        let params = Vec::new();
+        Self { standard, params }
+    }
+}
+
+impl Standard {
+    /// Names and values.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let name = self.name.as_deref().map(|name| (NAME, name));
+        let always = [
+            (PROTOCOL_VERSION, &*self.revision),
+            (METHOD, self.method.as_str()),
+        ];
+        always.into_iter().chain(name)
+    }
 }
 
 /// Looks a header of an HTTP request up, by its name in any case.
@@ -91,7 +121,7 @@ impl<'a> McpHeaders<'a> {
     pub fn check(&self, request: &Request, revision: &str) -> Result<(), HeaderMismatch> {
         self.same(PROTOCOL_VERSION, revision)?;
         self.same(METHOD, request.method.as_str())?;
-        let Some(expected) = name_of(request) else {
+        let Some(expected) = name_of(request).filter(|name| !self.says(NAME, name)) else {
             return Ok(());
         };
         let written = self.get(NAME)?.ok_or_else(|| missing(NAME, &expected))?;
@@ -102,7 +132,17 @@ impl<'a> McpHeaders<'a> {
         }
     }
 
+    /// Whether a header says exactly this and could not mean anything else, as most do: then
+    /// nothing of it has to be decoded.
+    fn says(&self, name: &str, expected: &str) -> bool {
+        let said = |(value, again): (&[u8], bool)| !again && value == expected.as_bytes();
+        self.0.first(name).is_some_and(said) && value::is_plain(expected)
+    }
+
     fn same(&self, name: &str, expected: &str) -> Result<(), HeaderMismatch> {
+        if self.says(name, expected) {
+            return Ok(());
+        }
         match self.get(name)? {
             Some(found) if found == expected => Ok(()),
             Some(found) => Err(differs(name, found, expected)),

@@ -11,12 +11,17 @@ const CLOSE: &str = "?=";
 /// A text as a header value: as it is, or encoded where HTTP would not carry it unchanged or it
 /// looks encoded already (C-HTTP-06). An empty one is encoded, since some drop empty headers.
 pub fn encode(text: &str) -> Cow<'_, str> {
-    let padded = text.trim_ascii().len() != text.len();
-    let looks_encoded = text.starts_with(OPEN) && text.ends_with(CLOSE);
-    if is_visible(text) && !padded && !looks_encoded && !text.is_empty() {
+    if is_plain(text) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(text)))
+}
+
+/// Whether a text may stand in a header as it is.
+pub(super) fn is_plain(text: &str) -> bool {
+    let padded = text.trim_ascii().len() != text.len();
+    let looks_encoded = text.starts_with(OPEN) && text.ends_with(CLOSE);
+    is_visible(text) && !padded && !looks_encoded && !text.is_empty()
 }
 
 /// The text behind a header value (S-HDR-07); `None` when it is marked as Base64 and is none, or

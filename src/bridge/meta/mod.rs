@@ -9,7 +9,7 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Map, Value};
 
-use crate::protocol::{Edit, LogLevel, RawJson, Request, Revision, Span, json};
+use crate::protocol::{Edit, LogLevel, RawJson, Request, RequestId, Revision, Span, json};
 
 use super::object::{self, Change, Object};
 
@@ -55,12 +55,17 @@ impl Declaration {
 
     /// The edit that gives the request this declaration, a log level and our progress token.
     /// Everything else in its `_meta` stays, but not a client's own declaration.
-    pub fn edit(&self, request: &Request, level: Option<LogLevel>, token: Option<u64>) -> Edit {
+    pub fn edit(
+        &self,
+        request: &Request,
+        level: Option<LogLevel>,
+        token: Option<&RequestId>,
+    ) -> Edit {
         let level = level.map(|level| RawJson::from_value(&level));
         let level = level.map(|level| format!(r#","{LOG_LEVEL}":{}"#, level.as_str()));
-        let token = token.map(|token| [r#","progressToken":"#, &token.to_string()].concat());
-        let (level, token) = (level.unwrap_or_default(), token.unwrap_or_default());
-        let ours = ["{", &self.members, &level, &token, "}"].concat();
+        let level = level.unwrap_or_default();
+        let (key, token) = token.map_or(("", ""), |token| (r#","progressToken":"#, token.as_str()));
+        let ours = ["{", &self.members, &level, key, token, "}"].concat();
         let dropped = |key: &str| {
             let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
@@ -106,10 +111,10 @@ pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
 /// The edit that takes out of `_meta` what a server with a handshake does not know, and makes
 /// `token` the progress token. `None` when there is nothing of it in the request: then
 /// [`Request::edit_progress_token`] is enough.
-pub fn strip_for_legacy(request: &Request, token: Option<u64>) -> Option<Edit> {
+pub fn strip_for_legacy(request: &Request, token: Option<&RequestId>) -> Option<Edit> {
     let (_, meta) = meta_of(request)?;
     memmem::find(meta.as_bytes(), RESERVED.as_bytes())?;
-    let ours = token.map(|token| format!(r#"{{"{PROGRESS_TOKEN}":{token}}}"#));
+    let ours = token.map(|token| format!(r#"{{"{PROGRESS_TOKEN}":{}}}"#, token.as_str()));
     let dropped = |key: &str| key == PROGRESS_TOKEN || key.starts_with(RESERVED);
     let is_bare = |meta: &str| json::has_only(meta, dropped);
     Some(edit_meta(

@@ -42,8 +42,14 @@ fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
     let another = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","a/b":1}"#;
     for meta in [bare, bare, another, bare, another, "{}"] {
         let request = with_meta(meta);
-        let (_, sent) = applied(&request, ours.edit(&request, None, Some(5)));
-        let (_, alone) = applied(&request, declaration().edit(&request, None, Some(5)));
+        let (_, sent) = applied(
+            &request,
+            ours.edit(&request, None, Some(&RequestId::from(5))),
+        );
+        let (_, alone) = applied(
+            &request,
+            declaration().edit(&request, None, Some(&RequestId::from(5))),
+        );
         assert_eq!(sent, alone, "{meta}");
         let kept = sent["params"]["_meta"].get("a/b");
         assert_eq!(kept.is_some(), meta == another, "{meta}");
@@ -122,7 +128,10 @@ fn a_legacy_server_gets_nothing_reserved_and_keeps_the_rest() {
         r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28", "traceparent":"00-a",
             "progressToken":"mine","com.example/x": {"y" : 1}}"#,
     );
-    let (text, value) = applied(&request, strip_for_legacy(&request, Some(11)).unwrap());
+    let (text, value) = applied(
+        &request,
+        strip_for_legacy(&request, Some(&RequestId::from(11))).unwrap(),
+    );
     let meta = &value["params"]["_meta"];
     assert_eq!(
         *meta,
@@ -131,7 +140,13 @@ fn a_legacy_server_gets_nothing_reserved_and_keeps_the_rest() {
     assert!(text.contains(r#""com.example/x": {"y" : 1}"#), "{text}");
     let (_, value) = applied(&request, strip_for_legacy(&request, None).unwrap());
     assert!(value["params"]["_meta"].get("progressToken").is_none());
-    assert!(strip_for_legacy(&with_meta(r#"{"traceparent":"x"}"#), Some(1)).is_none());
+    assert!(
+        strip_for_legacy(
+            &with_meta(r#"{"traceparent":"x"}"#),
+            Some(&RequestId::from(1))
+        )
+        .is_none()
+    );
 }
 
 #[test]
@@ -147,7 +162,7 @@ fn c_life_06_a_modern_server_gets_the_declaration_wherever_it_has_to_be_made() {
     ];
     for frame in frames {
         let request = request(frame);
-        let edit = declaration().edit(&request, Some(LogLevel::Info), Some(7));
+        let edit = declaration().edit(&request, Some(LogLevel::Info), Some(&RequestId::from(7)));
         let (_, value) = applied(&request, edit);
         let meta = &value["params"]["_meta"];
         assert_eq!(meta[VERSION], "2026-07-28", "{frame}");
@@ -184,9 +199,9 @@ proptest! {
     fn vendor_members_survive_byte_for_byte(number in any::<i64>(), text in "[a-z \\\\u00e9]{0,8}") {
         let vendor = format!("\"com.example/x\" :  [{number}.50e1, {}]", json!(text));
         let request = with_meta(&format!(r#"{{"{VERSION}":"x", {vendor} ,"{CAPABILITIES}":{{}}}}"#));
-        let (modern, _) = applied(&request, declaration().edit(&request, None, Some(1)));
+        let (modern, _) = applied(&request, declaration().edit(&request, None, Some(&RequestId::from(1))));
         prop_assert!(modern.contains(&vendor));
-        let (legacy, _) = applied(&request, strip_for_legacy(&request, Some(1)).unwrap());
+        let (legacy, _) = applied(&request, strip_for_legacy(&request, Some(&RequestId::from(1))).unwrap());
         prop_assert!(legacy.contains(&vendor));
     }
 }

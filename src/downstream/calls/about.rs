@@ -1,6 +1,6 @@
 //! What is said about tasks, to their server and about questions of theirs.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
@@ -48,7 +48,7 @@ impl About<'_> {
             responses.unwrap_or_default(),
         );
         Outgoing {
-            headers: modern::standard_headers(&self.method, Some(self.task)).into(),
+            headers: Some(Arc::new(modern::headers(&self.method, Some(self.task)))),
             ..Outgoing::new(Some(number), Bytes::from(frame))
         }
     }

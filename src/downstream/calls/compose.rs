@@ -10,14 +10,14 @@ use super::super::caller::Caller;
 use super::super::exchange::edited_text;
 use super::super::input_loop::Given;
 use super::super::modern;
-use crate::bridge::headers::{self, ParamHeaders};
+use crate::bridge::headers::{self, Headers, ParamHeaders};
 use crate::bridge::meta::{Declaration, strip_for_legacy};
 use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
 use crate::protocol::{
     CapabilityProfile, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };
-use crate::transport::{Headers, Outgoing};
+use crate::transport::Outgoing;
 
 /// A call of a client, as it came and what must read differently.
 pub(super) struct Asked<'a> {
@@ -25,6 +25,9 @@ pub(super) struct Asked<'a> {
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
 }
+
+/// Room for the edits of a call to a sessionless server.
+const EDITS: usize = 2;
 
 /// What was declared last: most clients of a connection declare the same.
 #[derive(Default)]
@@ -57,12 +60,13 @@ pub(super) fn legacy(
     caller: &Caller,
     number: u64,
 ) -> Outgoing {
-    edits.push(request.edit_id(&RequestId::from(number)));
+    let id = RequestId::from(number);
+    edits.push(request.edit_id(&id));
     let stripped = match caller.revision.era() {
-        Era::Modern => strip_for_legacy(request, Some(number)),
+        Era::Modern => strip_for_legacy(request, Some(&id)),
         Era::Legacy => None,
     };
-    edits.extend(stripped.or_else(|| request.edit_progress_token(number)));
+    edits.extend(stripped.or_else(|| request.edit_progress_token(&id)));
     let frame = splice(request.frame.as_bytes(), &mut edits);
     Outgoing::new(Some(number), frame)
 }
@@ -76,14 +80,16 @@ impl Asked<'_> {
         given: Option<&Given>,
     ) -> Outgoing {
         let (request, caller) = (self.request, self.caller);
-        let ours = [
-            request.edit_id(&RequestId::from(number)),
-            (declared.of(caller)).edit(request, caller.level, Some(number)),
-        ];
-        let mut edits = [self.edits, &ours].concat();
-        if let Some(given) = given {
-            edits.extend(given_edits(request, given));
-        }
+        let mut edits = Vec::with_capacity(self.edits.len() + EDITS);
+        edits.extend_from_slice(self.edits);
+        let id = RequestId::from(number);
+        edits.push(request.edit_id(&id));
+        edits.push((declared.of(caller)).edit(request, caller.level, Some(&id)));
+        edits.extend(
+            given
+                .into_iter()
+                .flat_map(|given| given_edits(request, given)),
+        );
         let frame = splice(request.frame.as_bytes(), &mut edits);
         Outgoing::new(Some(number), frame)
     }
@@ -98,15 +104,14 @@ impl Asked<'_> {
         };
         let name = edited_text(self.edits, span.as_ref());
         let name = name.or_else(|| headers::name_of(request));
-        let mut all = modern::standard_headers(&request.method, name.as_deref());
+        let mut headers = modern::headers(&request.method, name.as_deref());
         let of_tool = name.and_then(|name| params.get(&*name));
         if let Some(of_tool) = of_tool.filter(|_| request.method == Method::ToolsCall) {
             let arguments = request.member(request.params.arguments.as_ref());
             let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());
-            let pairs = of_tool.of_call(arguments.as_ref()).into_iter();
-            all.extend(pairs.map(|(name, value)| (name.to_owned().into(), value.into())));
+            headers.params = of_tool.of_call(arguments.as_ref());
         }
-        all.into()
+        headers
     }
 }
 
@@ -270,16 +275,11 @@ mod tests {
             "other": {"type": "string", "x-mcp-header": "Other"}}}});
         let tool = ParamHeaders::of_tool(&RawJson::from_value(&tool)).unwrap();
         let params = HashMap::from([("n".to_owned(), tool)]);
-        let pair = |name: &'static str, value: &'static str| (name.into(), value.into());
-        assert_eq!(
-            *asked.headers(&params),
-            [
-                pair("mcp-protocol-version", "2026-07-28"),
-                pair("mcp-method", "tools/call"),
-                pair("mcp-name", "n"),
-                pair("Mcp-Param-Region", "w"),
-            ]
-        );
+        let expected = Headers {
+            params: vec![("Mcp-Param-Region".to_owned(), "w".to_owned())],
+            ..Headers::new("2026-07-28", &Method::ToolsCall, Some("n"))
+        };
+        assert_eq!(asked.headers(&params), expected);
     }
 
     #[test]

@@ -91,7 +91,8 @@ impl Calls {
         };
         let mut outgoing = asked.modern(&self.declared, number, given);
         if self.spec.connector.attributes() {
-            outgoing.headers = asked.headers(&self.spec.param_headers.load());
+            let headers = asked.headers(&self.spec.param_headers.load());
+            outgoing.headers = Some(Arc::new(headers));
         }
         outgoing
     }

@@ -217,10 +217,10 @@ impl Request {
 
     /// The edit that makes `token` the progress token: replaces the client's, or asks for
     /// progress where the client did not. `None` when `params` holds nothing to attach it to.
-    pub fn edit_progress_token(&self, token: u64) -> Option<Edit> {
-        let (params, token) = (&self.params, token.to_string());
+    pub fn edit_progress_token(&self, token: &RequestId) -> Option<Edit> {
+        let params = &self.params;
         if let Some(span) = &params.progress_token {
-            return Some((span.clone(), Bytes::from(token)));
+            return Some((span.clone(), token.as_bytes().clone()));
         }
         if let Some(meta) = &params.meta {
             let inside = meta.start + 1;
@@ -233,11 +233,11 @@ impl Request {
                 .find(|b| !b.is_ascii_whitespace())
                 == Some(&b'}');
             let comma = if empty { "" } else { "," };
-            let text = [r#""progressToken":"#, &token, comma].concat();
+            let text = [r#""progressToken":"#, token.as_str(), comma].concat();
             return Some((inside..inside, Bytes::from(text)));
         }
         let after = params.name.as_ref().or(params.uri.as_ref())?.end;
-        let text = [r#","_meta":{"progressToken":"#, &token, "}"].concat();
+        let text = [r#","_meta":{"progressToken":"#, token.as_str(), "}"].concat();
         Some((after..after, Bytes::from(text)))
     }
 }
@@ -302,17 +302,22 @@ pub fn splice(frame: &[u8], edits: &mut [Edit]) -> Bytes {
 
 /// A whole answer around a result.
 pub fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
-    let (id, result) = (id.as_str(), result.as_str());
-    Bytes::from(
-        [
-            r#"{"jsonrpc":"2.0","id":"#,
-            id,
-            r#","result":"#,
-            result,
-            "}",
-        ]
-        .concat(),
-    )
+    result_frame_of(id, &[result.as_str()])
+}
+
+/// A whole answer around a result that is put together of `parts`.
+pub fn result_frame_of(id: &RequestId, parts: &[&str]) -> Bytes {
+    const HEAD: &str = r#"{"jsonrpc":"2.0","id":"#;
+    const RESULT: &str = r#","result":"#;
+
+    let id = id.as_str();
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let length = HEAD.len() + id.len() + RESULT.len() + length + 1;
+    let mut frame = String::with_capacity(length);
+    frame.extend([HEAD, id, RESULT]);
+    frame.extend(parts.iter().copied());
+    frame.push('}');
+    Bytes::from(frame)
 }
 
 /// A whole answer around an error object.

@@ -96,7 +96,7 @@ fn forwarding_replaces_id_name_and_token_and_nothing_else() {
     );
     let mut edits = [
         request.edit_id(&7.into()),
-        request.edit_progress_token(12).unwrap(),
+        request.edit_progress_token(&RequestId::from(12)).unwrap(),
         name,
     ];
     let spliced = splice(request.frame.as_bytes(), &mut edits);
@@ -137,13 +137,13 @@ fn a_progress_token_is_added_where_the_client_sent_none() {
         let request = request_of(&format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#
         ));
-        let edit = request.edit_progress_token(5).unwrap();
+        let edit = request.edit_progress_token(&RequestId::from(5)).unwrap();
         let spliced = splice(request.frame.as_bytes(), &mut [edit]);
         let value: Value = serde_json::from_slice(&spliced).unwrap();
         assert_eq!(value["params"], expected);
     }
     let bare = request_of(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#);
-    assert!(bare.edit_progress_token(5).is_none());
+    assert!(bare.edit_progress_token(&RequestId::from(5)).is_none());
 }
 
 /// It would go on to the server as one of ours, whose progress is another client's.

@@ -47,7 +47,7 @@ impl Dressing {
         to: Revision,
     ) -> Bytes {
         match to.era() {
-            Era::Modern => result_frame(id, &self.dress.complete(result, caching)),
+            Era::Modern => self.dress.answer(id, result, caching),
             Era::Legacy => result_frame(id, result),
         }
     }

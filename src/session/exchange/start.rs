@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::super::SessionParts;
 use super::super::message::ToFront;
-use super::super::route;
+use super::super::route::{self, Target};
 use super::super::sessions::Sessions;
 use super::super::tasks;
 use super::actor::{Begin, ClientWait, Wait};
@@ -214,7 +214,7 @@ impl Sessions {
         } = sessionless;
         let target = tasks::target(&request, catalog, &caller, &parts.sealing)?;
         if let Some(headers) = headers {
-            check_params(&headers, &request, catalog)?;
+            check_params(&headers, &request, &target)?;
         }
         let item = request.name().or_else(|| request.uri()).unwrap_or_default();
         let item = item.into_owned();
@@ -284,17 +284,12 @@ impl Sessions {
 fn check_params(
     headers: &McpHeaders<'_>,
     request: &Request,
-    catalog: &Snapshot,
+    target: &Target,
 ) -> Result<(), Failure> {
-    let name = request
-        .name()
-        .filter(|_| request.method == Method::ToolsCall);
-    let Some(tool) = name.and_then(|name| catalog.tool(&name)) else {
+    let tool = target.tool.as_ref();
+    let Some(tool) = tool.filter(|tool| !tool.headers.is_empty()) else {
         return Ok(());
     };
-    if tool.headers.is_empty() {
-        return Ok(());
-    }
     let arguments = request.member(request.params.arguments.as_ref());
     let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
     tool.headers

@@ -207,7 +207,7 @@ impl Link for AutoLink {
         let shared = &self.0;
         // What has headers of its own asks for a revision that HTTP+SSE does not carry.
         if let Some(call) = outgoing.call
-            && outgoing.headers.is_empty()
+            && outgoing.headers.is_none()
             && !shared.is_decided.get()
         {
             let frame = outgoing.frame.clone();

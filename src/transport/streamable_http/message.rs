@@ -1,77 +1,53 @@
 //! A message with the headers that go with it alone.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use awc::error::SendRequestError;
-use awc::http::header::{HeaderName, HeaderValue};
+use awc::http::header::{HeaderMap, HeaderName, HeaderValue};
 use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 
-use super::requests::PROTOCOL_VERSION;
-use crate::bridge::headers::{self, Header};
-use crate::protocol::Method;
-
-const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
-const NAME: HeaderName = HeaderName::from_static(headers::NAME);
+use super::shared::Shared;
+use crate::bridge::headers::Headers;
 
 #[derive(Clone)]
 pub(super) struct Message {
     pub(super) frame: Bytes,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    /// It says of itself what it is, and belongs to no session.
-    pub(super) is_sessionless: bool,
+    headers: Option<Arc<Headers>>,
 }
 
 impl Message {
-    /// A header that HTTP cannot carry is left out: the server says what it misses.
-    pub(super) fn new(frame: Bytes, headers: &[Header]) -> Self {
-        let parse = |(name, value): &Header| {
-            let value = match value {
-                Cow::Borrowed(word) => Some(HeaderValue::from_static(word)),
-                Cow::Owned(text) => HeaderValue::from_str(text).ok(),
-            };
-            let parsed = header_name(name).zip(value);
-            if parsed.is_none() {
-                log::warn!(header = &**name; "header cannot be sent");
-            }
-            parsed
-        };
-        Self {
-            frame,
-            headers: headers.iter().filter_map(parse).collect(),
-            is_sessionless: !headers.is_empty(),
-        }
+    pub(super) const fn new(frame: Bytes, headers: Option<Arc<Headers>>) -> Self {
+        Self { frame, headers }
     }
 
-    /// Whether its answer is a stream that stays open.
-    pub(super) fn stays_open(&self) -> bool {
-        let method = self.headers.iter().find(|(name, _)| *name == METHOD);
-        method.is_some_and(|(_, value)| value == Method::Listen.as_str())
+    /// It says of itself what it is, and belongs to no session.
+    pub(super) const fn is_sessionless(&self) -> bool {
+        self.headers.is_some()
     }
 
+    /// Sends it: as a part of the session, `in_session`, unless it belongs to none.
     pub(super) async fn post(
         &self,
-        request: &FrozenClientRequest,
+        shared: &Shared,
+        in_session: &FrozenClientRequest,
     ) -> Result<ClientResponse, SendRequestError> {
         let frame = self.frame.clone();
-        let mut headers = self.headers.iter().cloned();
-        let Some(first) = headers.next() else {
-            return request.send_body(frame).await;
+        let Some(headers) = &self.headers else {
+            return in_session.send_body(frame).await;
         };
-        let mut request = request.extra_header(first);
-        for header in headers {
-            request = request.extra_header(header);
+        let request = shared.sessionless(&headers.standard)?;
+        if headers.params.is_empty() {
+            return request.send_body(frame).await;
         }
-        request.send_body(frame).await
-    }
-}
-
-/// Those that every message has are known beforehand: to read one anew is to check and copy it.
-fn header_name(name: &str) -> Option<HeaderName> {
-    match name {
-        headers::METHOD => Some(METHOD),
-        headers::NAME => Some(NAME),
-        headers::PROTOCOL_VERSION => Some(PROTOCOL_VERSION),
-        other => other.parse().ok(),
+        let mut params = HeaderMap::with_capacity(headers.params.len());
+        for (name, value) in &headers.params {
+            match (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                (Ok(name), Ok(value)) => params.append(name, value),
+                // The server says what it misses.
+                _ => log::warn!(header = name.as_str(); "header cannot be sent"),
+            }
+        }
+        request.extra_headers(params).send_body(frame).await
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod body;
 mod clockless;
 mod message;
 pub(super) mod post;
+mod prepared;
 pub(super) mod requests;
 mod shared;
 mod stream;
@@ -86,7 +87,7 @@ struct HttpLink {
 
 impl Link for HttpLink {
     fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
-        let message = Message::new(outgoing.frame, &outgoing.headers);
+        let message = Message::new(outgoing.frame, outgoing.headers);
         match outgoing.call {
             Some(call) => {
                 post::call(&self.shared, call, message);

@@ -74,21 +74,16 @@ async fn run_call(shared: &Rc<Shared>, requests: &Requests, call: u64, message: 
     if let Some(held) = shared.held() {
         let _ = Box::pin(timeout(INITIALIZED_MAX, held.cancelled())).await;
     }
-    let request = if message.stays_open() {
-        &requests.note
-    } else {
-        &requests.call
-    };
-    let sent = match message.post(request).await {
+    let sent = match message.post(shared, &requests.call).await {
         Err(error) if is_lost(&error) && may_repeat(&message.frame) => {
             log::debug!(error:%; "idle connection was closed, request is sent again");
-            message.post(request).await
+            message.post(shared, &requests.call).await
         }
         sent => sent,
     };
     let belonging = Belonging {
         requests,
-        is_sessionless: message.is_sessionless,
+        is_sessionless: message.is_sessionless(),
     };
     match sent {
         Ok(response) => answer(shared, &belonging, call, response).await,
@@ -236,12 +231,11 @@ async fn run_note(shared: Rc<Shared>, message: Message) {
     let requests = shared.requests();
     let belonging = Belonging {
         requests: &requests,
-        is_sessionless: message.is_sessionless,
+        is_sessionless: message.is_sessionless(),
     };
-    let request = &requests.note;
-    let sent = match message.post(request).await {
+    let sent = match message.post(&shared, &requests.note).await {
         // Twice the same notification or answer says the same.
-        Err(error) if is_lost(&error) => message.post(request).await,
+        Err(error) if is_lost(&error) => message.post(&shared, &requests.note).await,
         sent => sent,
     };
     match sent {

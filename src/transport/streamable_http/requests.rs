@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use awc::error::FreezeRequestError;
 use awc::http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
@@ -11,12 +12,13 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::clockless::Clockless;
-use crate::protocol::Revision;
+use crate::bridge::headers::{self, Standard};
+use crate::protocol::{Method as RpcMethod, Revision};
 use crate::transport::{HttpSettings, OpenError, Tls};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_VERSION);
 
 /// Idle connections are not used again after this time. Common servers close theirs after 5 s
 /// (Node, uvicorn); a request that meets the close would be lost.
@@ -72,18 +74,9 @@ impl Server {
     ///
     /// Returns [`OpenError::Other`] when the HTTP client refuses a request.
     pub(super) fn requests(&self, session: &Session) -> Result<Requests, OpenError> {
-        const JSON: HeaderValue = HeaderValue::from_static("application/json");
         const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
-        const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-        let post = |client| {
-            let request = self.request(client, Method::POST, session);
-            freeze(
-                request
-                    .insert_header((ACCEPT, BOTH))
-                    .insert_header((CONTENT_TYPE, JSON)),
-            )
-        };
+        let post = |client| freeze(self.post(client, session));
         let listen = self.request(&self.streams, Method::GET, session);
         Ok(Requests {
             call: post(&self.calls)?,
@@ -92,6 +85,42 @@ impl Server {
             delete: freeze(self.request(&self.streams, Method::DELETE, session))?,
             has_session: session.id.is_some(),
         })
+    }
+
+    /// A request of the sessionless revision. A header that HTTP cannot carry is left out: the
+    /// server says what it misses.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
+    pub(super) fn sessionless(
+        &self,
+        standard: &Standard,
+    ) -> Result<FrozenClientRequest, FreezeRequestError> {
+        let client = match standard.method {
+            // Its answer is a stream that stays open.
+            RpcMethod::Listen => &self.streams,
+            _ => &self.calls,
+        };
+        let mut request = self.post(client, &Session::default());
+        for (name, text) in standard.pairs() {
+            let Ok(value) = HeaderValue::from_str(text) else {
+                log::warn!(header = name; "header cannot be sent");
+                continue;
+            };
+            let headers = request.headers_mut();
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        request.freeze()
+    }
+
+    fn post(&self, client: &Client, session: &Session) -> ClientRequest {
+        const JSON: HeaderValue = HeaderValue::from_static("application/json");
+        const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+        let request = self.request(client, Method::POST, session);
+        let request = request.insert_header((ACCEPT, BOTH));
+        request.insert_header((CONTENT_TYPE, JSON))
     }
 
     fn request(&self, client: &Client, method: Method, session: &Session) -> ClientRequest {

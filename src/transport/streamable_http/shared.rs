@@ -6,12 +6,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_rt::task::JoinHandle;
+use awc::FrozenClientRequest;
+use awc::error::FreezeRequestError;
 use awc::http::header::HeaderValue;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::prepared::Prepared;
 use super::requests::{Requests, Server, Session};
+use crate::bridge::headers::Standard;
 use crate::id::QuickMap;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::transport::{
@@ -29,6 +33,7 @@ pub(super) struct Shared {
     server: Server,
     session: RefCell<Session>,
     requests: RefCell<Rc<Requests>>,
+    prepared: Prepared,
     sink: EventSink,
     is_muted: Cell<bool>,
     calls: RefCell<QuickMap<u64, JoinHandle<()>>>,
@@ -56,6 +61,7 @@ impl Shared {
             server,
             session: RefCell::new(session),
             requests: RefCell::new(Rc::new(requests)),
+            prepared: Prepared::default(),
             sink,
             is_muted: Cell::new(false),
             calls: RefCell::default(),
@@ -81,6 +87,18 @@ impl Shared {
 
     pub(super) fn requests(&self) -> Rc<Requests> {
         Rc::clone(&self.requests.borrow())
+    }
+
+    /// A request that belongs to no session.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
+    pub(super) fn sessionless(
+        &self,
+        headers: &Standard,
+    ) -> Result<FrozenClientRequest, FreezeRequestError> {
+        self.prepared.of(headers, &self.server)
     }
 
     pub(super) fn http_session(&self) -> Option<HttpSession> {

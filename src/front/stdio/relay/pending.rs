@@ -1,5 +1,6 @@
 //! A request that is not answered yet, and how long it is tried.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 
 use super::RETRY_FOR;
 use crate::bridge::era::claims_modern;
-use crate::bridge::headers;
+use crate::bridge::headers::{self, Headers};
 use crate::bridge::meta::ModernClaim;
 use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Request, RequestId, Revision, json, splice,
@@ -60,7 +61,8 @@ impl Pending {
         let mut outgoing = Outgoing::new(Some(number), frame);
         if let Some(revision) = self.claimed_revision() {
             let name = headers::name_of(request);
-            outgoing.headers = headers::standard(revision, &request.method, name.as_deref()).into();
+            let headers = Headers::new(revision, &request.method, name.as_deref());
+            outgoing.headers = Some(Arc::new(headers));
         }
         outgoing
     }
