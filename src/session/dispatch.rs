@@ -1,4 +1,4 @@
-//! Finding the connection that serves a caller: at once, or when it is there.
+//! Finding the connection that serves a caller, at once or when it is there, and how a call ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,9 @@ use crate::downstream::{
     Caller, Callers, Deadline, Delivery, Downstreams, InUse, Lease, Pass, Reply, Server,
 };
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, Response};
 use crate::supervision::{Away, ChildRef, Phase, Up};
+use crate::telemetry::Counter;
 
 /// How a request gets to its server.
 pub(crate) struct Dispatch {
@@ -149,6 +150,19 @@ fn find(
         hold,
         may_repeat: settings.resilience.retry.is_allowed,
     })
+}
+
+/// As what the end of a call is counted.
+pub(super) const fn counted_as(answer: &Result<Response, Failure>) -> Counter {
+    match answer {
+        Ok(_) => Counter::CallsAnswered,
+        Err(failure) => match failure.kind {
+            ErrorKind::Cancelled => Counter::CallsCancelled,
+            ErrorKind::Overloaded => Counter::CallsShed,
+            ErrorKind::BreakerOpen => Counter::CallsBarred,
+            _ => Counter::CallsFailed,
+        },
+    }
 }
 
 fn removed(name: &ServerName) -> Failure {

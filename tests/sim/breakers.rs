@@ -8,6 +8,7 @@ use mcpvisor::transport::LinkError;
 use serde_json::json;
 
 use crate::client::Client;
+use crate::served::Served;
 use crate::server::{Server, text, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -68,6 +69,29 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
         assert_eq!(world.view("a").breaker.state, "closed");
         assert!(world.view("a").tool_breakers.is_empty());
         assert_eq!(world.counted("breakers_closed"), 2);
+    });
+}
+
+#[test]
+fn what_a_breaker_refuses_is_counted_as_barred_with_or_without_a_session() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        for _ in 0..3 {
+            fail(&client, &server, "a__hold").await;
+        }
+        let failed = world.counted("calls_failed");
+        client.call("a__echo").await.failure();
+        let params = json!({"name": "a__echo", "arguments": {}});
+        let mut alone = Served::send(&world, &json!({}), "tools/call", params).await;
+        assert_eq!(
+            alone.result()["_meta"]["io.mcpvisor/error"]["code"],
+            "breaker_open"
+        );
+        assert_eq!(world.counted("calls_barred"), 2);
+        assert_eq!(world.counted("calls_failed"), failed);
     });
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::super::again::Again;
-use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
+use super::super::dispatch::{Dispatch, Hold, Way, counted_as, dispatch};
 use super::super::message::ToFront;
 use super::super::progress::Progress;
 use super::super::reading::{Reading, legs};
@@ -223,15 +223,7 @@ impl Session {
         {
             self.unsubscribed(watched, public);
         }
-        self.parts.counters.add(match &answer {
-            Ok(_) => Counter::CallsAnswered,
-            Err(failure) => match failure.kind {
-                ErrorKind::Cancelled => Counter::CallsCancelled,
-                ErrorKind::Overloaded => Counter::CallsShed,
-                ErrorKind::BreakerOpen => Counter::CallsBarred,
-                _ => Counter::CallsFailed,
-            },
-        });
+        self.parts.counters.add(counted_as(&answer));
         let frame = match answer {
             Ok(response) => Some(self.public_answer(&pending, &response)),
             Err(failure) if failure.kind == ErrorKind::Cancelled => None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::super::dispatch::counted_as;
 use super::super::message::ToFront;
 use super::super::reading::Reading;
 use super::super::streams::message_event;
@@ -14,7 +15,6 @@ use crate::bridge::error::{Shown, status_of};
 use crate::bridge::question::url_elicitations;
 use crate::catalog::Snapshot;
 use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
-use crate::telemetry::Counter;
 
 impl Call {
     /// The one answer of the server, or of whoever knows that there will be none. It is kept if
@@ -24,14 +24,7 @@ impl Call {
             self.finished = Some(Box::new(answer));
             return;
         }
-        self.parts.counters.add(match &answer {
-            Ok(_) => Counter::CallsAnswered,
-            Err(failure) => match failure.kind {
-                ErrorKind::Cancelled => Counter::CallsCancelled,
-                ErrorKind::Overloaded => Counter::CallsShed,
-                _ => Counter::CallsFailed,
-            },
-        });
+        self.parts.counters.add(counted_as(&answer));
         if self.task.is_some() {
             return self.on_task_end(answer);
         }
