@@ -8,8 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use mcpvisor::bridge::answer::{Caching, Dress, InputRequired, strip_for_legacy};
 use mcpvisor::bridge::meta::{Declaration, ModernClaim};
 use mcpvisor::bridge::projection::{Legs, project_params, project_result};
-use mcpvisor::protocol::{Envelope, Method, Outcome, RawJson, Request, RequestId, Response};
-use mcpvisor::protocol::{Revision, splice};
+use mcpvisor::protocol::{
+    Envelope, Method, Outcome, RawJson, Request, RequestId, Response, Revision, result_frame,
+    splice,
+};
 use serde_json::{Map, Value, json};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -33,7 +35,7 @@ fn request(message: &Request) {
     for to in Revision::ALL {
         let mut edits = project_params(message, to);
         edits.push(message.edit_id(&id));
-        edits.push(declaration.edit(message, None, Some(1)));
+        edits.push(declaration.edit(message, None, Some(&id)));
         let sent = splice(message.frame.as_bytes(), &mut edits);
         let Ok(Envelope::Request(sent)) = Envelope::parse(sent) else {
             panic!("no request any more");
@@ -48,7 +50,14 @@ fn response(message: &Response) {
     };
     let _ = InputRequired::parse(result);
     let dress = Dress::new(RawJson::from_value(&json!({})));
-    parse(dress.complete(result, Some(Caching::of(result))).as_bytes());
+    let caching = Some(Caching::of(result));
+    let dressed = dress.complete(result, caching);
+    parse(dressed.as_bytes());
+    let id = RequestId::from(7);
+    assert_eq!(
+        dress.answer(&id, result, caching),
+        result_frame(&id, &dressed)
+    );
     if let Some(stripped) = strip_for_legacy(result) {
         parse(stripped.as_bytes());
     }

@@ -86,6 +86,9 @@ fn b_rpc_06_a_modern_client_reads_complete_results() {
     for text in table {
         let before: Value = serde_json::from_str(text).unwrap();
         let dressed = dress().complete(&raw(text), Some(caching));
+        let id = RequestId::from(7);
+        let answer = dress().answer(&id, &raw(text), Some(caching));
+        assert_eq!(answer, result_frame(&id, &dressed), "{text}");
         let types = |text: &str| text.matches("resultType").count();
         let added = usize::from(before["resultType"].is_null());
         assert_eq!(types(dressed.as_str()), types(text) + added, "{text}");
