@@ -51,6 +51,7 @@ pub(crate) struct Figure {
 pub(crate) struct Round {
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
+    pub(crate) cpu_us: f64,
 }
 
 /// How long and how often.
@@ -178,6 +179,7 @@ impl Runner<'_> {
         let rounds = slices.iter().map(|slice| Round {
             per_second: slice.calls as f64 / slice.seconds,
             p50_us: slice.p50_us,
+            cpu_us: slice.cpu_us as f64 / slice.calls.max(1) as f64,
         });
         self.figure.rounds = rounds.collect();
         self.figure.calls = slices.iter().map(|slice| slice.calls).sum();

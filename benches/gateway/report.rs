@@ -23,13 +23,13 @@ pub(crate) struct Report {
     open: usize,
 }
 
-/// The figures of a target that are compared: one for each round, or one for all.
+/// The figures of a target that are compared, one for each round.
 type Reading = fn(&Figure) -> Vec<f64>;
 
 pub(crate) const PER_SECOND: Reading =
     |figure| figure.rounds.iter().map(|round| round.per_second).collect();
 pub(crate) const P50: Reading = |figure| figure.rounds.iter().map(|round| round.p50_us).collect();
-pub(crate) const CPU: Reading = |figure| vec![figure.cpu_us];
+pub(crate) const CPU: Reading = |figure| figure.rounds.iter().map(|round| round.cpu_us).collect();
 
 /// The median of the ratios of the rounds, where both targets were measured.
 pub(crate) fn ratio(figures: &[Figure], of: &str, to: &str, reading: Reading) -> Option<f64> {
