@@ -1,10 +1,10 @@
 //! The one internal model of a request: what goes to a server, and the way back.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
+use bytestring::ByteString;
 use tokio::time::Instant;
 
 use super::admission::Turn;
@@ -34,8 +34,8 @@ impl Exchange {
     /// The resource that it is about, as the server knows it.
     pub(crate) fn native_uri(&self) -> Option<String> {
         let native = edited_text(&self.edits, self.request.params.uri.as_ref());
-        let uri = native.or_else(|| self.request.uri());
-        uri.map(Cow::into_owned)
+        let own = || Some(self.request.uri()?.into_owned());
+        native.map(|uri| uri.to_string()).or_else(own)
     }
 }
 
@@ -56,9 +56,10 @@ pub enum Tasks {
 }
 
 /// The text that an edit puts in the place of `span`.
-pub(crate) fn edited_text<'e>(edits: &'e [Edit], span: Option<&Span>) -> Option<Cow<'e, str>> {
-    let (_, text) = edits.iter().find(|(edited, _)| Some(edited) == span)?;
-    json::text(str::from_utf8(text).ok()?)
+pub(crate) fn edited_text(edits: &[Edit], span: Option<&Span>) -> Option<ByteString> {
+    let (_, json) = edits.iter().find(|(edited, _)| Some(edited) == span)?;
+    let json = ByteString::try_from(json.clone()).ok()?;
+    Some(json::shared(&json, json::text(&json)?))
 }
 
 /// How long a call may take.

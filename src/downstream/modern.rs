@@ -1,8 +1,7 @@
 //! The sessionless revision towards servers: what a request says of itself (C-LIFE-06,
 //! C-HTTP-04).
 
-use std::sync::Arc;
-
+use bytestring::ByteString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -38,7 +37,7 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
         "io.modelcontextprotocol/clientCapabilities": declared.unwrap_or_default(),
     });
     Outgoing {
-        headers: Some(Arc::new(headers(method, None))),
+        headers: Some(headers(method, None)),
         ..Outgoing::new(Some(number), request(number, method, &params))
     }
 }
@@ -49,7 +48,7 @@ pub(crate) fn discover(number: u64) -> Outgoing {
 }
 
 /// The headers of a message; transports without headers ignore them.
-pub(crate) fn headers(method: &Method, name: Option<&str>) -> Headers {
+pub(crate) fn headers(method: &Method, name: Option<ByteString>) -> Headers {
     Headers::new(REVISION.as_str(), method, name)
 }
 
@@ -91,7 +90,7 @@ mod tests {
             (&*standard.revision, &standard.method, &standard.name),
             ("2026-07-28", &Method::ToolsList, &None)
         );
-        let named = headers(&Method::ToolsCall, Some("ä")).standard.name;
-        assert_eq!(named.as_deref(), Some("=?base64?w6Q=?="));
+        let named = headers(&Method::ToolsCall, Some("ä".into())).standard.name;
+        assert_eq!(named.unwrap(), "=?base64?w6Q=?=");
     }
 }

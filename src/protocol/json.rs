@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use bytestring::ByteString;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -70,6 +71,14 @@ pub fn text(text: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Text<'_>>(text)
         .ok()
         .map(|text| text.0)
+}
+
+/// A text to keep: what was borrowed from `whole` shares its memory.
+pub fn shared(whole: &ByteString, text: Cow<'_, str>) -> ByteString {
+    match text {
+        Cow::Borrowed(part) => whole.slice_ref(part),
+        Cow::Owned(text) => text.into(),
+    }
 }
 
 /// Where `part`, which was borrowed from `whole`, lies in it.

@@ -144,9 +144,8 @@ pub struct Outgoing {
     pub frame: Bytes,
     /// Streamable HTTP: a message that has any speaks the sessionless revision, where every
     /// message says of itself what it is (C-HTTP-04). It belongs to no session and opens none, and
-    /// a stream that breaks is not resumed (C-HTTP-10). Other transports have no headers. Shared,
-    /// since a message is kept to be sent again.
-    pub headers: Option<Arc<Headers>>,
+    /// a stream that breaks is not resumed (C-HTTP-10). Other transports have no headers.
+    pub headers: Option<Headers>,
 }
 
 impl Outgoing {

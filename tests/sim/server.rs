@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use mcpvisor::bridge::headers::Headers;
 use mcpvisor::transport::{LinkError, MemoryConnector, MemoryServer};
@@ -64,7 +63,7 @@ pub(crate) struct Frame {
     pub(crate) call: Option<u64>,
     pub(crate) json: Value,
     pub(crate) raw: String,
-    pub(crate) headers: Option<Arc<Headers>>,
+    pub(crate) headers: Option<Headers>,
 }
 
 impl Frame {

@@ -12,13 +12,13 @@ use crate::http_peer::{PROGRESS, Peer, Then, call, event, json, open, parts, res
 use crate::support::{run, until};
 
 fn sessionless(id: u64, method: &str) -> Outgoing {
-    let headers = Headers::new("2026-07-28", &Method::parse(method), Some("ä"));
+    let headers = Headers::new("2026-07-28", &Method::parse(method), Some("ä".into()));
     let region = ("Mcp-Param-Region".to_owned(), "us west".to_owned());
     Outgoing {
-        headers: Some(Arc::new(Headers {
+        headers: Some(Headers {
             params: vec![region],
             ..headers
-        })),
+        }),
         ..Outgoing::new(Some(id), call(id, method))
     }
 }

@@ -6,6 +6,8 @@ mod value;
 
 use std::borrow::Cow;
 
+use bytestring::ByteString;
+
 use crate::protocol::{Method, Request, json};
 
 pub use annotation::{InvalidAnnotation, ParamHeader, ParamHeaders, strip_annotations};
@@ -51,7 +53,7 @@ pub struct Standard {
     pub revision: Cow<'static, str>,
     pub method: Method,
     /// What `Mcp-Name` says, encoded; `None` where it does not apply.
-    pub name: Option<Box<str>>,
+    pub name: Option<ByteString>,
 }
 
 impl Headers {
@@ -59,12 +61,16 @@ impl Headers {
     pub fn new(
         revision: impl Into<Cow<'static, str>>,
         method: &Method,
-        name: Option<&str>,
+        name: Option<ByteString>,
     ) -> Self {
+        let name = name.map(|name| match encode(&name) {
+            Cow::Borrowed(_) => name,
+            Cow::Owned(encoded) => encoded.into(),
+        });
         let standard = Standard {
             revision: revision.into(),
             method: method.clone(),
-            name: name.map(|name| encode(name).into()),
+            name,
         };
         let params = Vec::new();
         Self { standard, params }
@@ -74,7 +80,7 @@ impl Headers {
 impl Standard {
     /// Names and values.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let name = self.name.as_deref().map(|name| (NAME, name));
+        let name = self.name.as_ref().map(|name| (NAME, &**name));
         let always = [
             (PROTOCOL_VERSION, &*self.revision),
             (METHOD, self.method.as_str()),

@@ -19,9 +19,11 @@ pub fn encode(text: &str) -> Cow<'_, str> {
 
 /// Whether a text may stand in a header as it is.
 pub(super) fn is_plain(text: &str) -> bool {
-    let padded = text.trim_ascii().len() != text.len();
+    let is_blank = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_whitespace);
+    let bytes = text.as_bytes();
+    let is_padded = is_blank(bytes.first()) || is_blank(bytes.last());
     let looks_encoded = text.starts_with(OPEN) && text.ends_with(CLOSE);
-    is_visible(text) && !padded && !looks_encoded && !text.is_empty()
+    !is_padded && !looks_encoded && is_visible(text)
 }
 
 /// The text behind a header value (S-HDR-07); `None` when it is marked as Base64 and is none, or

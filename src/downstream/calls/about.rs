@@ -1,6 +1,6 @@
 //! What is said about tasks, to their server and about questions of theirs.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
@@ -48,7 +48,7 @@ impl About<'_> {
             responses.unwrap_or_default(),
         );
         Outgoing {
-            headers: Some(Arc::new(modern::headers(&self.method, Some(self.task)))),
+            headers: Some(modern::headers(&self.method, Some(self.task.into()))),
             ..Outgoing::new(Some(number), Bytes::from(frame))
         }
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::super::caller::Caller;
 use super::super::exchange::edited_text;
@@ -103,9 +104,10 @@ impl Asked<'_> {
             _ => task::id_span(request),
         };
         let name = edited_text(self.edits, span.as_ref());
-        let name = name.or_else(|| headers::name_of(request));
-        let mut headers = modern::headers(&request.method, name.as_deref());
-        let of_tool = name.and_then(|name| params.get(&*name));
+        let own = || Some(headers::name_of(request)?.into_owned().into());
+        let name: Option<ByteString> = name.or_else(own);
+        let of_tool = name.as_ref().and_then(|name| params.get(&**name));
+        let mut headers = modern::headers(&request.method, name.clone());
         if let Some(of_tool) = of_tool.filter(|_| request.method == Method::ToolsCall) {
             let arguments = request.member(request.params.arguments.as_ref());
             let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());
@@ -277,7 +279,7 @@ mod tests {
         let params = HashMap::from([("n".to_owned(), tool)]);
         let expected = Headers {
             params: vec![("Mcp-Param-Region".to_owned(), "w".to_owned())],
-            ..Headers::new("2026-07-28", &Method::ToolsCall, Some("n"))
+            ..Headers::new("2026-07-28", &Method::ToolsCall, Some("n".into()))
         };
         assert_eq!(asked.headers(&params), expected);
     }

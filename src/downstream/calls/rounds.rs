@@ -91,8 +91,7 @@ impl Calls {
         };
         let mut outgoing = asked.modern(&self.declared, number, given);
         if self.spec.connector.attributes() {
-            let headers = asked.headers(&self.spec.param_headers.load());
-            outgoing.headers = Some(Arc::new(headers));
+            outgoing.headers = Some(asked.headers(&self.spec.param_headers.load()));
         }
         outgoing
     }

@@ -191,6 +191,13 @@ impl Request {
         text_at(&self.frame, self.params.uri.as_ref())
     }
 
+    /// The name that the request is about, or else the URI, as a part of the frame where nothing in
+    /// it is escaped.
+    pub fn item(&self) -> Option<ByteString> {
+        let item = self.name().or_else(|| self.uri())?;
+        Some(json::shared(&self.frame.0, item))
+    }
+
     /// `params.requestState` as text; `None` when it is missing or no string.
     pub fn request_state(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.request_state.as_ref())

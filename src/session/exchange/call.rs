@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -42,7 +43,7 @@ pub(super) struct Call {
     pub(super) method: Method,
     pub(super) target: Target,
     /// The public name or URI that the client asks for, and the arguments that it gave.
-    pub(super) item: String,
+    pub(super) item: ByteString,
     pub(super) arguments: Option<Bytes>,
     /// The id of the request that the client waits for, or waited for last.
     pub(super) id: RequestId,
@@ -89,7 +90,7 @@ pub(super) struct Beginning {
     pub(super) arbiter: usize,
     pub(super) request: Request,
     pub(super) target: Target,
-    pub(super) item: String,
+    pub(super) item: ByteString,
     /// How often the client was asked already.
     pub(super) round: u8,
     pub(super) accepts_stream: bool,

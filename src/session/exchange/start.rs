@@ -216,8 +216,7 @@ impl Sessions {
         if let Some(headers) = headers {
             check_params(&headers, &request, &target)?;
         }
-        let item = request.name().or_else(|| request.uri()).unwrap_or_default();
-        let item = item.into_owned();
+        let item = request.item().unwrap_or_default();
         parts
             .policy
             .may_call(&caller.principal, &target.server, &item)?;

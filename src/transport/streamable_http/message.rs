@@ -1,7 +1,5 @@
 //! A message with the headers that go with it alone.
 
-use std::sync::Arc;
-
 use awc::error::SendRequestError;
 use awc::http::header::{HeaderMap, HeaderName, HeaderValue};
 use awc::{ClientResponse, FrozenClientRequest};
@@ -13,11 +11,11 @@ use crate::bridge::headers::Headers;
 #[derive(Clone)]
 pub(super) struct Message {
     pub(super) frame: Bytes,
-    headers: Option<Arc<Headers>>,
+    headers: Option<Headers>,
 }
 
 impl Message {
-    pub(super) const fn new(frame: Bytes, headers: Option<Arc<Headers>>) -> Self {
+    pub(super) const fn new(frame: Bytes, headers: Option<Headers>) -> Self {
         Self { frame, headers }
     }
 

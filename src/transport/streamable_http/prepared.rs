@@ -38,9 +38,17 @@ impl Prepared {
             if kept.len() >= KEPT_MAX {
                 kept.clear();
             }
-            kept.insert(headers.clone(), request.clone());
+            kept.insert(alone(headers), request.clone());
         }
         Ok(request)
+    }
+}
+
+/// A copy that does not keep the message in memory that its name was cut out of.
+fn alone(headers: &Standard) -> Standard {
+    Standard {
+        name: headers.name.as_ref().map(|name| name.to_string().into()),
+        ..headers.clone()
     }
 }
 
@@ -74,7 +82,8 @@ mod tests {
         let long = "n".repeat(NAME_MAX + 1);
         let names: Vec<_> = names.chain([long]).collect();
         for name in names.iter().chain(&names) {
-            let headers = Headers::new("2026-07-28", &Method::ToolsCall, Some(name));
+            let headers =
+                Headers::new("2026-07-28", &Method::ToolsCall, Some(name.as_str().into()));
             let request = prepared.of(&headers.standard, &server).unwrap();
             assert_eq!(request.headers().get(NAME).unwrap(), name.as_str());
             assert!(prepared.0.borrow().len() <= KEPT_MAX);

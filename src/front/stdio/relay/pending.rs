@@ -1,6 +1,5 @@
 //! A request that is not answered yet, and how long it is tried.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -61,8 +60,8 @@ impl Pending {
         let mut outgoing = Outgoing::new(Some(number), frame);
         if let Some(revision) = self.claimed_revision() {
             let name = headers::name_of(request);
-            let headers = Headers::new(revision, &request.method, name.as_deref());
-            outgoing.headers = Some(Arc::new(headers));
+            let name = name.map(|name| name.into_owned().into());
+            outgoing.headers = Some(Headers::new(revision, &request.method, name));
         }
         outgoing
     }
