@@ -35,16 +35,22 @@ async fn fail(client: &Client, server: &Server, tool: &str) {
     assert_eq!(exchange.failure()["code"], "server_protocol");
 }
 
+/// A server whose breaker has just opened, and a client of it.
+async fn failing(world: &Rc<World>) -> (Server, Client) {
+    let server = world.http("a", planned).await;
+    let client = world.client(json!({})).await;
+    pass(millis(50)).await;
+    for _ in 0..3 {
+        fail(&client, &server, "a__hold").await;
+    }
+    (server, client)
+}
+
 #[test]
 fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.http("a", planned).await;
-        let client = world.client(json!({})).await;
-        pass(millis(50)).await;
-        for _ in 0..3 {
-            fail(&client, &server, "a__hold").await;
-        }
+        let (server, client) = failing(&world).await;
         assert_eq!(world.view("a").breaker.state, "open");
         assert_eq!(world.counted("breakers_opened"), 2);
         pass(seconds(4)).await;
@@ -76,12 +82,7 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
 fn what_a_breaker_refuses_is_counted_as_barred_with_or_without_a_session() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.http("a", planned).await;
-        let client = world.client(json!({})).await;
-        pass(millis(50)).await;
-        for _ in 0..3 {
-            fail(&client, &server, "a__hold").await;
-        }
+        let (_server, client) = failing(&world).await;
         let failed = world.counted("calls_failed");
         client.call("a__echo").await.failure();
         let params = json!({"name": "a__echo", "arguments": {}});
