@@ -20,15 +20,15 @@ use crate::protocol::{
 };
 use crate::transport::Outgoing;
 
+/// Room for the edits that a connection makes itself.
+const EDITS: usize = 4;
+
 /// A call of a client, as it came and what must read differently.
 pub(super) struct Asked<'a> {
     pub(super) request: &'a Request,
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
 }
-
-/// Room for the edits of a call to a sessionless server.
-const EDITS: usize = 2;
 
 /// What was declared last: most clients of a connection declare the same.
 #[derive(Default)]
@@ -85,12 +85,11 @@ impl Asked<'_> {
         edits.extend_from_slice(self.edits);
         let id = RequestId::from(number);
         edits.push(request.edit_id(&id));
-        edits.push((declared.of(caller)).edit(request, caller.level, Some(&id)));
-        edits.extend(
-            given
-                .into_iter()
-                .flat_map(|given| given_edits(request, given)),
-        );
+        let declaration = declared.of(caller);
+        edits.push(declaration.edit(request, caller.level, Some(&id)));
+        if let Some(given) = given {
+            edits.extend(given_edits(request, given));
+        }
         let frame = splice(request.frame.as_bytes(), &mut edits);
         Outgoing::new(Some(number), frame)
     }

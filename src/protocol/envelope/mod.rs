@@ -191,11 +191,9 @@ impl Request {
         text_at(&self.frame, self.params.uri.as_ref())
     }
 
-    /// The name that the request is about, or else the URI, as a part of the frame where nothing in
-    /// it is escaped.
-    pub fn item(&self) -> Option<ByteString> {
-        let item = self.name().or_else(|| self.uri())?;
-        Some(json::shared(&self.frame.0, item))
+    /// The name that the request is about, or else the URI.
+    pub fn item(&self) -> Option<Cow<'_, str>> {
+        self.name().or_else(|| self.uri())
     }
 
     /// `params.requestState` as text; `None` when it is missing or no string.

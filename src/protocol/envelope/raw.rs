@@ -1,5 +1,6 @@
 //! Parts of a message as their sender wrote them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
@@ -49,6 +50,11 @@ impl RawJson {
     pub fn from_value<T: Serialize>(value: &T) -> Self {
         let text = serde_json::to_string(value);
         Self(text.map_or(ByteString::from_static("null"), ByteString::from))
+    }
+
+    /// A text to keep: what was borrowed from this shares its memory.
+    pub fn share(&self, text: Cow<'_, str>) -> ByteString {
+        json::shared(&self.0, text)
     }
 
     pub fn as_str(&self) -> &str {

@@ -123,7 +123,7 @@ impl Session {
         }
         let catalog = self.catalog();
         let target = tasks::target(request, &catalog, &self.caller, &self.parts.sealing)?;
-        let item = request.name().or_else(|| request.uri());
+        let item = request.item();
         self.parts.policy.may_call(
             &self.record.principal,
             &target.server,

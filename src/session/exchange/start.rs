@@ -216,7 +216,8 @@ impl Sessions {
         if let Some(headers) = headers {
             check_params(&headers, &request, &target)?;
         }
-        let item = request.item().unwrap_or_default();
+        let item = request.item().map(|item| request.frame.share(item));
+        let item = item.unwrap_or_default();
         parts
             .policy
             .may_call(&caller.principal, &target.server, &item)?;

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::shared::Shared;
 use crate::bridge::headers::Headers;
 
-#[derive(Clone)]
 pub(super) struct Message {
     pub(super) frame: Bytes,
     headers: Option<Headers>,

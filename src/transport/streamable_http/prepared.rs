@@ -33,7 +33,8 @@ impl Prepared {
             return Ok(request.clone());
         }
         let request = server.sessionless(headers)?;
-        if headers.name.as_ref().map_or(0, |name| name.len()) <= NAME_MAX {
+        let name = headers.name.as_ref();
+        if name.is_none_or(|name| name.len() <= NAME_MAX) {
             let mut kept = self.0.borrow_mut();
             if kept.len() >= KEPT_MAX {
                 kept.clear();
@@ -54,30 +55,15 @@ fn alone(headers: &Standard) -> Standard {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::requests::tests::server;
     use super::*;
     use crate::bridge::headers::{Headers, NAME};
     use crate::protocol::Method;
-    use crate::transport::{HttpKind, HttpSettings, Tls};
-
-    fn server() -> Server {
-        let settings = HttpSettings {
-            url: "http://localhost/mcp".parse().unwrap(),
-            headers: Vec::new(),
-            connect_timeout: Duration::from_secs(1),
-            body_max: 1,
-            event_max: 1,
-            stream_idle_timeout: Duration::from_secs(1),
-            connections_max: 1,
-            kind: HttpKind::Streamable,
-        };
-        Server::new(&settings, &Tls::system()).ok().unwrap()
-    }
 
     #[test]
     fn each_name_has_its_own_request_however_many_there_are() {
-        let (server, prepared) = (server(), Prepared::default());
+        let server = server("http://localhost/mcp", &[]).ok().unwrap();
+        let prepared = Prepared::default();
         let names = (0..=KEPT_MAX).map(|number| number.to_string());
         let long = "n".repeat(NAME_MAX + 1);
         let names: Vec<_> = names.chain([long]).collect();

@@ -267,11 +267,14 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::transport::HttpKind;
 
-    fn server(url: &str, headers: &[(&str, &str)]) -> Result<Server, OpenError> {
+    pub(in super::super) fn server(
+        url: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Server, OpenError> {
         let headers = headers.iter();
         let settings = HttpSettings {
             url: url.parse().unwrap(),
