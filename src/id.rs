@@ -83,7 +83,7 @@ impl SessionId {
     }
 
     /// A number that spreads sessions over arbiters.
-    pub fn spread(self) -> u64 {
+    pub fn placement_hash(self) -> u64 {
         let (high, low) = self.0.as_u64_pair();
         high ^ low
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use mcpvisor::admin::{
-    ControlError, Request, ask, ask_status, crash_text, log_lines, notes, redrawn, server_table,
-    tree,
+    ControlError, ControlRequest, ask, ask_status, crash_text, log_lines, notice_lines, redraw,
+    server_table, tree,
 };
 use mcpvisor::cli::{
     Arguments, Command, Header, ServersArguments, ServersVerb, StatusArguments, StdioArguments,
@@ -16,8 +16,8 @@ use mcpvisor::cli::{
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{Config, ConfigError, LogFormat, ProcessEnvironment, describe, fill_in};
 use mcpvisor::front::{Relay, RelaySettings};
-use mcpvisor::gateway::service::{self, Tell};
-use mcpvisor::gateway::{Gateway, known_notices};
+use mcpvisor::gateway::service::{self, ServiceState};
+use mcpvisor::gateway::{Gateway, stored_notices};
 use mcpvisor::{example_server, telemetry, transport};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -28,23 +28,23 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let path = arguments.config.as_deref();
     match arguments.verb() {
-        Command::Serve => finish(serve(path, Way::Http, arguments.stateless)),
+        Command::Serve => finish(serve(path, ServeMode::Http, arguments.stateless)),
         Command::Stdio(StdioArguments {
             connect: Some(url),
             headers,
         }) => finish(relay(url, headers)),
-        Command::Stdio(_) => finish(serve(path, Way::Stdio, arguments.stateless)),
+        Command::Stdio(_) => finish(serve(path, ServeMode::Stdio, arguments.stateless)),
         Command::Check => finish(check(path)),
         Command::Status(status) => finish(show_status(path, &status)),
-        Command::Servers(servers) => finish(operate(path, servers)),
+        Command::Servers(servers) => finish(run_servers_command(path, servers)),
         Command::ExampleServer => finish(run_example_server()),
     }
 }
 
 /// What went wrong, told on stderr.
-type Failed = Box<dyn std::error::Error>;
+type CliError = Box<dyn std::error::Error>;
 
-fn finish(outcome: Result<(), Failed>) -> ExitCode {
+fn finish(outcome: Result<(), CliError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,17 +56,17 @@ fn finish(outcome: Result<(), Failed>) -> ExitCode {
 
 /// How clients reach the gateway.
 #[derive(Clone, Copy)]
-enum Way {
+enum ServeMode {
     Http,
     /// One client, over stdin and stdout.
     Stdio,
 }
 
-fn serve(path: Option<&Path>, way: Way, stateless: bool) -> Result<(), Failed> {
+fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), CliError> {
     // First of all: there are no threads yet.
-    let inherited = match way {
-        Way::Http => service::inherited_listener()?,
-        Way::Stdio => None,
+    let inherited = match mode {
+        ServeMode::Http => service::inherited_listener()?,
+        ServeMode::Stdio => None,
     };
     transport::install_crypto_provider();
     let mut environment = ProcessEnvironment::new();
@@ -95,13 +95,13 @@ fn serve(path: Option<&Path>, way: Way, stateless: bool) -> Result<(), Failed> {
             .as_deref()
             .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
         let (_watch, mut changes) = watch.unzip();
-        let mut gateway = match way {
-            Way::Http => Gateway::start(loaded, inherited).await?,
-            Way::Stdio => Gateway::start_for_stdio(loaded).await?,
+        let mut gateway = match mode {
+            ServeMode::Http => Gateway::start(loaded, inherited).await?,
+            ServeMode::Stdio => Gateway::start_for_stdio(loaded).await?,
         };
-        let client = match way {
-            Way::Http => None,
-            Way::Stdio => Some(gateway.serve_stdio()?),
+        let client = match mode {
+            ServeMode::Http => None,
+            ServeMode::Stdio => Some(gateway.serve_stdio()?),
         };
         let left = async {
             match client {
@@ -110,7 +110,7 @@ fn serve(path: Option<&Path>, way: Way, stateless: bool) -> Result<(), Failed> {
             }
         };
         tokio::pin!(left);
-        service::tell(Tell::Ready(&gateway.summary()));
+        service::notify(ServiceState::Ready(&gateway.summary()));
         loop {
             let changed = async {
                 match &mut changes {
@@ -125,11 +125,11 @@ fn serve(path: Option<&Path>, way: Way, stateless: bool) -> Result<(), Failed> {
                 _ = tokio::signal::ctrl_c() => break,
                 () = &mut left => break,
             }
-            service::tell(Tell::Reloading);
+            service::notify(ServiceState::Reloading);
             gateway.reload(load(watched.as_deref().or(path)));
-            service::tell(Tell::Ready(&gateway.summary()));
+            service::notify(ServiceState::Ready(&gateway.summary()));
         }
-        service::tell(Tell::Stopping);
+        service::notify(ServiceState::Stopping);
         tokio::select! {
             () = gateway.stop() => Ok(()),
             _ = terminate.recv() => Err("stopped at once, as it was told twice".into()),
@@ -139,7 +139,7 @@ fn serve(path: Option<&Path>, way: Way, stateless: bool) -> Result<(), Failed> {
 }
 
 /// Relays one client over stdin and stdout to a server elsewhere.
-fn relay(url: Url, headers: Vec<Header>) -> Result<(), Failed> {
+fn relay(url: Url, headers: Vec<Header>) -> Result<(), CliError> {
     transport::install_crypto_provider();
     telemetry::init_logging(!std::io::stderr().is_terminal());
     let environment = ProcessEnvironment::new();
@@ -164,16 +164,16 @@ fn relay(url: Url, headers: Vec<Header>) -> Result<(), Failed> {
     })
 }
 
-fn check(path: Option<&Path>) -> Result<(), Failed> {
+fn check(path: Option<&Path>) -> Result<(), CliError> {
     let loaded = Config::load(path, &ProcessEnvironment::new())?;
     print(&(describe(&loaded) + "\n"))?;
     // Which names are cut is known to a gateway that runs, and from the lists that one kept.
-    one_thread()?.block_on(async {
+    current_thread_runtime()?.block_on(async {
         if let Ok(status) = ask_status(&loaded.config.data_dir).await {
-            return print(&notes(&status));
+            return print(&notice_lines(&status));
         }
-        match known_notices(&loaded.config).await {
-            Some(notices) => print(&notes(&serde_json::json!({ "notices": notices }))),
+        match stored_notices(&loaded.config).await {
+            Some(notices) => print(&notice_lines(&serde_json::json!({ "notices": notices }))),
             None => print("names          not known: no gateway has listed these servers yet\n"),
         }
     })
@@ -182,7 +182,7 @@ fn check(path: Option<&Path>) -> Result<(), Failed> {
 /// How often a watched status is shown.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), Failed> {
+fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), CliError> {
     let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
     let shown = |status: &Value| {
         if arguments.json {
@@ -191,7 +191,7 @@ fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), F
             Ok(tree(status))
         }
     };
-    one_thread()?.block_on(async {
+    current_thread_runtime()?.block_on(async {
         if !arguments.watch {
             return print(&shown(&ask_status(&data_dir).await?)?);
         }
@@ -204,7 +204,7 @@ fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), F
                 Err(error) => format!("{error}\n"),
             };
             let is_terminal = std::io::stdout().is_terminal();
-            print(&if is_terminal { redrawn(&text) } else { text })?;
+            print(&if is_terminal { redraw(&text) } else { text })?;
             tokio::select! {
                 () = tokio::time::sleep(WATCH_EVERY) => {}
                 _ = interrupt.recv() => return Ok(()),
@@ -214,16 +214,16 @@ fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), F
     })
 }
 
-fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Failed> {
+fn run_servers_command(path: Option<&Path>, arguments: ServersArguments) -> Result<(), CliError> {
     let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
-    let ask = |request| -> Result<Value, Failed> {
+    let ask = |request| -> Result<Value, CliError> {
         let asked: Result<Value, ControlError> =
-            one_thread()?.block_on(async { ask(&data_dir, &request).await });
+            current_thread_runtime()?.block_on(async { ask(&data_dir, &request).await });
         Ok(asked?)
     };
     let request = match arguments.verb {
         None => {
-            let status = &ask(Request::Status)?["status"];
+            let status = &ask(ControlRequest::Status)?["status"];
             return print(&if arguments.json {
                 pretty(&status["servers"])?
             } else {
@@ -231,7 +231,7 @@ fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Faile
             });
         }
         Some(ServersVerb::Logs { name, json }) => {
-            let lines = &ask(Request::Logs { server: name })?["logs"];
+            let lines = &ask(ControlRequest::Logs { server: name })?["logs"];
             return print(&if json {
                 pretty(lines)?
             } else {
@@ -239,43 +239,43 @@ fn operate(path: Option<&Path>, arguments: ServersArguments) -> Result<(), Faile
             });
         }
         Some(ServersVerb::Crashes { name, json }) => {
-            let crashes = &ask(Request::Crashes { server: name })?;
+            let crashes = &ask(ControlRequest::Crashes { server: name })?;
             return print(&if json {
                 pretty(crashes)?
             } else {
                 crash_text(crashes)
             });
         }
-        Some(ServersVerb::Restart { name }) => Request::Restart { server: name },
-        Some(ServersVerb::Stop { name }) => Request::Stop { server: name },
-        Some(ServersVerb::Start { name }) => Request::Start { server: name },
-        Some(ServersVerb::Trip { name, tool }) => Request::Trip { server: name, tool },
-        Some(ServersVerb::Reset { name, tool }) => Request::Reset { server: name, tool },
+        Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
+        Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
+        Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },
+        Some(ServersVerb::Trip { name, tool }) => ControlRequest::Trip { server: name, tool },
+        Some(ServersVerb::Reset { name, tool }) => ControlRequest::Reset { server: name, tool },
     };
     let done = ask(request)?;
     print(&format!("{}\n", done["done"].as_str().unwrap_or("done")))
 }
 
 /// For commands that run on one thread.
-fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-fn pretty(value: &Value) -> Result<String, Failed> {
+fn pretty(value: &Value) -> Result<String, CliError> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-fn run_example_server() -> Result<(), Failed> {
-    let runtime = one_thread()?;
+fn run_example_server() -> Result<(), CliError> {
+    let runtime = current_thread_runtime()?;
     let outcome = runtime.block_on(example_server::run());
     // A thread that still reads stdin would hold the process.
     runtime.shutdown_background();
     Ok(outcome?)
 }
 
-fn print(text: &str) -> Result<(), Failed> {
+fn print(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;

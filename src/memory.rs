@@ -4,7 +4,7 @@
 /// of small objects has gone, since some neighbours stay. Takes a few milliseconds: not for a
 /// thread that serves.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(crate) fn give_back() {
+pub(crate) fn trim_heap() {
     // SAFETY: takes no pointers; the allocator locks what it walks through.
     #[expect(
         unsafe_code,
@@ -16,4 +16,4 @@ pub(crate) fn give_back() {
 
 /// Other allocators give free pages back by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn give_back() {}
+pub(crate) fn trim_heap() {}

@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mcpvisor::bridge::answer::{Caching, Dress, InputRequired, strip_for_legacy};
+use mcpvisor::bridge::answer::{Caching, ResultDecorator, InputRequired, strip_for_legacy};
 use mcpvisor::bridge::meta::{Declaration, ModernClaim};
-use mcpvisor::bridge::projection::{Legs, project_params, project_result};
+use mcpvisor::bridge::projection::{Revisions, project_params, project_result};
 use mcpvisor::protocol::{
     Envelope, Method, Outcome, RawJson, Request, RequestId, Response, Revision, result_frame,
     splice,
@@ -49,7 +49,7 @@ fn response(message: &Response) {
         return;
     };
     let _ = InputRequired::parse(result);
-    let dress = Dress::new(RawJson::from_value(&json!({})));
+    let dress = ResultDecorator::new(RawJson::from_value(&json!({})));
     let caching = Some(Caching::of(result));
     let dressed = dress.complete(result, caching);
     parse(dressed.as_bytes());
@@ -63,7 +63,7 @@ fn response(message: &Response) {
     }
     for from in Revision::ALL {
         for to in Revision::ALL {
-            let legs = Legs { from, to };
+            let legs = Revisions { from, to };
             if let Some(projected) = project_result(&Method::ToolsCall, result, legs, false) {
                 parse(projected.as_bytes());
             }

@@ -12,12 +12,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::data_dir::DataDir;
-use super::operator::{self, Operator, Request};
+use super::operator::{self, ControlRequest, Operator};
 
 /// Longest line in either direction, in bytes.
 const LINE_MAX: u64 = 64 * 1024 * 1024;
 /// How long either side waits for the other; an order takes up to 8 s.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The gateway's end of the socket; it is removed when this is dropped.
 pub struct ControlServer {
@@ -59,7 +59,7 @@ impl ControlServer {
                     Ok((stream, _)) => {
                         let operator = operator.clone();
                         actix_rt::spawn(async move {
-                            let answered = timeout(PATIENCE, answer(stream, operator)).await;
+                            let answered = timeout(ANSWER_TIMEOUT, answer(stream, operator)).await;
                             if !matches!(answered, Ok(Ok(()))) {
                                 log::debug!("a control request was not answered");
                             }
@@ -105,17 +105,17 @@ async fn answer(stream: UnixStream, operator: Rc<dyn Operator>) -> io::Result<()
 ///
 /// Returns [`ControlError::NotRunning`] when there is none.
 pub async fn ask_status(data_dir: &Path) -> Result<Value, ControlError> {
-    Ok(ask(data_dir, &Request::Status).await?["status"].take())
+    Ok(ask(data_dir, &ControlRequest::Status).await?["status"].take())
 }
 
-/// Asks the gateway that uses this data directory; the answer is named as in [`Request`]:
+/// Asks the gateway that uses this data directory; the answer is named as in [`ControlRequest`]:
 /// `status`, `logs` with the lines, or `done` with a sentence.
 ///
 /// # Errors
 ///
 /// Returns [`ControlError::NotRunning`] when there is none, [`ControlError::Refused`] with its
 /// reason when it does not do what is asked.
-pub async fn ask(data_dir: &Path, request: &Request) -> Result<Value, ControlError> {
+pub async fn ask(data_dir: &Path, request: &ControlRequest) -> Result<Value, ControlError> {
     let path = DataDir::control_socket(data_dir);
     let stream = UnixStream::connect(&path)
         .await
@@ -125,7 +125,7 @@ pub async fn ask(data_dir: &Path, request: &Request) -> Result<Value, ControlErr
     writer.write_all(request.as_bytes()).await?;
     let mut line = String::new();
     let mut read = BufReader::new(reader.take(LINE_MAX));
-    timeout(PATIENCE, read.read_line(&mut line))
+    timeout(ANSWER_TIMEOUT, read.read_line(&mut line))
         .await
         .map_err(io::Error::other)??;
     let answer: Value = serde_json::from_str(&line)?;

@@ -34,7 +34,7 @@ pub struct CrashWriter {
 
 /// A report as it is written.
 #[derive(Serialize)]
-struct Dated<'r> {
+struct DatedReport<'r> {
     /// When, in milliseconds since 1970.
     at: u64,
     #[serde(flatten)]
@@ -49,7 +49,7 @@ impl CrashWriter {
     /// Returns the system's error when it gives no thread.
     pub fn start(data_dir: &Path, clock: fn() -> u64, counters: Counters) -> io::Result<Self> {
         let (queue, reports) = sync_channel(QUEUE_MAX);
-        let shelf = Shelf {
+        let reports_dir = ReportDirectory {
             directory: directory(data_dir),
             clock,
             failed_starts: HashMap::new(),
@@ -57,7 +57,7 @@ impl CrashWriter {
         let of_thread = counters.clone();
         let thread = std::thread::Builder::new()
             .name("crash-writer".to_owned())
-            .spawn(move || write_all(&reports, shelf, &of_thread))?;
+            .spawn(move || write_all(&reports, reports_dir, &of_thread))?;
         Ok(Self {
             queue: Arc::new(Mutex::new(Some(queue))),
             thread,
@@ -86,10 +86,14 @@ impl CrashWriter {
     }
 }
 
-fn write_all(reports: &Receiver<CrashReport>, mut shelf: Shelf, counters: &Counters) {
+fn write_all(
+    reports: &Receiver<CrashReport>,
+    mut reports_dir: ReportDirectory,
+    counters: &Counters,
+) {
     while let Ok(report) = reports.recv() {
         let server = report.server.as_str();
-        match shelf.keep(&report) {
+        match reports_dir.keep(&report) {
             Ok(path) => {
                 counters.add(Counter::CrashesReported);
                 log::warn!(server, report = path.display().to_string().as_str(); "crash report is written");
@@ -102,7 +106,7 @@ fn write_all(reports: &Receiver<CrashReport>, mut shelf: Shelf, counters: &Count
     }
 }
 
-struct Shelf {
+struct ReportDirectory {
     directory: PathBuf,
     clock: fn() -> u64,
     /// The last report of each server whose last start failed: the next such start replaces it,
@@ -110,7 +114,7 @@ struct Shelf {
     failed_starts: HashMap<String, PathBuf>,
 }
 
-impl Shelf {
+impl ReportDirectory {
     fn keep(&mut self, report: &CrashReport) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.directory)?;
         // A clock that was set back must not make the newest one look old.
@@ -122,7 +126,7 @@ impl Shelf {
         let unfinished = self.directory.join(format!("{}.new", report.server));
         let mut file = private_file(&unfinished)?;
         file.set_len(0)?;
-        let json = serde_json::to_vec_pretty(&Dated { at, report })?;
+        let json = serde_json::to_vec_pretty(&DatedReport { at, report })?;
         file.write_all(&json)?;
         drop(file);
         fs::rename(&unfinished, &path)?;
@@ -137,11 +141,11 @@ impl Shelf {
             // One that is gone already is as good.
             let _ = fs::remove_file(earlier);
         }
-        self.thin_out(&report.server, report.keep)?;
+        self.remove_oldest(&report.server, report.keep)?;
         Ok(path)
     }
 
-    fn thin_out(&self, server: &str, keep: usize) -> io::Result<()> {
+    fn remove_oldest(&self, server: &str, keep: usize) -> io::Result<()> {
         let found = list(&self.directory, Some(server))?;
         for old in found.iter().skip(keep) {
             fs::remove_file(self.directory.join(&old.file))?;
@@ -160,13 +164,13 @@ fn file_name(server: &str, at: u64) -> String {
 
 /// A report by its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct ReportFile {
     at: u64,
     file: String,
 }
 
 /// Reports, the newest first. Server names hold no dot.
-fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<Found>> {
+fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<ReportFile>> {
     let files = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         files => files?,
@@ -183,7 +187,7 @@ fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<Found>> {
         if let Ok(at) = at.parse()
             && server.is_none_or(|server| server == name)
         {
-            found.push(Found { at, file });
+            found.push(ReportFile { at, file });
         }
     }
     found.sort_by(|one, other| (other.at, &other.file).cmp(&(one.at, &one.file)));

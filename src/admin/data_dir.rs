@@ -35,7 +35,7 @@ pub enum DataDirError {
 
 /// Who uses the directory; in `run.json`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Run {
+pub(super) struct RunFile {
     pub(super) pid: u32,
     pub(super) listen: String,
 }
@@ -59,8 +59,8 @@ impl DataDir {
                 _lock: lock,
             }),
             Err(TryLockError::WouldBlock) => {
-                let owner =
-                    read_run(path).map_or_else(String::new, |run| format!(" (pid {})", run.pid));
+                let owner = read_run_file(path)
+                    .map_or_else(String::new, |run| format!(" (pid {})", run.pid));
                 Err(DataDirError::InUse {
                     path: path.to_owned(),
                     owner,
@@ -75,8 +75,8 @@ impl DataDir {
     /// # Errors
     ///
     /// Returns the system's error when the file cannot be written.
-    pub fn write_run(&self, listen: &str) -> io::Result<()> {
-        let run = Run {
+    pub fn write_run_file(&self, listen: &str) -> io::Result<()> {
+        let run = RunFile {
             pid: std::process::id(),
             listen: listen.to_owned(),
         };
@@ -93,9 +93,9 @@ impl DataDir {
     /// Returns the system's error when the name cannot be kept.
     pub fn owner(&self, mint: impl FnOnce() -> Uuid) -> io::Result<Uuid> {
         let path = self.path.join("instance");
-        let place = place_of(&self.path)?;
+        let place = directory_identity(&self.path)?;
         let kept = fs::read_to_string(&path).unwrap_or_default();
-        if let Some(owner) = owner_in(&kept, &place) {
+        if let Some(owner) = instance_id_in(&kept, &place) {
             return Ok(owner);
         }
         let owner = mint();
@@ -119,7 +119,7 @@ impl Drop for DataDir {
 }
 
 /// The name that was given to the directory in this place.
-fn owner_in(kept: &str, place: &str) -> Option<Uuid> {
+fn instance_id_in(kept: &str, place: &str) -> Option<Uuid> {
     // Without its end the file was not written to the end.
     let (owner, at) = kept.strip_suffix('\n')?.split_once(' ')?;
     let owner = Uuid::try_parse(owner).ok()?;
@@ -127,7 +127,7 @@ fn owner_in(kept: &str, place: &str) -> Option<Uuid> {
 }
 
 /// What tells a directory from its copies, as far as the system does.
-fn place_of(path: &Path) -> io::Result<String> {
+fn directory_identity(path: &Path) -> io::Result<String> {
     let directory = fs::metadata(path)?;
     #[cfg(unix)]
     {
@@ -152,7 +152,7 @@ fn try_for(lock: &File, wait: Duration) -> Result<(), TryLockError> {
     lock.try_lock()
 }
 
-pub(super) fn read_run(path: &Path) -> Option<Run> {
+pub(super) fn read_run_file(path: &Path) -> Option<RunFile> {
     serde_json::from_slice(&fs::read(path.join("run.json")).ok()?).ok()
 }
 
@@ -177,7 +177,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
         let first = DataDir::lock(&path).unwrap();
-        first.write_run("127.0.0.1:1").unwrap();
+        first.write_run_file("127.0.0.1:1").unwrap();
         let error = DataDir::lock(&path).unwrap_err().to_string();
         assert!(
             error.contains(&format!("(pid {})", std::process::id())),

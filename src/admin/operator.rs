@@ -8,13 +8,13 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::status::Status;
-use crate::downstream::Order;
+use crate::downstream::ServerOrder;
 use crate::telemetry::LogLine;
 
 /// A request over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Request {
+pub enum ControlRequest {
     Status,
     /// A fresh connection to a server, now.
     Restart {
@@ -49,14 +49,18 @@ pub enum Request {
 }
 
 /// The outcome of an order: a sentence for people either way.
-pub type Outcome = Result<String, String>;
+pub type OrderOutcome = Result<String, String>;
 
 /// The gateway, as the control socket sees it. Lives on one thread.
 pub trait Operator {
     fn status(&self) -> Status;
 
     /// Carries out an order, or says why not.
-    fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
+    fn order(
+        &self,
+        server: &str,
+        order: ServerOrder,
+    ) -> Pin<Box<dyn Future<Output = OrderOutcome>>>;
 
     /// The kept lines of a server, oldest first.
     ///
@@ -111,26 +115,29 @@ impl fmt::Display for Inoperable<'_> {
 }
 
 /// The answer to a request, as JSON: `refused` with a sentence, or what was asked for.
-pub(super) async fn answer(operator: Rc<dyn Operator>, request: Request) -> serde_json::Value {
+pub(super) async fn answer(
+    operator: Rc<dyn Operator>,
+    request: ControlRequest,
+) -> serde_json::Value {
     let (server, order) = match request {
-        Request::Status => return serde_json::json!({ "status": operator.status() }),
-        Request::Logs { server } => {
+        ControlRequest::Status => return serde_json::json!({ "status": operator.status() }),
+        ControlRequest::Logs { server } => {
             return match operator.logs(&server) {
                 Ok(lines) => serde_json::json!({ "logs": lines }),
                 Err(why) => serde_json::json!({ "refused": why }),
             };
         }
-        Request::Crashes { server } => {
+        ControlRequest::Crashes { server } => {
             return match operator.crashes(server.as_deref()) {
                 Ok(crashes) => crashes,
                 Err(why) => serde_json::json!({ "refused": why }),
             };
         }
-        Request::Restart { server } => (server, Order::Restart),
-        Request::Stop { server } => (server, Order::Stop),
-        Request::Start { server } => (server, Order::Start),
-        Request::Trip { server, tool } => (server, Order::Trip(tool)),
-        Request::Reset { server, tool } => (server, Order::Reset(tool)),
+        ControlRequest::Restart { server } => (server, ServerOrder::Restart),
+        ControlRequest::Stop { server } => (server, ServerOrder::Stop),
+        ControlRequest::Start { server } => (server, ServerOrder::Start),
+        ControlRequest::Trip { server, tool } => (server, ServerOrder::Trip(tool)),
+        ControlRequest::Reset { server, tool } => (server, ServerOrder::Reset(tool)),
     };
     match operator.order(&server, order).await {
         Ok(done) => serde_json::json!({ "done": done }),
@@ -165,11 +172,14 @@ mod tests {
 
     #[test]
     fn requests_are_one_line_of_json() {
-        let request = Request::Stop {
+        let request = ControlRequest::Stop {
             server: "a\nb".to_owned(),
         };
         let line = serde_json::to_string(&request).unwrap();
         assert_eq!(line, r#"{"ask":"stop","server":"a\nb"}"#);
-        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        assert_eq!(
+            serde_json::from_str::<ControlRequest>(&line).unwrap(),
+            request
+        );
     }
 }

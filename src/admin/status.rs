@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::downstream::ServerView;
+use crate::downstream::ServerStatusView;
 use crate::supervision::ChildView;
 
 #[derive(Clone, Debug, Serialize)]
@@ -48,7 +48,7 @@ pub struct ServerStatus {
     pub reason: Option<String>,
     /// Absent while the server has no connection by intent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub connection: Option<ServerView>,
+    pub connection: Option<ServerStatusView>,
     /// Items that clients see, by kind.
     pub items: BTreeMap<&'static str, usize>,
 }

@@ -29,9 +29,9 @@ pub trait Policy: Send + Sync {
 }
 
 /// Takes everybody as [`Principal::Anonymous`].
-pub struct Everybody;
+pub struct AllowAnonymous;
 
-impl Authenticate for Everybody {
+impl Authenticate for AllowAnonymous {
     fn authenticate(&self, _: Option<&str>) -> Result<Principal, Failure> {
         Ok(Principal::Anonymous)
     }

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::answer::{Caching, Dress, InputRequired, ResultKind, strip_for_legacy};
+use super::answer::{Caching, InputRequired, ResultDecorator, ResultKind, strip_for_legacy};
 use super::error::{Asked, Shown, from_server};
 use super::headers::{HttpHeaders, McpHeaders, ParamHeaders, name_of, strip_annotations};
 use super::meta::{Declaration, ModernClaim, strip_for_legacy as strip_meta};
-use super::projection::{ItemKind, Legs, project_item, project_params, project_result};
+use super::projection::{ItemKind, Revisions, project_item, project_params, project_result};
 use super::question::{Question, QuestionKind, answer_for_server, check_answer, url_elicitations};
 use super::task::{Task, TaskDetail, TaskSupport, related_task, with_related_task};
 use crate::protocol::{Envelope, Method, RawJson, RequestId, Revision, splice};
@@ -146,8 +146,8 @@ proptest! {
         value in hostile(), method in method(), from in revision(), to in revision(), wrapped in any::<bool>(),
     ) {
         let raw = RawJson::from_value(&value);
-        let legs = Legs { from, to };
-        let dressed = Dress::new(RawJson::from_value(&json!({}))).complete(&raw, Some(Caching::of(&raw)));
+        let legs = Revisions { from, to };
+        let dressed = ResultDecorator::new(RawJson::from_value(&json!({}))).complete(&raw, Some(Caching::of(&raw)));
         prop_assert!(is_json(&dressed));
         if value.is_object() {
             prop_assert_ne!(ResultKind::of(&dressed) == ResultKind::Complete, value.get("resultType").is_some_and(|kind| kind != "complete" && !kind.is_null()));

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::bridge::projection::{Legs, project_item};
+use crate::bridge::projection::{Revisions, project_item};
 use crate::protocol::{RawJson, Revision};
 
 use super::{CatalogSettings, ItemKind};
@@ -64,7 +64,7 @@ impl Pages {
     }
 
     fn text(&self, item: &Listed, to: Revision) -> Bytes {
-        let legs = Legs {
+        let legs = Revisions {
             from: item.revision,
             to,
         };

@@ -328,7 +328,7 @@ fn gateway_values(config: &Config) -> Vec<Value> {
         ("sessions.listeners", session.listeners_max.to_string()),
         ("limits.body", size(front.body_max)),
         ("limits.bytes_in_flight", size(front.bytes_in_flight_max)),
-        ("limits.news_per_server", size(session.news_max)),
+        ("limits.news_per_server", size(session.server_events_max)),
         (
             "limits.events_bytes_per_session",
             size(session.events_bytes_max),

@@ -112,7 +112,7 @@ pub(super) fn sessions(
         answer_timeout: section.duration("answer_timeout", 10 * MINUTE, SECOND..=DAY),
         parked_max: section.count("parked_calls", 1000, 1..=1_000_000),
         listeners_max: section.count("listeners", 1000, 1..=1_000_000),
-        news_max: limits.news_per_server,
+        server_events_max: limits.news_per_server,
         first_list_wait,
     };
     section.finish();

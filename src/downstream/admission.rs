@@ -1,8 +1,8 @@
 //! How many calls a server is given at once, and who is next when it has them.
 //!
-//! A place is taken without a lock as long as nobody waits. Over the limit a call waits where it
+//! A permit is taken without a lock as long as nobody waits. Over the limit a call waits where it
 //! arrived, on its own thread; only its turn is kept in the queue of the server. Whoever gives a
-//! place back hands out the next turn.
+//! permit back hands out the next turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,49 +11,49 @@ use actix::Recipient;
 use tokio::time::Instant;
 
 use super::caller::Caller;
-use super::exchange::{CallMessage, Exchange};
-use super::fair::{FairQueue, Pushed};
+use super::exchange::{CallMessage, CallRequest};
+use super::fair::{FairQueue, PushOutcome};
 use super::resilience::QueueSettings;
 use crate::id::{Principal, QuickMap, SessionId};
 
 /// Who waits: a session, or all calls of a principal without one.
-type Key = (Option<SessionId>, Principal);
+type QueueKey = (Option<SessionId>, Principal);
 
 /// The calls of one server: how many run, and which ones wait. Shared by all its connections.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AdmissionGate {
     running: AtomicUsize,
     running_max: AtomicUsize,
     /// As many as there are in the queue.
     waiting: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Mutex<TurnQueue>,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct TurnQueue {
     settings: QueueSettings,
-    turns: FairQueue<Key, Waiter>,
+    turns: FairQueue<QueueKey, Waiter>,
 }
 
 /// Where a call waits.
 struct Waiter {
-    load: Arc<Load>,
-    told: Recipient<CallMessage>,
+    load: Arc<ConnectionLoad>,
+    notify: Recipient<CallMessage>,
 }
 
 /// It is a call's turn, or it has to make room.
-pub struct Turn {
+pub struct QueueTurn {
     pub(super) number: u64,
-    pub(super) place: Option<Place>,
+    pub(super) permit: Option<CallPermit>,
 }
 
-impl Gate {
+impl AdmissionGate {
     pub(crate) fn new(running_max: usize, settings: QueueSettings) -> Self {
         Self {
             running: AtomicUsize::new(0),
             running_max: AtomicUsize::new(running_max),
             waiting: AtomicUsize::new(0),
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(TurnQueue {
                 settings,
                 turns: FairQueue::default(),
             }),
@@ -64,7 +64,7 @@ impl Gate {
     pub(crate) fn configure(&self, running_max: usize, settings: QueueSettings) {
         self.running_max.store(running_max, Ordering::SeqCst);
         self.lock().settings = settings;
-        self.hand_out();
+        self.grant_permits();
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -88,15 +88,15 @@ impl Gate {
         taken.is_ok()
     }
 
-    /// Gives free places to those who wait. Whoever frees a place looks for waiters after it, and
-    /// whoever starts to wait looks for a place after it, so that none is left over.
-    fn hand_out(&self) {
+    /// Gives free places to those who wait. Whoever frees a permit looks for waiters after it, and
+    /// whoever starts to wait looks for a permit after it, so that none is left over.
+    fn grant_permits(&self) {
         while let Some((number, waiter)) = self.next() {
-            let place = Some(Place::of(waiter.load));
-            // If nobody is there to take it, the place is given back with the message.
+            let permit = Some(CallPermit::of(waiter.load));
+            // If nobody is there to take it, the permit is given back with the message.
             waiter
-                .told
-                .do_send(CallMessage::Turn(Turn { number, place }));
+                .notify
+                .do_send(CallMessage::QueueTurn(QueueTurn { number, permit }));
         }
     }
 
@@ -110,7 +110,7 @@ impl Gate {
         next
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, TurnQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,23 +123,23 @@ impl std::fmt::Debug for Waiter {
 
 /// Calls in flight over one entry of a server's pool.
 #[derive(Debug)]
-pub(crate) struct Load {
-    gate: Arc<Gate>,
+pub(crate) struct ConnectionLoad {
+    gate: Arc<AdmissionGate>,
     entry: AtomicUsize,
     abandoned: AtomicUsize,
 }
 
 /// A call that nobody waits for any more, while its server may still be at it.
-pub(super) struct Abandoned(Arc<Load>);
+pub(super) struct AbandonedCall(Arc<ConnectionLoad>);
 
-impl Drop for Abandoned {
+impl Drop for AbandonedCall {
     fn drop(&mut self) {
         self.0.abandoned.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Load {
-    pub(crate) fn new(gate: Arc<Gate>) -> Self {
+impl ConnectionLoad {
+    pub(crate) fn new(gate: Arc<AdmissionGate>) -> Self {
         Self {
             gate,
             entry: AtomicUsize::new(0),
@@ -147,60 +147,60 @@ impl Load {
         }
     }
 
-    pub(crate) fn of_entry(&self) -> usize {
+    pub(crate) fn calls_in_flight(&self) -> usize {
         self.entry.load(Ordering::Relaxed)
     }
 
     /// Whether exactly one call is under way, and no other that the server may still be at:
     /// what it asks now, it asks for this one.
-    pub(crate) fn is_single(&self) -> bool {
-        self.of_entry() == 1 && self.abandoned.load(Ordering::Relaxed) == 0
+    pub(crate) fn has_single_call(&self) -> bool {
+        self.calls_in_flight() == 1 && self.abandoned.load(Ordering::Relaxed) == 0
     }
 }
 
-/// One place at a server; given back when dropped.
-pub(super) struct Place(Arc<Load>);
+/// One permit at a server; given back when dropped.
+pub(super) struct CallPermit(Arc<ConnectionLoad>);
 
-impl Place {
-    /// For a place that was taken at the gate.
-    fn of(load: Arc<Load>) -> Self {
+impl CallPermit {
+    /// For a permit that was taken at the gate.
+    fn of(load: Arc<ConnectionLoad>) -> Self {
         load.entry.fetch_add(1, Ordering::Relaxed);
         Self(load)
     }
 }
 
-impl Drop for Place {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         let gate = &self.0.gate;
         self.0.entry.fetch_sub(1, Ordering::Relaxed);
         gate.running.fetch_sub(1, Ordering::SeqCst);
         if gate.waiting.load(Ordering::SeqCst) > 0 {
-            gate.hand_out();
+            gate.grant_permits();
         }
     }
 }
 
 /// Lets the calls of one link in, and keeps those that wait.
 pub(crate) struct Admission {
-    load: Arc<Load>,
+    load: Arc<ConnectionLoad>,
     /// The actor of the link.
-    told: Recipient<CallMessage>,
-    waiting: QuickMap<u64, Waiting>,
+    notify: Recipient<CallMessage>,
+    waiting: QuickMap<u64, WaitingCall>,
 }
 
-struct Waiting {
-    exchange: Exchange,
-    _turn: TurnKept,
+struct WaitingCall {
+    exchange: CallRequest,
+    _turn: QueueTicket,
 }
 
 /// A turn in the queue; withdrawn when dropped.
-struct TurnKept {
-    gate: Arc<Gate>,
-    key: Key,
+struct QueueTicket {
+    gate: Arc<AdmissionGate>,
+    key: QueueKey,
     number: u64,
 }
 
-impl Drop for TurnKept {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         let mut queue = self.gate.lock();
         let waiter = queue.turns.remove(&self.key, self.number);
@@ -211,19 +211,19 @@ impl Drop for TurnKept {
 }
 
 /// What a call finds at the gate.
-pub(super) enum Entered {
-    Now(Exchange, Place),
+pub(super) enum AdmissionOutcome {
+    Now(CallRequest, CallPermit),
     /// It is kept here, until this time at the latest.
     Waits(Instant),
     /// There is no room to wait either.
-    Full(Exchange),
+    Full(CallRequest),
 }
 
 impl Admission {
-    pub(crate) fn new(load: Arc<Load>, told: Recipient<CallMessage>) -> Self {
+    pub(crate) fn new(load: Arc<ConnectionLoad>, notify: Recipient<CallMessage>) -> Self {
         Self {
             load,
-            told,
+            notify,
             waiting: QuickMap::default(),
         }
     }
@@ -232,16 +232,16 @@ impl Admission {
         self.load.gate.max()
     }
 
-    pub(super) fn enter(&mut self, exchange: Exchange, now: Instant) -> Entered {
+    pub(super) fn enter(&mut self, exchange: CallRequest, now: Instant) -> AdmissionOutcome {
         let gate = &self.load.gate;
         // Those who wait are first.
         if gate.waiting.load(Ordering::SeqCst) == 0 && gate.take() {
-            return Entered::Now(exchange, Place::of(self.load.clone()));
+            return AdmissionOutcome::Now(exchange, CallPermit::of(self.load.clone()));
         }
         let (key, number) = (key_of(&exchange.caller), exchange.number);
         let waiter = Waiter {
             load: self.load.clone(),
-            told: self.told.clone(),
+            notify: self.notify.clone(),
         };
         let mut queue = gate.lock();
         let QueueSettings { max, wait } = queue.settings;
@@ -249,42 +249,43 @@ impl Admission {
         gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
         drop(queue);
         match pushed {
-            Pushed::Refused(_) => return Entered::Full(exchange),
-            Pushed::Instead(number, out) => {
-                let place = None;
-                out.told.do_send(CallMessage::Turn(Turn { number, place }));
+            PushOutcome::Refused(_) => return AdmissionOutcome::Full(exchange),
+            PushOutcome::Displaced(number, out) => {
+                let permit = None;
+                out.notify
+                    .do_send(CallMessage::QueueTurn(QueueTurn { number, permit }));
             }
-            Pushed::Taken => {}
+            PushOutcome::Taken => {}
         }
         let until = exchange.deadline.latest.min(now + wait);
-        let _turn = TurnKept {
+        let _turn = QueueTicket {
             gate: gate.clone(),
             key,
             number,
         };
-        self.waiting.insert(number, Waiting { exchange, _turn });
-        self.load.gate.hand_out();
-        Entered::Waits(until)
+        self.waiting.insert(number, WaitingCall { exchange, _turn });
+        self.load.gate.grant_permits();
+        AdmissionOutcome::Waits(until)
     }
 
     /// Notes a call that was taken back from the server.
-    pub(super) fn abandon(&self) -> Abandoned {
+    pub(super) fn abandon(&self) -> AbandonedCall {
         self.load.abandoned.fetch_add(1, Ordering::Relaxed);
-        Abandoned(self.load.clone())
+        AbandonedCall(self.load.clone())
     }
 
     /// Takes out a call that waits.
-    pub(super) fn take(&mut self, number: u64) -> Option<Exchange> {
+    pub(super) fn take(&mut self, number: u64) -> Option<CallRequest> {
         Some(self.waiting.remove(&number)?.exchange)
     }
 
     /// Takes out all calls that wait.
-    pub(super) fn take_all(&mut self) -> Vec<Exchange> {
+    pub(super) fn take_all(&mut self) -> Vec<CallRequest> {
         let waiting = self.waiting.drain();
         waiting.map(|(_, waiting)| waiting.exchange).collect()
     }
 }
 
-fn key_of(caller: &Caller) -> Key {
+fn key_of(caller: &Caller) -> QueueKey {
     (caller.session, caller.principal.clone())
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::entry::EntrySpec;
+use super::entry::ConnectionSpec;
 use super::settings::TransportSettings;
 use crate::telemetry::{LogLine, LogSource};
-use crate::transport::{Ending, Exit, PendingCall, Secrets, Told};
+use crate::transport::{LinkEnd, MessageReport, PendingCall, ProcessExit, Secrets};
 
 /// Where reports go; it must not block.
 pub type CrashSink = Arc<dyn Fn(CrashReport) + Send + Sync>;
@@ -34,7 +34,7 @@ pub struct CrashReport {
     pub reason: String,
     /// `{"code": 1}` or `{"signal": 9}`, of a process whose end is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit: Option<Exit>,
+    pub exit: Option<ProcessExit>,
     /// The limit that it is known to have reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<&'static str>,
@@ -43,7 +43,7 @@ pub struct CrashReport {
     /// The first of them.
     pub pending: Vec<PendingCall>,
     /// The last messages, oldest first.
-    pub messages: Vec<Told>,
+    pub messages: Vec<MessageReport>,
     /// The last lines of its stderr, stray output and remarks of the gateway.
     pub log: Vec<LogLine>,
     /// How many reports of this server are kept.
@@ -53,7 +53,7 @@ pub struct CrashReport {
 
 /// When an incarnation began, and how far it came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct ConnectionLife {
     pub(crate) generation: u64,
     pub(crate) began: Instant,
     /// Its link was opened.
@@ -61,9 +61,9 @@ pub(crate) struct Life {
     pub(crate) was_up: bool,
 }
 
-impl EntrySpec {
+impl ConnectionSpec {
     /// Reports the end of an incarnation that had a link.
-    pub(crate) fn report_crash(&self, life: Life, ending: &Ending) {
+    pub(crate) fn report_crash(&self, life: ConnectionLife, ending: &LinkEnd) {
         let settings = self.settings();
         let keep = settings.recorder.reports_max;
         let recorder = self.recorder.load();
@@ -75,7 +75,7 @@ impl EntrySpec {
             TransportSettings::Http(http) => Secrets::of_http(http),
         };
         let now = Instant::now();
-        let recording = recorder.told(now, &secrets);
+        let recording = recorder.report(now, &secrets);
         let lived = now.saturating_duration_since(life.began).as_millis();
         let mut pending = recording.pending;
         let pending_calls = pending.len();

@@ -7,15 +7,15 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::admission::Load;
+use super::admission::ConnectionLoad;
 use super::breaker::Breakers;
+use super::client_tasks::ClientTasks;
 use super::crash::CrashSink;
-use super::desired::Desired;
 use super::era::ServerEra;
 use super::exchange::{CallMessage, Question};
-use super::key::EntryKey;
-use super::passed::PassedTasks;
+use super::key::ConnectionKey;
 use super::settings::ServerSettings;
+use super::subscription_registry::SubscriptionRegistry;
 use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName};
@@ -26,22 +26,22 @@ use crate::telemetry::{Counters, LogRing};
 use crate::transport::{Connector, Recorder};
 
 /// What a connection is built from; the same for every incarnation.
-pub(crate) struct EntrySpec {
+pub(crate) struct ConnectionSpec {
     pub(crate) server: ServerName,
     /// Replaced by a reload that needs no new connection.
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
-    pub(crate) key: EntryKey,
+    pub(crate) key: ConnectionKey,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) arbiters: Arbiters,
     /// Index of the arbiter that the connection lives on.
     pub(crate) home: usize,
     pub(crate) numbers: CallNumbers,
-    pub(crate) load: Arc<Load>,
+    pub(crate) load: Arc<ConnectionLoad>,
     pub(crate) breakers: Arc<Breakers>,
     /// Tasks that clients follow themselves.
-    pub(crate) passed: PassedTasks,
-    pub(crate) desired: Arc<Desired>,
-    pub(crate) listener: Listener,
+    pub(crate) client_tasks: ClientTasks,
+    pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
+    pub(crate) listener: ServerEventListener,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) era: Arc<ServerEra>,
@@ -59,7 +59,7 @@ pub(crate) struct EntrySpec {
     pub(crate) listed: watch::Sender<bool>,
 }
 
-impl EntrySpec {
+impl ConnectionSpec {
     pub(crate) fn server(&self) -> &ServerName {
         &self.server
     }
@@ -77,16 +77,19 @@ impl EntrySpec {
 
 /// What a ready connection offers: the nearest way in for each arbiter. Cheap to clone.
 #[derive(Clone)]
-pub struct Callers(Arc<WaysIn>);
+pub struct CallSenders(Arc<CallSenderTable>);
 
-struct WaysIn {
+struct CallSenderTable {
     by_arbiter: Vec<Recipient<CallMessage>>,
-    owner: Recipient<Wish>,
+    owner: Recipient<ConnectionCommand>,
 }
 
-impl Callers {
-    pub(crate) fn new(by_arbiter: Vec<Recipient<CallMessage>>, owner: Recipient<Wish>) -> Self {
-        Self(Arc::new(WaysIn { by_arbiter, owner }))
+impl CallSenders {
+    pub(crate) fn new(
+        by_arbiter: Vec<Recipient<CallMessage>>,
+        owner: Recipient<ConnectionCommand>,
+    ) -> Self {
+        Self(Arc::new(CallSenderTable { by_arbiter, owner }))
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.
@@ -97,15 +100,15 @@ impl Callers {
         }
     }
 
-    pub fn wish(&self, wish: Wish) {
-        self.0.owner.do_send(wish);
+    pub fn command(&self, command: ConnectionCommand) {
+        self.0.owner.do_send(command);
     }
 }
 
 /// What the sessions want of a server, told to the connection when it changes.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub enum Wish {
+pub enum ConnectionCommand {
     Level(LogLevel),
     /// What one sessionless request asks for: a server that is told once for all its callers
     /// says more from now on, never less.
@@ -124,18 +127,18 @@ pub enum Wish {
 }
 
 /// Where goes what servers say outside of calls; never waits.
-pub type Listener = Arc<dyn Fn(FromServer) + Send + Sync>;
+pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
 
 /// What a server says that belongs to no call.
 #[derive(Clone)]
-pub struct FromServer {
+pub struct RoutedServerEvent {
     pub server: ServerName,
-    pub key: EntryKey,
-    pub news: News,
+    pub key: ConnectionKey,
+    pub news: ServerEvent,
 }
 
 #[derive(Clone)]
-pub enum News {
+pub enum ServerEvent {
     /// The server was listed; the part may be equal to the one before.
     Listed(Arc<ServerPart>),
     ResourceUpdated(Notification),
@@ -143,7 +146,7 @@ pub enum News {
     /// The state of a task of a sessionless server.
     Task(Notification),
     /// A question to the session that the connection belongs to, outside of any call.
-    Question(OneQuestion),
+    Question(SharedQuestion),
     /// This connection was lost; another one is on its way.
     Away,
     /// This connection, which was not everybody's, is closed.
@@ -154,9 +157,9 @@ pub enum News {
 
 /// A question that one of those who hold it may take.
 #[derive(Clone)]
-pub struct OneQuestion(Arc<Mutex<Option<Question>>>);
+pub struct SharedQuestion(Arc<Mutex<Option<Question>>>);
 
-impl OneQuestion {
+impl SharedQuestion {
     pub(crate) fn new(question: Question) -> Self {
         Self(Arc::new(Mutex::new(Some(question))))
     }

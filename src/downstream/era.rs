@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, timeout_at};
 
-use super::entry::EntrySpec;
+use super::entry::ConnectionSpec;
 use super::modern;
 use super::settings::EraChoice;
 use crate::protocol::{Envelope, Era, Outcome, RawJson, RequestId, Revision, code};
@@ -22,7 +22,7 @@ const ERAS: &str = "era/";
 /// What came back for a `server/discover` that may have been the first message of the newest
 /// revision that a server ever saw.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Probed<'a> {
+pub(crate) enum ProbeReply<'a> {
     Answer(&'a Outcome),
     Failed(&'a LinkError),
     /// No answer in time, or the process ended.
@@ -31,7 +31,7 @@ pub(crate) enum Probed<'a> {
 
 /// What it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum EraVerdict {
     Modern,
     Legacy,
     /// Nothing of the era: an outage, or a lack of authorization.
@@ -39,47 +39,49 @@ pub(crate) enum Verdict {
 }
 
 /// The rules of bridging.md §1 (C-LIFE-08 to C-LIFE-11).
-pub(crate) fn verdict(probed: Probed<'_>, is_http: bool) -> Verdict {
+pub(crate) fn verdict(probed: ProbeReply<'_>, is_http: bool) -> EraVerdict {
     match probed {
-        Probed::Answer(Outcome::Result(result)) => of_result(result),
-        Probed::Answer(Outcome::Error(error)) => of_error(error),
-        Probed::Failed(LinkError::Status { status, text }) => match status {
-            401 | 403 | 500.. => Verdict::None(format!("HTTP status {status}: {text}")),
-            _ => Verdict::Legacy,
+        ProbeReply::Answer(Outcome::Result(result)) => of_result(result),
+        ProbeReply::Answer(Outcome::Error(error)) => of_error(error),
+        ProbeReply::Failed(LinkError::Status { status, text }) => match status {
+            401 | 403 | 500.. => EraVerdict::None(format!("HTTP status {status}: {text}")),
+            _ => EraVerdict::Legacy,
         },
-        Probed::Failed(LinkError::NotSent(_) | LinkError::Lost(_)) | Probed::Nothing if is_http => {
+        ProbeReply::Failed(LinkError::NotSent(_) | LinkError::Lost(_)) | ProbeReply::Nothing
+            if is_http =>
+        {
             let why = match probed {
-                Probed::Failed(error) => error.to_string(),
+                ProbeReply::Failed(error) => error.to_string(),
                 _ => "no answer in time".to_owned(),
             };
-            Verdict::None(why)
+            EraVerdict::None(why)
         }
-        Probed::Failed(_) | Probed::Nothing => Verdict::Legacy,
+        ProbeReply::Failed(_) | ProbeReply::Nothing => EraVerdict::Legacy,
     }
 }
 
-fn of_result(result: &RawJson) -> Verdict {
+fn of_result(result: &RawJson) -> EraVerdict {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Discovered {
+    struct DiscoveredVersions {
         supported_versions: Vec<String>,
     }
-    match result.parse::<Discovered>() {
+    match result.parse::<DiscoveredVersions>() {
         Ok(discovered) => of_versions(&discovered.supported_versions),
         // It answers anything with something.
-        Err(_) => Verdict::Legacy,
+        Err(_) => EraVerdict::Legacy,
     }
 }
 
-fn of_error(error: &RawJson) -> Verdict {
+fn of_error(error: &RawJson) -> EraVerdict {
     #[derive(Deserialize)]
-    struct ErrorObject {
+    struct UnsupportedVersionError {
         code: i64,
         #[serde(default)]
-        data: Option<Data>,
+        data: Option<UnsupportedVersionData>,
     }
     #[derive(Deserialize)]
-    struct Data {
+    struct UnsupportedVersionData {
         #[serde(default)]
         supported: Vec<String>,
     }
@@ -89,18 +91,21 @@ fn of_error(error: &RawJson) -> Verdict {
     }
     let found = error.parse::<CodeOnly>().map(|error| error.code);
     match found {
-        Ok(code::HEADER_MISMATCH | code::MISSING_CAPABILITY) => Verdict::Modern,
+        Ok(code::HEADER_MISMATCH | code::MISSING_CAPABILITY) => EraVerdict::Modern,
         Ok(code::UNSUPPORTED_VERSION) => {
-            let data = error.parse::<ErrorObject>().ok().filter(|it| it.code < 0);
+            let data = error
+                .parse::<UnsupportedVersionError>()
+                .ok()
+                .filter(|it| it.code < 0);
             let supported = data.and_then(|error| error.data).map(|data| data.supported);
             of_versions(&supported.unwrap_or_default())
         }
-        _ => Verdict::Legacy,
+        _ => EraVerdict::Legacy,
     }
 }
 
 /// A server that names versions is modern, unless all that both sides know are of the other era.
-fn of_versions(versions: &[String]) -> Verdict {
+fn of_versions(versions: &[String]) -> EraVerdict {
     let mut known = versions.iter().filter_map(|it| it.parse::<Revision>().ok());
     let mut known_at_all = false;
     let modern = known.any(|revision| {
@@ -108,24 +113,24 @@ fn of_versions(versions: &[String]) -> Verdict {
         revision.era() == Era::Modern
     });
     if modern || !known_at_all {
-        Verdict::Modern
+        EraVerdict::Modern
     } else {
-        Verdict::Legacy
+        EraVerdict::Legacy
     }
 }
 
 /// What is known of one server's era. Shared by all its connections.
 #[derive(Debug, Default)]
 pub(crate) struct ServerEra {
-    known: StdMutex<Known>,
+    known: StdMutex<EraMemory>,
     /// Connections beside which no process may be started to ask.
     living: AtomicUsize,
     /// Held while the era is found out: once for all connections.
-    finding: Mutex<()>,
+    probe_lock: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct EraMemory {
     era: Option<Era>,
     until: Option<Instant>,
     /// It proved wrong: what the store has is not asked.
@@ -134,23 +139,23 @@ struct Known {
 
 /// A connection that lives; dropped when it is gone.
 #[derive(Debug)]
-pub(crate) struct Living(Arc<ServerEra>);
+pub(crate) struct LiveConnection(Arc<ServerEra>);
 
-impl Drop for Living {
+impl Drop for LiveConnection {
     fn drop(&mut self) {
         self.0.living.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// How a connection begins.
-pub(crate) struct Beginning {
+pub(crate) struct ConnectionStart {
     /// `None`: the first answer on the link will tell.
     pub(crate) era: Option<Era>,
-    pub(crate) living: Living,
+    pub(crate) living: LiveConnection,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredEra {
     /// [`super::ServerSettings::identity`]: a verdict on what was once another server is none.
     identity: String,
     era: Era,
@@ -164,7 +169,7 @@ impl ServerEra {
 
     /// A verdict was reached; it holds for `remembered`.
     pub(crate) fn found(&self, era: Era, remembered: Duration) {
-        *self.known() = Known {
+        *self.known() = EraMemory {
             era: Some(era),
             until: Some(Instant::now() + remembered),
             is_doubted: false,
@@ -172,7 +177,7 @@ impl ServerEra {
     }
 
     /// The verdict failed in use: the next connection asks again.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn forget_era(&self) {
         let mut known = self.known();
         known.until = None;
         known.is_doubted = true;
@@ -186,12 +191,12 @@ impl ServerEra {
             .filter(|_| fresh || self.living.load(Ordering::SeqCst) > 0)
     }
 
-    fn live(self: &Arc<Self>) -> Living {
+    fn live(self: &Arc<Self>) -> LiveConnection {
         self.living.fetch_add(1, Ordering::SeqCst);
-        Living(self.clone())
+        LiveConnection(self.clone())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, EraMemory> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,11 +207,11 @@ impl ServerEra {
 /// # Errors
 ///
 /// Returns why the server cannot be reached at all.
-pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
+pub(crate) async fn begin(spec: &ConnectionSpec) -> Result<ConnectionStart, String> {
     let era = &spec.era;
     let settings = spec.settings();
-    let _one_at_a_time = era.finding.lock().await;
-    let begin = |known| Beginning {
+    let _one_at_a_time = era.probe_lock.lock().await;
+    let begin = |known| ConnectionStart {
         era: known,
         living: era.live(),
     };
@@ -227,7 +232,7 @@ pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
         era.found(known, left);
         return Ok(begin(Some(known)));
     }
-    if spec.connector.attributes() {
+    if spec.connector.knows_call_of_requests() {
         return Ok(begin(None));
     }
     let found = probe(spec).await?;
@@ -236,9 +241,9 @@ pub(crate) async fn begin(spec: &EntrySpec) -> Result<Beginning, String> {
 }
 
 /// What is remembered of a server that is not started yet, for those who choose its connections.
-pub(crate) async fn preload(spec: &EntrySpec) {
+pub(crate) async fn preload(spec: &ConnectionSpec) {
     let era = &spec.era;
-    let _one_at_a_time = era.finding.lock().await;
+    let _one_at_a_time = era.probe_lock.lock().await;
     if era.usable().is_none()
         && !era.known().is_doubted
         && let Some((known, left)) = recall(spec).await
@@ -247,24 +252,24 @@ pub(crate) async fn preload(spec: &EntrySpec) {
     }
 }
 
-async fn recall(spec: &EntrySpec) -> Option<(Era, Duration)> {
+async fn recall(spec: &ConnectionSpec) -> Option<(Era, Duration)> {
     let key = format!("{ERAS}{}", spec.server());
     let entries = spec.store.scan(&key).await.ok()?;
     let entry = entries.into_iter().find(|entry| entry.key == key)?;
-    let kept: Kept = serde_json::from_slice(&entry.value).ok()?;
+    let kept: StoredEra = serde_json::from_slice(&entry.value).ok()?;
     let same = kept.identity == spec.settings().identity();
     same.then_some((kept.era, entry.expires_in?))
 }
 
 /// Keeps a verdict; nothing waits for the store.
-pub(crate) fn remember(spec: &EntrySpec, era: Era) {
+pub(crate) fn remember(spec: &ConnectionSpec, era: Era) {
     let settings = spec.settings();
     if settings.era != EraChoice::Auto {
         return;
     }
     let ttl = settings.limits.era_remembered;
     spec.era.found(era, ttl);
-    let kept = Kept {
+    let kept = StoredEra {
         identity: settings.identity(),
         era,
     };
@@ -280,7 +285,7 @@ pub(crate) fn remember(spec: &EntrySpec, era: Era) {
 
 /// Asks a process that is started for nothing else, and is gone afterwards: some servers end on
 /// any message before `initialize`.
-async fn probe(spec: &EntrySpec) -> Result<Era, String> {
+async fn probe(spec: &ConnectionSpec) -> Result<Era, String> {
     const NUMBER: u64 = 0;
     let (sender, mut events) = mpsc::unbounded_channel();
     let sink = Rc::new(move |event| {
@@ -297,14 +302,16 @@ async fn probe(spec: &EntrySpec) -> Result<Era, String> {
         Err(_) => Ok(None),
     };
     let answer = answer.ok().flatten();
-    let probed = answer.as_ref().map_or(Probed::Nothing, Probed::Answer);
+    let probed = answer
+        .as_ref()
+        .map_or(ProbeReply::Nothing, ProbeReply::Answer);
     let verdict = verdict(probed, false);
     log::info!(server = spec.server().as_str(), verdict:?; "server was asked which era it speaks");
     link.close(settings.supervision.shutdown_timeout / 3).await;
     match verdict {
-        Verdict::Modern => Ok(Era::Modern),
-        Verdict::Legacy => Ok(Era::Legacy),
-        Verdict::None(why) => Err(why),
+        EraVerdict::Modern => Ok(Era::Modern),
+        EraVerdict::Legacy => Ok(Era::Legacy),
+        EraVerdict::None(why) => Err(why),
     }
 }
 
@@ -373,12 +380,12 @@ mod tests {
         ];
         for (outcome, modern) in table {
             let expected = if modern {
-                Verdict::Modern
+                EraVerdict::Modern
             } else {
-                Verdict::Legacy
+                EraVerdict::Legacy
             };
             for is_http in [true, false] {
-                let found = verdict(Probed::Answer(&outcome), is_http);
+                let found = verdict(ProbeReply::Answer(&outcome), is_http);
                 assert_eq!(found, expected, "{outcome:?}");
             }
         }
@@ -394,26 +401,29 @@ mod tests {
         let odd = LinkError::Protocol("odd".to_owned());
         let refused = LinkError::NotSent("refused".to_owned());
         let table = [
-            (Probed::Failed(&status(404)), true),
-            (Probed::Failed(&status(400)), true),
-            (Probed::Failed(&status(405)), true),
-            (Probed::Failed(&status(401)), false),
-            (Probed::Failed(&status(403)), false),
-            (Probed::Failed(&status(503)), false),
-            (Probed::Failed(&odd), true),
-            (Probed::Failed(&lost), false),
-            (Probed::Failed(&refused), false),
-            (Probed::Nothing, false),
+            (ProbeReply::Failed(&status(404)), true),
+            (ProbeReply::Failed(&status(400)), true),
+            (ProbeReply::Failed(&status(405)), true),
+            (ProbeReply::Failed(&status(401)), false),
+            (ProbeReply::Failed(&status(403)), false),
+            (ProbeReply::Failed(&status(503)), false),
+            (ProbeReply::Failed(&odd), true),
+            (ProbeReply::Failed(&lost), false),
+            (ProbeReply::Failed(&refused), false),
+            (ProbeReply::Nothing, false),
         ];
         for (probed, legacy) in table {
             assert_eq!(
-                verdict(probed, true) == Verdict::Legacy,
+                verdict(probed, true) == EraVerdict::Legacy,
                 legacy,
                 "{probed:?}"
             );
         }
-        assert_eq!(verdict(Probed::Nothing, false), Verdict::Legacy);
-        assert_eq!(verdict(Probed::Failed(&lost), false), Verdict::Legacy);
+        assert_eq!(verdict(ProbeReply::Nothing, false), EraVerdict::Legacy);
+        assert_eq!(
+            verdict(ProbeReply::Failed(&lost), false),
+            EraVerdict::Legacy
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -427,7 +437,7 @@ mod tests {
         drop(living);
         assert_eq!(era.usable(), None);
         era.found(Era::Legacy, Duration::from_secs(10));
-        era.doubt();
+        era.forget_era();
         assert_eq!((era.usable(), era.current()), (None, Some(Era::Legacy)));
     }
 }

@@ -7,16 +7,16 @@ use actix::{Message, Recipient};
 use bytestring::ByteString;
 use tokio::time::Instant;
 
-use super::admission::Turn;
-use super::breaker::Pass;
+use super::admission::QueueTurn;
+use super::breaker::BreakerPermit;
 use super::caller::Caller;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span, json};
 
 /// A request of a client on its way to one server, whatever revision either of them speaks
 /// (bridging.md §1). Inputs that the client gave already stand in the request itself; that it
-/// takes the request back comes as [`Cancel`].
-pub struct Exchange {
+/// takes the request back comes as [`CancelCall`].
+pub struct CallRequest {
     /// See [`crate::id::CallNumbers`].
     pub number: u64,
     pub caller: Arc<Caller>,
@@ -24,13 +24,13 @@ pub struct Exchange {
     pub request: Request,
     /// What must read differently for the server: its native name or URI.
     pub edits: Vec<Edit>,
-    pub tasks: Tasks,
+    pub tasks: TaskMode,
     pub deadline: Deadline,
     /// Where the answer, progress, log lines and questions go.
     pub reply: Reply,
 }
 
-impl Exchange {
+impl CallRequest {
     /// The resource that it is about, as the server knows it.
     pub(crate) fn native_uri(&self) -> Option<String> {
         let native = edited_text(&self.edits, self.request.params.uri.as_ref());
@@ -41,15 +41,15 @@ impl Exchange {
 
 /// What becomes of a call whose server goes on in a task (bridging.md §12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tasks {
+pub enum TaskMode {
     /// It is not to; if it does nevertheless, the task is followed.
     #[default]
-    Unasked,
+    NotRequested,
     /// A server of 2025-11-25 is told to: the task is followed until it ends, and the call
     /// answered as if there were none.
-    Followed,
+    FollowedByGateway,
     /// The client reads of the task, and follows it itself.
-    Passed,
+    FollowedByClient,
     /// The same in the words of the newer era, for a server of 2025-11-25: the call ends with
     /// the task, and its caller, which stands for the task, looks at it meanwhile.
     Bridged,
@@ -81,7 +81,7 @@ impl Deadline {
 /// The client took its call back, or nobody waits for it any more.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Cancel {
+pub struct CancelCall {
     pub number: u64,
     pub reason: Option<String>,
 }
@@ -90,12 +90,12 @@ pub struct Cancel {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum CallMessage {
-    Start(Box<Exchange>),
-    Cancel(Cancel),
+    Start(Box<CallRequest>),
+    CancelCall(CancelCall),
     /// The caller of a call whose task is bridged wants to know how it is.
-    Look(u64),
+    CheckTask(u64),
     /// From the server's queue: a call that waits may go.
-    Turn(Turn),
+    QueueTurn(QueueTurn),
 }
 
 /// What a connection tells the session that made a call.
@@ -103,10 +103,10 @@ pub enum CallMessage {
 #[rtype(result = "()")]
 pub struct Delivery {
     pub number: u64,
-    pub what: Delivered,
+    pub what: CallEvent,
 }
 
-pub enum Delivered {
+pub enum CallEvent {
     /// The one answer; nothing follows it.
     Answer(Result<Response, Failure>),
     /// Progress or a log line of this call.
@@ -122,31 +122,31 @@ pub enum Delivered {
 pub struct Question {
     pub request: Request,
     /// The transport could not tell which of the client's calls to this server it belongs to.
-    pub of_any_call: bool,
-    asker: Option<Recipient<Answered>>,
+    pub is_unattributed: bool,
+    asker: Option<Recipient<ClientAnswer>>,
 }
 
 /// The answer of a client to a question of a server.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Answered {
+pub struct ClientAnswer {
     /// The question, with the id that the server gave it.
     pub request: Request,
     pub answer: Result<Response, Failure>,
 }
 
 impl Question {
-    pub fn new(request: Request, asker: Recipient<Answered>) -> Self {
+    pub fn new(request: Request, asker: Recipient<ClientAnswer>) -> Self {
         Self {
             request,
-            of_any_call: false,
+            is_unattributed: false,
             asker: Some(asker),
         }
     }
 
-    pub fn of_any_call(request: Request, asker: Recipient<Answered>) -> Self {
+    pub fn is_unattributed(request: Request, asker: Recipient<ClientAnswer>) -> Self {
         let mut question = Self::new(request, asker);
-        question.of_any_call = true;
+        question.is_unattributed = true;
         question
     }
 
@@ -156,7 +156,7 @@ impl Question {
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(asker) = self.asker.take() {
-            asker.do_send(Answered {
+            asker.do_send(ClientAnswer {
                 request: self.request.clone(),
                 answer,
             });
@@ -181,17 +181,17 @@ pub struct Reply {
     caller: Option<Arc<Recipient<Delivery>>>,
     is_sent: bool,
     /// Learns how it went.
-    pass: Option<Pass>,
+    permit: Option<BreakerPermit>,
 }
 
 /// What is left of a reply after its answer: a way to tell its caller more.
 #[derive(Clone)]
-pub(crate) struct Teller {
+pub(crate) struct CallNotifier {
     number: u64,
     caller: Arc<Recipient<Delivery>>,
 }
 
-impl Teller {
+impl CallNotifier {
     #[cfg(test)]
     pub(crate) fn new(number: u64, caller: Arc<Recipient<Delivery>>) -> Self {
         Self { number, caller }
@@ -205,7 +205,7 @@ impl Teller {
     pub(crate) fn tell(&self, notification: Notification) {
         self.caller.do_send(Delivery {
             number: self.number,
-            what: Delivered::Notification(notification),
+            what: CallEvent::Notification(notification),
         });
     }
 }
@@ -217,13 +217,13 @@ impl Reply {
             server,
             caller: Some(caller),
             is_sent: false,
-            pass: None,
+            permit: None,
         }
     }
 
     /// The breakers that let the call through learn how it went.
-    pub fn with_pass(mut self, pass: Option<Pass>) -> Self {
-        self.pass = pass;
+    pub fn with_permit(mut self, permit: Option<BreakerPermit>) -> Self {
+        self.permit = permit;
         self
     }
 
@@ -236,32 +236,32 @@ impl Reply {
         self.answer_once(answer);
     }
 
-    pub(crate) fn teller(&self) -> Option<Teller> {
+    pub(crate) fn notifier(&self) -> Option<CallNotifier> {
         let caller = self.caller.clone()?;
         let number = self.number;
-        Some(Teller { number, caller })
+        Some(CallNotifier { number, caller })
     }
 
     /// The breakers learn now that the server works: the answer itself may be long in coming.
-    pub(crate) fn vouch(&mut self, answer: &Result<Response, Failure>) {
-        if let Some(pass) = self.pass.take() {
-            pass.tell(answer);
+    pub(crate) fn report_healthy(&mut self, answer: &Result<Response, Failure>) {
+        if let Some(permit) = self.permit.take() {
+            permit.record(answer);
         }
     }
 
     pub fn notify(&self, notification: Notification) {
-        self.deliver(Delivered::Notification(notification));
+        self.deliver(CallEvent::Notification(notification));
     }
 
     pub(crate) fn task_created(&self) {
-        self.deliver(Delivered::TaskCreated);
+        self.deliver(CallEvent::TaskCreated);
     }
 
     pub fn ask(&self, question: Question) {
-        self.deliver(Delivered::Question(question));
+        self.deliver(CallEvent::Question(question));
     }
 
-    fn deliver(&self, what: Delivered) {
+    fn deliver(&self, what: CallEvent) {
         if let Some(caller) = &self.caller {
             caller.do_send(Delivery {
                 number: self.number,
@@ -272,12 +272,12 @@ impl Reply {
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(caller) = self.caller.take() {
-            if let Some(pass) = self.pass.take() {
-                pass.tell(&answer);
+            if let Some(permit) = self.permit.take() {
+                permit.record(&answer);
             }
             caller.do_send(Delivery {
                 number: self.number,
-                what: Delivered::Answer(answer),
+                what: CallEvent::Answer(answer),
             });
         }
     }
@@ -321,17 +321,17 @@ mod tests {
 
     use super::*;
 
-    struct Session(mpsc::UnboundedSender<Failure>);
+    struct TestSession(mpsc::UnboundedSender<Failure>);
 
-    impl Actor for Session {
+    impl Actor for TestSession {
         type Context = Context<Self>;
     }
 
-    impl Handler<Delivery> for Session {
+    impl Handler<Delivery> for TestSession {
         type Result = ();
 
         fn handle(&mut self, delivery: Delivery, _: &mut Self::Context) {
-            if let Delivered::Answer(Err(failure)) = delivery.what {
+            if let CallEvent::Answer(Err(failure)) = delivery.what {
                 let _ = self.0.send(failure);
             }
         }
@@ -340,7 +340,7 @@ mod tests {
     #[actix::test]
     async fn a_call_that_was_not_sent_says_that_it_did_not_run() {
         let (sender, mut failures) = mpsc::unbounded_channel();
-        let session = Session(sender).start();
+        let session = TestSession(sender).start();
         let server = ServerName::try_new("docs").unwrap();
         let reply = || Reply::new(1, server.clone(), Arc::new(session.clone().recipient()));
         drop(reply());

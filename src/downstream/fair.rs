@@ -14,10 +14,10 @@ pub(crate) struct FairQueue<K, T> {
 
 /// What became of an entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Pushed<T> {
+pub(crate) enum PushOutcome<T> {
     Taken,
     /// Taken; the newest entry of whoever had most made room.
-    Instead(u64, T),
+    Displaced(u64, T),
     /// The queue is full, and nobody has more in it.
     Refused(T),
 }
@@ -38,24 +38,24 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// Puts an entry in, if there is room for it among at most `max`.
-    pub(crate) fn push(&mut self, key: K, number: u64, entry: T, max: usize) -> Pushed<T> {
+    pub(crate) fn push(&mut self, key: K, number: u64, entry: T, max: usize) -> PushOutcome<T> {
         if self.len < max {
             self.put(key, number, entry);
-            return Pushed::Taken;
+            return PushOutcome::Taken;
         }
         let own = self.entries.get(&key).map_or(0, VecDeque::len);
         let most = self.entries.iter().max_by_key(|(_, entries)| entries.len());
         let most = most.filter(|(_, entries)| entries.len() > own + 1);
         let Some(most) = most.map(|(most, _)| most.clone()) else {
-            return Pushed::Refused(entry);
+            return PushOutcome::Refused(entry);
         };
         let newest = self.entries.get_mut(&most).and_then(VecDeque::pop_back);
         let Some((out, displaced)) = newest else {
-            return Pushed::Refused(entry);
+            return PushOutcome::Refused(entry);
         };
         self.len -= 1;
         self.put(key, number, entry);
-        Pushed::Instead(out, displaced)
+        PushOutcome::Displaced(out, displaced)
     }
 
     fn put(&mut self, key: K, number: u64, entry: T) {
@@ -104,7 +104,7 @@ mod tests {
     fn queue(entries: &[(char, u64)]) -> FairQueue<char, ()> {
         let mut queue = FairQueue::default();
         for (key, number) in entries {
-            assert_eq!(queue.push(*key, *number, (), 100), Pushed::Taken);
+            assert_eq!(queue.push(*key, *number, (), 100), PushOutcome::Taken);
         }
         queue
     }
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn a_full_queue_makes_room_at_the_cost_of_whoever_has_most() {
         let mut queue = queue(&[('a', 1), ('a', 2), ('a', 3), ('b', 4)]);
-        assert_eq!(queue.push('a', 5, (), 4), Pushed::Refused(()));
-        assert_eq!(queue.push('c', 6, (), 4), Pushed::Instead(3, ()));
+        assert_eq!(queue.push('a', 5, (), 4), PushOutcome::Refused(()));
+        assert_eq!(queue.push('c', 6, (), 4), PushOutcome::Displaced(3, ()));
         // Nobody has two more than these.
-        assert_eq!(queue.push('b', 7, (), 4), Pushed::Refused(()));
-        assert_eq!(queue.push('d', 8, (), 4), Pushed::Instead(2, ()));
-        assert_eq!(queue.push('e', 9, (), 4), Pushed::Refused(()));
+        assert_eq!(queue.push('b', 7, (), 4), PushOutcome::Refused(()));
+        assert_eq!(queue.push('d', 8, (), 4), PushOutcome::Displaced(2, ()));
+        assert_eq!(queue.push('e', 9, (), 4), PushOutcome::Refused(()));
         assert_eq!(drained(queue), [1, 4, 6, 8]);
     }
 
@@ -154,12 +154,12 @@ mod tests {
                     0 | 1 => {
                         next += 1;
                         match queue.push(key, next, next, 8) {
-                            Pushed::Taken => { inside.insert(next, key); }
-                            Pushed::Instead(number, _) => {
+                            PushOutcome::Taken => { inside.insert(next, key); }
+                            PushOutcome::Displaced(number, _) => {
                                 prop_assert!(inside.remove(&number).is_some());
                                 inside.insert(next, key);
                             }
-                            Pushed::Refused(number) => prop_assert_eq!(number, next),
+                            PushOutcome::Refused(number) => prop_assert_eq!(number, next),
                         }
                     }
                     2 => {

@@ -150,13 +150,13 @@ impl Negotiated {
 /// Message of a server's error object, bounded.
 pub(crate) fn error_text(error: &RawJson) -> String {
     #[derive(Deserialize)]
-    struct ErrorObject {
+    struct RpcErrorText {
         #[serde(default)]
         code: i64,
         #[serde(default)]
         message: String,
     }
-    match error.parse::<ErrorObject>() {
+    match error.parse::<RpcErrorText>() {
         Ok(error) => {
             let message: String = error.message.chars().take(200).collect();
             format!("{message} ({})", error.code)

@@ -16,12 +16,14 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::admission::{Gate, Load};
+use super::admission::{AdmissionGate, ConnectionLoad};
 use super::breaker::Breakers;
 use super::connection::Connection;
-use super::entry::{Callers, EntrySpec, FromServer, Listener, News};
+use super::entry::{
+    CallSenders, ConnectionSpec, RoutedServerEvent, ServerEvent, ServerEventListener,
+};
 use super::era::{self, ServerEra};
-use super::key::{EntryKey, EntryOwner};
+use super::key::{ConnectionKey, ConnectionOwner};
 use super::lease::Leases;
 use super::pool::{PoolParts, Servers};
 use super::server::Server;
@@ -29,7 +31,9 @@ use super::settings::{ServerSettings, StartMode};
 use super::usage::Usage;
 use crate::catalog::ServerPart;
 use crate::id::ServerName;
-use crate::supervision::{ChildRef, ChildSpec, Inbox, Link, Shutdown, Start, Supervisor, Taken};
+use crate::supervision::{
+    ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
+};
 use crate::telemetry::{LogRing, LogRingSettings};
 use crate::transport::{Connector, Recorder};
 
@@ -37,49 +41,53 @@ use crate::transport::{Connector, Recorder};
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
 /// Starts and changes supervised connections.
-pub(super) struct Keeper {
+pub(super) struct ConnectionManager {
     pub(super) servers: Arc<ArcSwap<Servers>>,
-    jobs: Inbox<Job>,
+    jobs: Inbox<ServerJob>,
     pub(super) parts: PoolParts,
-    /// The next look for connections that may be closed as unused.
-    pub(super) look: Option<SpawnHandle>,
-    birth: Link<Addr<Keeper>>,
+    /// The next sweep for connections that may be closed as unused.
+    pub(super) sweep: Option<SpawnHandle>,
+    birth: SupervisorLink<Addr<ConnectionManager>>,
 }
 
 /// A change of one server.
 #[derive(Clone)]
-pub(super) enum Job {
+pub(super) enum ServerJob {
     /// A new one, or one that needs another connection; with what it is known to offer.
     Start(Arc<ServerSettings>, Option<Arc<ServerPart>>),
     /// The connection can stay.
     Retune(Arc<ServerSettings>),
     Stop(ServerName),
-    /// Tell that everything before is done.
-    Tell(Arc<Notify>),
+    /// Says that everything before is done.
+    Notify(Arc<Notify>),
 }
 
 #[derive(Message, Clone)]
-#[rtype(result = "Option<ChildRef<Callers>>")]
-pub(super) struct Open {
+#[rtype(result = "Option<ChildRef<CallSenders>>")]
+pub(super) struct OpenConnection {
     pub(super) server: ServerName,
-    pub(super) key: EntryKey,
+    pub(super) key: ConnectionKey,
     pub(super) arbiter: usize,
 }
 
 /// Tells connections that were taken out to leave.
-pub(super) fn close(listener: &Listener, server: &Server, own: Vec<(EntryKey, ChildRef<Callers>)>) {
+pub(super) fn close(
+    listener: &ServerEventListener,
+    server: &Server,
+    own: Vec<(ConnectionKey, ChildRef<CallSenders>)>,
+) {
     for (key, child) in own {
         child.stop();
-        listener(FromServer {
+        listener(RoutedServerEvent {
             server: server.name.clone(),
             key,
-            news: News::Closed,
+            news: ServerEvent::Closed,
         });
     }
 }
 
 /// Tells a server's connections to leave; returns them, since they take a moment.
-pub(super) fn stop(listener: &Listener, server: &Server) -> Vec<ChildRef<Callers>> {
+pub(super) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<ChildRef<CallSenders>> {
     let own = server.take_out(|_, _| true);
     let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
     close(listener, server, own);
@@ -88,18 +96,18 @@ pub(super) fn stop(listener: &Listener, server: &Server) -> Vec<ChildRef<Callers
     children
 }
 
-impl Keeper {
+impl ConnectionManager {
     pub(super) fn new(
         servers: Arc<ArcSwap<Servers>>,
-        jobs: Inbox<Job>,
+        jobs: Inbox<ServerJob>,
         parts: PoolParts,
-        birth: Link<Addr<Self>>,
+        birth: SupervisorLink<Addr<Self>>,
     ) -> Self {
         Self {
             servers,
             jobs,
             parts,
-            look: None,
+            sweep: None,
             birth,
         }
     }
@@ -117,7 +125,7 @@ impl Keeper {
         });
         let connector = (self.parts.make_connector)(&settings, &log);
         let queue = settings.resilience.queue;
-        let gate = Arc::new(Gate::new(settings.limits.calls_max, queue));
+        let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
         let breakers = Breakers::of_server(&settings, &log, &self.parts.counters);
         let settings = Arc::new(ArcSwap::from_pointee(settings));
@@ -125,7 +133,7 @@ impl Keeper {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let era = Arc::<ServerEra>::default();
-        let seed = EntrySeed {
+        let seed = SharedServerParts {
             settings: &settings,
             connector: &connector,
             gate: &gate,
@@ -134,7 +142,7 @@ impl Keeper {
             log: &log,
             known,
         };
-        let (shared, spec) = self.supervise(&name, EntryKey::shared(), spread, &seed);
+        let (shared, spec) = self.supervise(&name, ConnectionKey::shared(), spread, &seed);
         let of_server = spec.clone();
         actix_rt::spawn(async move { era::preload(&of_server).await });
         Arc::new(Server {
@@ -148,7 +156,7 @@ impl Keeper {
             own: Default::default(),
             breakers,
             gate,
-            entries_refused: AtomicU64::new(0),
+            own_connections_refused: AtomicU64::new(0),
             era,
             leases: Leases::default(),
             retries: Default::default(),
@@ -161,19 +169,19 @@ impl Keeper {
     fn supervise(
         &self,
         server: &ServerName,
-        key: EntryKey,
+        key: ConnectionKey,
         spread: u64,
-        seed: &EntrySeed<'_>,
-    ) -> (ChildRef<Callers>, Arc<EntrySpec>) {
+        seed: &SharedServerParts<'_>,
+    ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
         let child = match &key.owner {
-            EntryOwner::Shared => format!("server/{server}"),
-            EntryOwner::Audience(_) => format!("server/{server}/profile"),
-            EntryOwner::Session(session, _) => format!("server/{server}/session/{session}"),
-            EntryOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
+            ConnectionOwner::Shared => format!("server/{server}"),
+            ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
+            ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
+            ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(Load::new(seed.gate.clone()));
-        let spec = Arc::new(EntrySpec {
+        let load = Arc::new(ConnectionLoad::new(seed.gate.clone()));
+        let spec = Arc::new(ConnectionSpec {
             server: server.clone(),
             settings: seed.settings.clone(),
             key,
@@ -183,8 +191,8 @@ impl Keeper {
             numbers: self.parts.numbers.clone(),
             load,
             breakers: seed.breakers.clone(),
-            passed: Default::default(),
-            desired: self.parts.desired.clone(),
+            client_tasks: Default::default(),
+            subscription_registry: self.parts.subscription_registry.clone(),
             listener: self.parts.listener.clone(),
             store: self.parts.store.clone(),
             random: self.parts.random.clone(),
@@ -208,7 +216,7 @@ impl Keeper {
         (Supervisor::supervise(child), spec)
     }
 
-    fn open(&self, open: Open) -> Option<ChildRef<Callers>> {
+    fn open(&self, open: OpenConnection) -> Option<ChildRef<CallSenders>> {
         let server = self.servers.load().get(&open.server).cloned()?;
         if let Some(child) = server.find(&open.key) {
             return Some(child);
@@ -219,14 +227,16 @@ impl Keeper {
         }
         let entries_max = server.settings.load().limits.entries_max;
         if server.own_count() >= entries_max {
-            server.entries_refused.fetch_add(1, Ordering::Relaxed);
+            server
+                .own_connections_refused
+                .fetch_add(1, Ordering::Relaxed);
             log::warn!(
                 server = server.name.as_str(), entries_max;
                 "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked"
             );
             return Some(server.shared.clone());
         }
-        let seed = EntrySeed {
+        let seed = SharedServerParts {
             settings: &server.settings,
             connector: &server.connector,
             gate: &server.gate,
@@ -242,26 +252,26 @@ impl Keeper {
     }
 
     /// One that died over a job has perhaps done a part of it: each can be done again.
-    fn carry_out(&mut self, job: Job, ctx: &mut Context<Self>) {
+    fn execute(&mut self, job: ServerJob, ctx: &mut Context<Self>) {
         match job {
-            Job::Start(settings, known) => self.put_in_place(&settings, known, ctx),
-            Job::Retune(settings) => self.retune(&settings),
-            Job::Stop(name) => {
+            ServerJob::Start(settings, known) => self.start_or_replace(&settings, known, ctx),
+            ServerJob::Retune(settings) => self.retune(&settings),
+            ServerJob::Stop(name) => {
                 let mut servers = Servers::clone(&self.servers.load());
                 if let Some(server) = servers.remove(&name) {
                     stop(&self.parts.listener, &server);
                     self.servers.store(Arc::new(servers));
                 }
             }
-            Job::Tell(done) => done.notify_one(),
+            ServerJob::Notify(done) => done.notify_one(),
         }
         if self.jobs.is_empty() {
-            self.look(ctx);
+            self.sweep(ctx);
         }
     }
 
     /// A server of this name that runs makes way.
-    fn put_in_place(
+    fn start_or_replace(
         &self,
         settings: &ServerSettings,
         known: Option<Arc<ServerPart>>,
@@ -273,7 +283,7 @@ impl Keeper {
         }
         let known = known.or_else(|| before?.known_for(settings));
         let server = self.start_server(settings.clone(), known);
-        Self::look_when_listed(&server, ctx);
+        Self::sweep_when_listed(&server, ctx);
         let mut servers = Servers::clone(&self.servers.load());
         servers.insert(server.name.clone(), server);
         self.servers.store(Arc::new(servers));
@@ -294,45 +304,47 @@ impl Keeper {
 }
 
 /// What all entries of a server have in common.
-struct EntrySeed<'a> {
+struct SharedServerParts<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
-    gate: &'a Arc<Gate>,
+    gate: &'a Arc<AdmissionGate>,
     breakers: &'a Arc<Breakers>,
     era: &'a Arc<ServerEra>,
     log: &'a LogRing,
     known: Option<Arc<ServerPart>>,
 }
 
-impl Actor for Keeper {
+impl Actor for ConnectionManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(SWEEP_EVERY, |keeper, _| {
             for server in keeper.servers.load().values() {
-                let idle = server.take_idle(&keeper.parts.desired);
+                let idle = server.take_idle(&keeper.parts.subscription_registry);
                 close(&keeper.parts.listener, server, idle);
             }
         });
         // What an incarnation before this one looked after.
         for server in self.servers.load().values() {
-            Self::look_when_listed(server, ctx);
+            Self::sweep_when_listed(server, ctx);
         }
-        self.look(ctx);
+        self.sweep(ctx);
         ctx.add_stream(self.jobs.stream());
         self.birth.ready(ctx.address());
     }
 }
 
-impl StreamHandler<Taken<Job>> for Keeper {
-    fn handle(&mut self, taken: Taken<Job>, ctx: &mut Self::Context) {
+impl StreamHandler<InboxItem<ServerJob>> for ConnectionManager {
+    fn handle(&mut self, taken: InboxItem<ServerJob>, ctx: &mut Self::Context) {
         match taken {
-            Taken::Try(job) => self.carry_out(job, ctx),
-            Taken::GivenUp(job) => {
+            InboxItem::Try(job) => self.execute(job, ctx),
+            InboxItem::GivenUp(job) => {
                 let server = match &job {
-                    Job::Start(settings, _) | Job::Retune(settings) => Some(&settings.name),
-                    Job::Stop(name) => Some(name),
-                    Job::Tell(_) => None,
+                    ServerJob::Start(settings, _) | ServerJob::Retune(settings) => {
+                        Some(&settings.name)
+                    }
+                    ServerJob::Stop(name) => Some(name),
+                    ServerJob::Notify(_) => None,
                 };
                 let server = server.map_or("-", ServerName::as_str);
                 log::error!(server; "a change of a server is given up: the gateway panics over it");
@@ -342,15 +354,15 @@ impl StreamHandler<Taken<Job>> for Keeper {
     }
 }
 
-impl Handler<Open> for Keeper {
-    type Result = MessageResult<Open>;
+impl Handler<OpenConnection> for ConnectionManager {
+    type Result = MessageResult<OpenConnection>;
 
-    fn handle(&mut self, open: Open, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, open: OpenConnection, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.open(open))
     }
 }
 
-impl Handler<Shutdown> for Keeper {
+impl Handler<Shutdown> for ConnectionManager {
     type Result = ();
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {

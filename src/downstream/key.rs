@@ -7,9 +7,9 @@ use crate::protocol::CapabilityProfile;
 
 /// Whose connection it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EntryKey {
+pub struct ConnectionKey {
     pub credentials: CredentialContext,
-    pub owner: EntryOwner,
+    pub owner: ConnectionOwner,
 }
 
 /// Clients that may share a connection on which they can be asked: those of one principal and
@@ -22,7 +22,7 @@ pub struct Audience {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum EntryOwner {
+pub enum ConnectionOwner {
     /// Everybody's: for lists, reads, and clients that cannot be asked anything.
     Shared,
     /// All clients that may share it.
@@ -33,7 +33,7 @@ pub enum EntryOwner {
     Lease(Audience, usize),
 }
 
-impl EntryOwner {
+impl ConnectionOwner {
     /// Who sees the lists of the connection.
     pub fn viewer(&self) -> Self {
         match self {
@@ -54,7 +54,7 @@ impl EntryOwner {
 }
 
 /// For views and reports: no id is shown whole.
-impl fmt::Display for EntryOwner {
+impl fmt::Display for ConnectionOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shared => f.write_str("shared"),
@@ -65,16 +65,16 @@ impl fmt::Display for EntryOwner {
     }
 }
 
-impl EntryKey {
+impl ConnectionKey {
     pub fn shared() -> Self {
         Self {
             credentials: CredentialContext::Shared,
-            owner: EntryOwner::Shared,
+            owner: ConnectionOwner::Shared,
         }
     }
 
     pub fn is_shared(&self) -> bool {
-        self.owner == EntryOwner::Shared
+        self.owner == ConnectionOwner::Shared
     }
 
     /// The capabilities that the server is told.
@@ -88,19 +88,24 @@ impl EntryKey {
     /// Whether every question on this connection is for one client: that of its session, or of
     /// the one call that it serves.
     pub fn is_exclusive(&self) -> bool {
-        matches!(self.owner, EntryOwner::Session(..) | EntryOwner::Lease(..))
+        matches!(
+            self.owner,
+            ConnectionOwner::Session(..) | ConnectionOwner::Lease(..)
+        )
     }
 
     /// Whether it serves one call at a time, for whichever client of its audience.
     pub fn is_leased(&self) -> bool {
-        matches!(self.owner, EntryOwner::Lease(..))
+        matches!(self.owner, ConnectionOwner::Lease(..))
     }
 
     /// The session whose questions may arrive on any stream of this connection.
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {
-            EntryOwner::Session(session, _) => Some(*session),
-            EntryOwner::Shared | EntryOwner::Audience(_) | EntryOwner::Lease(..) => None,
+            ConnectionOwner::Session(session, _) => Some(*session),
+            ConnectionOwner::Shared | ConnectionOwner::Audience(_) | ConnectionOwner::Lease(..) => {
+                None
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// (bridging.md §6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Filter {
+pub(crate) struct ListenFilter {
     tools_list_changed: bool,
     prompts_list_changed: bool,
     resources_list_changed: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Filter {
     task_ids: BTreeSet<String>,
 }
 
-impl Filter {
+impl ListenFilter {
     /// Changes of the lists, always, updates of these resources and news of these tasks, as far
     /// as the server offers to tell.
     pub(crate) fn wanted(negotiated: &Negotiated, uris: Vec<String>, tasks: Vec<String>) -> Self {
@@ -88,10 +88,10 @@ impl Filter {
     /// What an acknowledgement grants (C-SUB-01).
     pub(crate) fn granted(acknowledged: &Notification) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Params {
-            notifications: Filter,
+        struct SubscriptionParams {
+            notifications: ListenFilter,
         }
-        let params: Params = acknowledged.params_as().ok()?;
+        let params: SubscriptionParams = acknowledged.params_as().ok()?;
         Some(params.notifications)
     }
 }
@@ -100,7 +100,7 @@ impl Filter {
 /// names none, or one that was never ours.
 pub(crate) fn subscription_of(notification: &Notification) -> Option<Option<u64>> {
     #[derive(Deserialize)]
-    struct Params {
+    struct SubscriptionParams {
         #[serde(default, rename = "_meta")]
         meta: Meta,
     }
@@ -109,7 +109,7 @@ pub(crate) fn subscription_of(notification: &Notification) -> Option<Option<u64>
         #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
         subscription: Option<Value>,
     }
-    let params: Params = notification.params_as().ok()?;
+    let params: SubscriptionParams = notification.params_as().ok()?;
     let id = params.meta.subscription?;
     Some(
         RawJson::from_value(&id)
@@ -173,7 +173,7 @@ mod tests {
         };
         let tasks = || vec!["t-9".to_owned()];
         let uris = vec!["b:".to_owned(), "a:".to_owned()];
-        let filter = Filter::wanted(&negotiated, uris, tasks());
+        let filter = ListenFilter::wanted(&negotiated, uris, tasks());
         assert_eq!(
             filter.params(),
             json!({"notifications": {
@@ -181,20 +181,20 @@ mod tests {
             }})
         );
         let granted = notification(&json!({"notifications": {"resourceSubscriptions": ["a:"]}}));
-        let granted = Filter::granted(&granted).unwrap();
+        let granted = ListenFilter::granted(&granted).unwrap();
         assert!(granted.has_uri("a:") && !granted.has_uri("b:"));
         negotiated.capabilities = json!({"tools": {}}).as_object().unwrap().clone();
-        assert!(Filter::wanted(&negotiated, vec!["a:".to_owned()], tasks()).is_empty());
+        assert!(ListenFilter::wanted(&negotiated, vec!["a:".to_owned()], tasks()).is_empty());
         let extended = json!({"extensions": {task::EXTENSION: {}}});
         negotiated.capabilities = extended.as_object().unwrap().clone();
-        let filter = Filter::wanted(&negotiated, Vec::new(), tasks());
+        let filter = ListenFilter::wanted(&negotiated, Vec::new(), tasks());
         let params = json!({"notifications": {"taskIds": ["t-9"]}});
         assert_eq!(filter.params(), params);
     }
 
     #[test]
     fn a_stream_that_says_more_of_tasks_need_not_be_replaced() {
-        let of = |uris: &[&str], tasks: &[&str]| Filter {
+        let of = |uris: &[&str], tasks: &[&str]| ListenFilter {
             resource_subscriptions: uris.iter().map(|uri| (*uri).to_owned()).collect(),
             task_ids: tasks.iter().map(|id| (*id).to_owned()).collect(),
             ..Default::default()

@@ -7,10 +7,10 @@ mod admission;
 mod breaker;
 mod caller;
 mod calls;
+mod client_tasks;
 mod connection;
 mod crash;
 mod deadlines;
-mod desired;
 mod entry;
 mod era;
 mod exchange;
@@ -19,44 +19,48 @@ mod handshake;
 mod input_loop;
 mod keeper;
 mod key;
-mod lane;
 mod lease;
 mod listen;
 mod lists;
 mod modern;
 mod operate;
 mod own;
-mod passed;
 mod pool;
 mod resilience;
 mod reverse;
 mod server;
 mod settings;
+mod subscription_registry;
 mod timer;
 mod usage;
 mod view;
 mod wake;
+mod worker_channel;
 
-pub use admission::Turn;
-pub use breaker::{BreakerSettings, BreakerView, Pass};
+pub use admission::QueueTurn;
+pub use breaker::{BreakerPermit, BreakerSettings, BreakerView};
 pub use caller::Caller;
 pub use crash::{CrashReport, CrashSink};
-pub use desired::{Change, Desired, Watched};
-pub use entry::{Callers, FromServer, Listener, News, OneQuestion, Wish};
+pub use entry::{
+    CallSenders, ConnectionCommand, RoutedServerEvent, ServerEvent, ServerEventListener,
+    SharedQuestion,
+};
 pub use exchange::{
-    Answered, CallMessage, Cancel, Deadline, Delivered, Delivery, Exchange, Question, Reply, Tasks,
+    CallEvent, CallMessage, CallRequest, CancelCall, ClientAnswer, Deadline, Delivery, Question,
+    Reply, TaskMode,
 };
 pub use handshake::{HandshakeError, Negotiated};
-pub use key::{Audience, EntryKey, EntryOwner};
+pub use key::{Audience, ConnectionKey, ConnectionOwner};
 pub use lease::Lease;
-pub use operate::{Order, OrderError};
+pub use operate::{ServerOrder, ServerOrderError};
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use server::Server;
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
-pub use usage::InUse;
-pub use view::{OwnConnectionView, ServerView};
+pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
+pub use usage::UseGuard;
+pub use view::{OwnConnectionView, ServerStatusView};
 
 pub(crate) use timer::Timer;

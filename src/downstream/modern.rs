@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::bridge::headers::Headers;
 use crate::bridge::task;
 use crate::protocol::{Method, RawJson, Revision, request};
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 /// The revision that is spoken in this era.
 pub(crate) const REVISION: Revision = Revision::V2026_07_28;
@@ -27,7 +27,7 @@ pub(crate) fn client_info() -> Value {
 
 /// A request of the gateway's own. It declares no capabilities, since nobody could be asked; only
 /// where it wants to hear of tasks, that it knows them (S-SUB-11).
-pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
+pub(crate) fn own(number: u64, method: &Method, params: &Value) -> OutgoingFrame {
     let of_tasks = params.pointer("/notifications/taskIds").is_some();
     let declared = of_tasks.then(|| task::with_extension(&Map::new()));
     let mut params = params.clone();
@@ -36,14 +36,14 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> Outgoing {
         "io.modelcontextprotocol/clientInfo": client_info(),
         "io.modelcontextprotocol/clientCapabilities": declared.unwrap_or_default(),
     });
-    Outgoing {
+    OutgoingFrame {
         headers: Some(headers(method, None)),
-        ..Outgoing::new(Some(number), request(number, method, &params))
+        ..OutgoingFrame::new(Some(number), request(number, method, &params))
     }
 }
 
 /// The first thing that a server is asked.
-pub(crate) fn discover(number: u64) -> Outgoing {
+pub(crate) fn discover(number: u64) -> OutgoingFrame {
     own(number, &Method::Discover, &json!({}))
 }
 

@@ -10,7 +10,7 @@ use crate::id::QuickMap;
 
 /// What an own request is for, and what its answer goes to.
 #[derive(Debug)]
-pub(crate) enum Own {
+pub(crate) enum OwnRequest {
     Initialize,
     Discover,
     /// A stream of changes; the time runs until it is acknowledged.
@@ -18,17 +18,17 @@ pub(crate) enum Own {
     Page(ListFetch),
     Ping,
     /// Only success or failure matters; the text names it in the log.
-    Wish(&'static str),
+    ConnectionCommand(&'static str),
 }
 
 #[derive(Default)]
 pub(crate) struct OwnRequests {
-    under_way: QuickMap<u64, Own>,
+    under_way: QuickMap<u64, OwnRequest>,
     deadlines: Deadlines,
 }
 
 impl OwnRequests {
-    pub(crate) fn add(&mut self, number: u64, own: Own, now: Instant, within: Duration) {
+    pub(crate) fn add(&mut self, number: u64, own: OwnRequest, now: Instant, within: Duration) {
         self.under_way.insert(number, own);
         self.deadlines.set(number, now + within);
     }
@@ -38,13 +38,13 @@ impl OwnRequests {
         self.deadlines.remove(number);
     }
 
-    pub(crate) fn take(&mut self, number: u64) -> Option<Own> {
+    pub(crate) fn take(&mut self, number: u64) -> Option<OwnRequest> {
         self.deadlines.remove(number);
         self.under_way.remove(&number)
     }
 
     /// Takes out a request whose answer did not come in time.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(u64, Own)> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(u64, OwnRequest)> {
         let number = self.deadlines.pop_due(now)?;
         Some((number, self.under_way.remove(&number)?))
     }
@@ -54,13 +54,15 @@ impl OwnRequests {
     }
 
     pub(crate) fn has_ping(&self) -> bool {
-        self.under_way.values().any(|own| matches!(own, Own::Ping))
+        self.under_way
+            .values()
+            .any(|own| matches!(own, OwnRequest::Ping))
     }
 
     pub(crate) fn has_page(&self) -> bool {
         self.under_way
             .values()
-            .any(|own| matches!(own, Own::Page(_)))
+            .any(|own| matches!(own, OwnRequest::Page(_)))
     }
 
     pub(crate) fn clear(&mut self) {

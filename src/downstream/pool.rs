@@ -1,6 +1,6 @@
 //! All servers and their connections: started, found, closed, changed.
 //!
-//! [`Downstreams`] is what sessions hold; the [`Keeper`] behind it is the actor that starts
+//! [`Downstreams`] is what sessions hold; the [`ConnectionManager`] behind it is the actor that starts
 //! supervised connections, so that all of them are supervised from one thread. It is supervised
 //! itself: the servers, and what is to be changed of them, are kept here and outlive it.
 
@@ -15,18 +15,19 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::crash::CrashSink;
-use super::desired::{Change, Desired, Watched};
-use super::entry::{Callers, Listener, Wish};
-use super::keeper::{Job, Keeper, Open, close, stop};
-use super::key::EntryKey;
+use super::entry::{CallSenders, ConnectionCommand, ServerEventListener};
+use super::keeper::{ConnectionManager, OpenConnection, ServerJob, close, stop};
+use super::key::ConnectionKey;
 use super::server::Server;
 use super::settings::ServerSettings;
+use super::subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
 use crate::catalog::ServerPart;
 use crate::id::{CallNumbers, ServerName, SessionId};
 use crate::protocol::LogLevel;
 use crate::store::Store;
 use crate::supervision::{
-    Arbiters, ChildRef, ChildSpec, ChildView, Inbox, Random, Settings, Start, Status, Supervisor,
+    Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Random, Settings, Start,
+    Supervisor,
 };
 use crate::telemetry::{Counters, LogRing};
 use crate::transport::Connector;
@@ -35,7 +36,7 @@ use crate::transport::Connector;
 const JOBS_MAX: usize = 1_000_000;
 
 /// How long the keeper is waited for: it is away only for moments.
-const KEEPER_WAIT: Duration = Duration::from_secs(5);
+const MANAGER_WAIT: Duration = Duration::from_secs(5);
 
 /// How often a connection is asked for whose keeper dies meanwhile.
 const OPEN_TRIES: usize = 2;
@@ -50,8 +51,8 @@ pub(super) type Servers = BTreeMap<ServerName, Arc<Server>>;
 pub struct PoolParts {
     pub arbiters: Arbiters,
     pub numbers: CallNumbers,
-    pub desired: Arc<Desired>,
-    pub listener: Listener,
+    pub subscription_registry: Arc<SubscriptionRegistry>,
+    pub listener: ServerEventListener,
     /// Where it is kept which era a server speaks.
     pub store: Arc<dyn Store>,
     pub random: Arc<dyn Random>,
@@ -64,10 +65,10 @@ pub struct PoolParts {
 #[derive(Clone)]
 pub struct Downstreams {
     servers: Arc<ArcSwap<Servers>>,
-    desired: Arc<Desired>,
-    listener: Listener,
-    jobs: Inbox<Job>,
-    keeper: ChildRef<Addr<Keeper>>,
+    subscription_registry: Arc<SubscriptionRegistry>,
+    listener: ServerEventListener,
+    jobs: Inbox<ServerJob>,
+    keeper: ChildRef<Addr<ConnectionManager>>,
 }
 
 impl Downstreams {
@@ -79,18 +80,19 @@ impl Downstreams {
     /// Fails when the calling thread is no arbiter.
     pub fn start(parts: PoolParts) -> io::Result<Self> {
         let servers = Arc::new(ArcSwap::default());
-        let (desired, listener) = (parts.desired.clone(), parts.listener.clone());
+        let (subscription_registry, listener) =
+            (parts.subscription_registry.clone(), parts.listener.clone());
         let jobs = Inbox::new(JOBS_MAX);
         let of_keeper = (servers.clone(), jobs.clone());
         let start = Start::new(move |_, birth| {
             let (servers, jobs) = of_keeper.clone();
-            Keeper::new(servers, jobs, parts.clone(), birth)
+            ConnectionManager::new(servers, jobs, parts.clone(), birth)
         });
         let mut child = ChildSpec::new("keeper", &Arbiters::current()?, start);
         child.settings = Settings::prompt();
         Ok(Self {
             servers,
-            desired,
+            subscription_registry,
             listener,
             jobs,
             keeper: Supervisor::supervise(child),
@@ -98,7 +100,7 @@ impl Downstreams {
     }
 
     /// The actor that starts connections, as one sees it.
-    pub fn keeper_view(&self) -> ChildView {
+    pub fn connection_manager_view(&self) -> ChildView {
         self.keeper.view()
     }
 
@@ -110,8 +112,8 @@ impl Downstreams {
         self.servers.load_full()
     }
 
-    pub fn desired(&self) -> &Desired {
-        &self.desired
+    pub fn subscription_registry(&self) -> &SubscriptionRegistry {
+        &self.subscription_registry
     }
 
     /// The connection of a key, started on the arbiter of this index if there is none yet. Over the server's cap it is the
@@ -119,10 +121,10 @@ impl Downstreams {
     pub async fn open(
         &self,
         server: ServerName,
-        key: EntryKey,
+        key: ConnectionKey,
         arbiter: usize,
-    ) -> Option<ChildRef<Callers>> {
-        let open = Open {
+    ) -> Option<ChildRef<CallSenders>> {
+        let open = OpenConnection {
             server,
             key,
             arbiter,
@@ -134,22 +136,22 @@ impl Downstreams {
     pub(super) async fn ask<M>(&self, question: M, tries: usize) -> Option<M::Result>
     where
         M: Message<Result: Send> + Clone + Send + 'static,
-        Keeper: Handler<M>,
+        ConnectionManager: Handler<M>,
     {
-        let deadline = Instant::now() + KEEPER_WAIT;
+        let deadline = Instant::now() + MANAGER_WAIT;
         let mut changes = self.keeper.subscribe();
         let mut asked = 0;
         for _ in 0..tries {
             let settled = changes.wait_for(|snapshot| match &snapshot.status {
-                Status::Up { generation, .. } => *generation > asked,
-                Status::Stopping | Status::Stopped => true,
-                Status::Idle
-                | Status::Starting
-                | Status::Backoff { .. }
-                | Status::Broken { .. } => false,
+                ChildStatus::Up { generation, .. } => *generation > asked,
+                ChildStatus::Stopping | ChildStatus::Stopped => true,
+                ChildStatus::Idle
+                | ChildStatus::Starting
+                | ChildStatus::Backoff { .. }
+                | ChildStatus::Broken { .. } => false,
             });
             let status = timeout_at(deadline, settled).await.ok()?.ok()?;
-            let Status::Up { value, generation } = status.status.clone() else {
+            let ChildStatus::Up { value, generation } = status.status.clone() else {
                 return None;
             };
             drop(status);
@@ -169,13 +171,13 @@ impl Downstreams {
             retune,
             stop,
         } = change;
-        let stop = stop.into_iter().map(Job::Stop);
+        let stop = stop.into_iter().map(ServerJob::Stop);
         let start = start.into_iter().map(|settings| {
             let mut known = known.iter();
             let known = known.find(|part| *part.server() == settings.name);
-            Job::Start(Arc::new(settings), known.cloned())
+            ServerJob::Start(Arc::new(settings), known.cloned())
         });
-        let retune = retune.into_iter().map(Arc::new).map(Job::Retune);
+        let retune = retune.into_iter().map(Arc::new).map(ServerJob::Retune);
         stop.chain(start)
             .chain(retune)
             .for_each(|job| self.put(job));
@@ -185,7 +187,7 @@ impl Downstreams {
     pub async fn applied(&self, change: ServerChange) {
         self.apply(change);
         let done = Arc::new(Notify::new());
-        self.put(Job::Tell(done.clone()));
+        self.put(ServerJob::Notify(done.clone()));
         tokio::select! {
             () = done.notified() => {}
             // Nothing runs any more.
@@ -193,7 +195,7 @@ impl Downstreams {
         }
     }
 
-    fn put(&self, job: Job) {
+    fn put(&self, job: ServerJob) {
         if !self.jobs.put(job) {
             log::error!("a change of the servers is lost: too many wait");
         }
@@ -201,10 +203,10 @@ impl Downstreams {
 
     /// A session has ended: its connections are closed, its wishes withdrawn.
     pub fn forget(&self, session: SessionId) {
-        for watched in self.desired.forget(session) {
+        for watched in self.subscription_registry.forget(session) {
             // One of its own ends with it.
             if watched.key.is_shared() {
-                self.wish(&watched.server, Wish::Unsubscribe(watched.uri));
+                self.command(&watched.server, ConnectionCommand::Unsubscribe(watched.uri));
             }
         }
         for server in self.servers.load().values() {
@@ -218,26 +220,32 @@ impl Downstreams {
 
     /// Somebody wants to hear of updates of a resource on one of a server's connections, which is
     /// opened for that; if it is one of its own, on the arbiter of this index.
-    pub fn watch(&self, watched: Watched, watcher: SessionId, arbiter: usize) {
-        let Watched { server, key, uri } = watched.clone();
-        if self.desired.watch(watched, watcher) == Change::Tell {
-            self.tell(server, key, arbiter, Wish::Subscribe(uri));
+    pub fn watch(&self, watched: SubscriptionKey, watcher: SessionId, arbiter: usize) {
+        let SubscriptionKey { server, key, uri } = watched.clone();
+        if self.subscription_registry.watch(watched, watcher) == SubscriptionChange::Notify {
+            self.tell(server, key, arbiter, ConnectionCommand::Subscribe(uri));
         }
     }
 
     /// The same for a task of a sessionless server.
-    pub fn watch_task(&self, task: Watched, watcher: SessionId, arbiter: usize) {
-        let Watched { server, key, .. } = task.clone();
-        if self.desired.watch_task(task, watcher) == Change::Tell {
-            self.tell(server, key, arbiter, Wish::Tasks);
+    pub fn watch_task(&self, task: SubscriptionKey, watcher: SessionId, arbiter: usize) {
+        let SubscriptionKey { server, key, .. } = task.clone();
+        if self.subscription_registry.watch_task(task, watcher) == SubscriptionChange::Notify {
+            self.tell(server, key, arbiter, ConnectionCommand::Tasks);
         }
     }
 
-    fn tell(&self, server: ServerName, key: EntryKey, arbiter: usize, wish: Wish) {
+    fn tell(
+        &self,
+        server: ServerName,
+        key: ConnectionKey,
+        arbiter: usize,
+        command: ConnectionCommand,
+    ) {
         // One that is not there yet is asked when it is.
         match self.get(&server).and_then(|server| server.find(&key)) {
             Some(child) => match child.current() {
-                Ok(up) => up.value.wish(wish),
+                Ok(up) => up.value.command(command),
                 Err(_) => child.wake(),
             },
             None => {
@@ -250,17 +258,17 @@ impl Downstreams {
     /// The most verbose level that a session wants has changed.
     pub fn set_level(&self, level: LogLevel) {
         for server in self.servers.load().values() {
-            server.tell_common(&Wish::Level(level));
+            server.command_shared(&ConnectionCommand::Level(level));
         }
     }
 
     /// Tells a server's shared connection; one that is away hears it when it is back.
-    pub fn wish(&self, server: &ServerName, wish: Wish) {
+    pub fn command(&self, server: &ServerName, command: ConnectionCommand) {
         if let Some(up) = self
             .get(server)
             .and_then(|server| server.shared.current().ok())
         {
-            up.value.wish(wish);
+            up.value.command(command);
         }
     }
 

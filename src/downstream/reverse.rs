@@ -16,7 +16,7 @@ pub(crate) fn asks_client(method: &Method) -> bool {
 
 /// The gateway's own answer to a request that no client can be asked: `ping`, roots from the
 /// configuration, and refusals (bridging.md §4 "Attribution").
-pub(crate) fn own_answer(request: &Request, roots: &[String]) -> Bytes {
+pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
     match &request.method {
         Method::Ping => result(request, &json!({})),
         Method::RootsList => {
@@ -42,7 +42,7 @@ pub(crate) fn answer_frame(
         (Ok(response), _) => response.with_id(&request.id),
         // Whoever asked a person and got no answer reads that the person went away; roots are
         // known without one.
-        (Err(_), Method::ElicitationCreate | Method::RootsList) => own_answer(request, roots),
+        (Err(_), Method::ElicitationCreate | Method::RootsList) => gateway_answer(request, roots),
         (Err(failure), _) => {
             let error = json!({ "code": failure.kind.rpc_code(), "message": failure.message });
             frame(request, "error", &error)
@@ -93,7 +93,11 @@ mod tests {
             ),
         ];
         for (method, expected) in table {
-            assert_eq!(own_answer(&request(method), &roots), expected, "{method}");
+            assert_eq!(
+                gateway_answer(&request(method), &roots),
+                expected,
+                "{method}"
+            );
         }
     }
 

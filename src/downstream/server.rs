@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::admission::{Gate, Load};
-use super::breaker::{Breakers, Pass};
+use super::admission::{AdmissionGate, ConnectionLoad};
+use super::breaker::{BreakerPermit, Breakers};
 use super::caller::Caller;
-use super::desired::Desired;
-use super::entry::{Callers, EntrySpec, Wish};
+use super::entry::{CallSenders, ConnectionCommand, ConnectionSpec};
 use super::era::ServerEra;
-use super::key::{EntryKey, EntryOwner};
+use super::key::{ConnectionKey, ConnectionOwner};
 use super::lease::{Lease, Leases};
 use super::resilience::RetryBudget;
 use super::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
-use super::usage::{InUse, Usage};
+use super::subscription_registry::SubscriptionRegistry;
+use super::usage::{Usage, UseGuard};
 use crate::catalog::ServerPart;
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
-use crate::supervision::{Away, ChildRef, Phase};
+use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::LogRing;
 use crate::transport::{Connector, HttpKind};
 
@@ -30,19 +30,19 @@ pub struct Server {
     pub(crate) name: ServerName,
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
     pub(crate) connector: Arc<dyn Connector>,
-    pub(crate) shared: ChildRef<Callers>,
+    pub(crate) shared: ChildRef<CallSenders>,
     /// What the shared connection is built from.
-    pub(crate) spec: Arc<EntrySpec>,
+    pub(crate) spec: Arc<ConnectionSpec>,
     /// Who uses the shared connection.
     pub(crate) usage: Arc<Usage>,
     /// An operator took it out of service.
     pub(crate) halted: AtomicBool,
-    pub(crate) own: RwLock<HashMap<EntryKey, OwnEntry>>,
+    pub(crate) own: RwLock<HashMap<ConnectionKey, PooledConnection>>,
     pub(crate) breakers: Arc<Breakers>,
     /// Its calls in flight, and those that wait.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<AdmissionGate>,
     /// How often a client wanted a connection of its own and none was free.
-    pub(crate) entries_refused: AtomicU64,
+    pub(crate) own_connections_refused: AtomicU64,
     pub(crate) era: Arc<ServerEra>,
     pub(crate) leases: Leases,
     pub(crate) retries: Mutex<RetryBudget>,
@@ -51,9 +51,9 @@ pub struct Server {
 }
 
 /// A connection that does not belong to everybody.
-pub(crate) struct OwnEntry {
-    pub(crate) child: ChildRef<Callers>,
-    load: Arc<Load>,
+pub(crate) struct PooledConnection {
+    pub(crate) child: ChildRef<CallSenders>,
+    load: Arc<ConnectionLoad>,
     /// Seconds since the server was configured.
     last_used: AtomicU64,
 }
@@ -68,14 +68,14 @@ impl Server {
     }
 
     /// Which connection serves this caller.
-    pub fn entry_for(&self, caller: &Caller) -> EntryKey {
-        let attributes = self.connector.attributes();
+    pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
+        let knows_call_of_requests = self.connector.knows_call_of_requests();
         let settings = self.settings.load();
         // Every request says whose it is.
         if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
-            return EntryKey::shared();
+            return ConnectionKey::shared();
         }
-        entry_for(settings.sharing, attributes, caller)
+        connection_key_for(settings.sharing, knows_call_of_requests, caller)
     }
 
     /// The era that the server is spoken to in, once it is known.
@@ -89,11 +89,11 @@ impl Server {
 
     /// The connection whose news concern a client without a session: that of its calls, or the
     /// first of these where each serves one call at a time.
-    pub fn listening_entry(&self, caller: &Caller) -> EntryKey {
-        let key = self.entry_for(caller);
+    pub fn listen_key_for(&self, caller: &Caller) -> ConnectionKey {
+        let key = self.connection_key_for(caller);
         match &key.owner {
-            EntryOwner::Audience(audience) if self.leases_entries(caller) => EntryKey {
-                owner: EntryOwner::Lease(audience.clone(), 0),
+            ConnectionOwner::Audience(audience) if self.needs_lease(caller) => ConnectionKey {
+                owner: ConnectionOwner::Lease(audience.clone(), 0),
                 ..key
             },
             _ => key,
@@ -101,38 +101,38 @@ impl Server {
     }
 
     /// Whether each call of this caller has a connection for itself.
-    fn leases_entries(&self, caller: &Caller) -> bool {
-        let attributes = self.connector.attributes();
-        caller.session.is_none() && !attributes && caller.profile.can_be_asked()
+    fn needs_lease(&self, caller: &Caller) -> bool {
+        let knows_call_of_requests = self.connector.knows_call_of_requests();
+        caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
     }
 
     /// Which connection serves one call of this caller, and what keeps it from serving others
     /// meanwhile. A client without a session can be asked only on a connection that serves
     /// nobody else, where the transport does not say whose call a question belongs to; when
     /// all of these are taken, the shared one serves and the client is not asked.
-    pub fn reserve(&self, caller: &Caller) -> (EntryKey, Option<Lease>) {
-        let key = self.entry_for(caller);
-        let EntryOwner::Audience(audience) = &key.owner else {
+    pub fn reserve(&self, caller: &Caller) -> (ConnectionKey, Option<Lease>) {
+        let key = self.connection_key_for(caller);
+        let ConnectionOwner::Audience(audience) = &key.owner else {
             return (key, None);
         };
-        if !self.leases_entries(caller) {
+        if !self.needs_lease(caller) {
             return (key, None);
         }
         let places = self.settings.load().limits.entries_max;
         match self.leases.take(audience, places) {
             Some(lease) => {
-                let owner = EntryOwner::Lease(audience.clone(), lease.place());
-                (EntryKey { owner, ..key }, Some(lease))
+                let owner = ConnectionOwner::Lease(audience.clone(), lease.place());
+                (ConnectionKey { owner, ..key }, Some(lease))
             }
             None => {
-                self.entries_refused.fetch_add(1, Ordering::Relaxed);
-                (EntryKey::shared(), None)
+                self.own_connections_refused.fetch_add(1, Ordering::Relaxed);
+                (ConnectionKey::shared(), None)
             }
         }
     }
 
     /// The connection of a key, if it exists; the shared one always does.
-    pub fn find(&self, key: &EntryKey) -> Option<ChildRef<Callers>> {
+    pub fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
         if key.is_shared() {
             return Some(self.shared.clone());
         }
@@ -160,7 +160,7 @@ impl Server {
         self.gate.waiting()
     }
 
-    pub fn shared(&self) -> &ChildRef<Callers> {
+    pub fn shared(&self) -> &ChildRef<CallSenders> {
         &self.shared
     }
 
@@ -175,7 +175,7 @@ impl Server {
         for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
             child.configure(supervision.clone(), None);
             if let Ok(up) = child.current() {
-                up.value.wish(Wish::Retune);
+                up.value.command(ConnectionCommand::Retune);
             }
         }
     }
@@ -188,7 +188,7 @@ impl Server {
 
     /// Counts a user of the shared connection, which keeps it from being closed as unused. Must
     /// be called before the connection is looked up.
-    pub fn enter(&self) -> InUse {
+    pub fn enter(&self) -> UseGuard {
         self.usage.enter()
     }
 
@@ -198,7 +198,7 @@ impl Server {
     /// # Errors
     ///
     /// Returns `breaker_open` with the time of the next try.
-    pub fn pass(&self, tool: Option<&RawJson>) -> Result<Pass, Failure> {
+    pub fn permit(&self, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
         self.breakers.ask(self.name.as_str(), tool)
     }
 
@@ -229,15 +229,17 @@ impl Server {
     }
 
     /// Why a call cannot be taken now.
-    pub fn away(&self, away: &Away) -> Failure {
+    pub fn away(&self, away: &ChildUnavailable) -> Failure {
         if self.is_halted() {
             return self.halted();
         }
         let (state, outlook) = match away.phase {
-            Phase::Idle | Phase::Starting => ("is starting", "try again in a moment"),
-            Phase::Up | Phase::Backoff => ("is away", "it is reconnected automatically"),
-            Phase::Broken => ("failed too often", "it is tried again from time to time"),
-            Phase::Stopping | Phase::Stopped => ("was stopped", "it does not come back by itself"),
+            ChildPhase::Idle | ChildPhase::Starting => ("is starting", "try again in a moment"),
+            ChildPhase::Up | ChildPhase::Backoff => ("is away", "it is reconnected automatically"),
+            ChildPhase::Broken => ("failed too often", "it is tried again from time to time"),
+            ChildPhase::Stopping | ChildPhase::Stopped => {
+                ("was stopped", "it does not come back by itself")
+            }
         };
         let mut message = format!("server `{}` {state}", self.name);
         if let Some(why) = &away.why {
@@ -255,9 +257,14 @@ impl Server {
         }
     }
 
-    pub(crate) fn insert(&self, key: EntryKey, child: ChildRef<Callers>, load: Arc<Load>) {
+    pub(crate) fn insert(
+        &self,
+        key: ConnectionKey,
+        child: ChildRef<CallSenders>,
+        load: Arc<ConnectionLoad>,
+    ) {
         let last_used = AtomicU64::new(self.started.elapsed().as_secs());
-        let entry = OwnEntry {
+        let entry = PooledConnection {
             child,
             load,
             last_used,
@@ -271,10 +278,10 @@ impl Server {
     /// Takes out the entries that `leaves` says; they still run.
     pub(crate) fn take_out(
         &self,
-        leaves: impl Fn(&EntryKey, &OwnEntry) -> bool,
-    ) -> Vec<(EntryKey, ChildRef<Callers>)> {
+        leaves: impl Fn(&ConnectionKey, &PooledConnection) -> bool,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
         let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
-        let out: Vec<EntryKey> = own
+        let out: Vec<ConnectionKey> = own
             .iter()
             .filter(|(key, entry)| leaves(key, entry))
             .map(|(key, _)| key.clone())
@@ -287,11 +294,18 @@ impl Server {
 
     /// Takes out the entries that were not used for longer than `entry_idle`: no call, and no
     /// subscription.
-    pub(crate) fn take_idle(&self, desired: &Desired) -> Vec<(EntryKey, ChildRef<Callers>)> {
+    pub(crate) fn take_idle(
+        &self,
+        subscription_registry: &SubscriptionRegistry,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
         let now = self.started.elapsed().as_secs();
         let idle = self.settings.load().limits.entry_idle.as_secs();
         self.take_out(|key, entry| {
-            if entry.load.of_entry() > 0 || !desired.subscriptions(&self.name, key).is_empty() {
+            if entry.load.calls_in_flight() > 0
+                || !subscription_registry
+                    .subscriptions(&self.name, key)
+                    .is_empty()
+            {
                 entry.last_used.store(now, Ordering::Relaxed);
             }
             entry.last_used.load(Ordering::Relaxed) + idle < now
@@ -299,12 +313,12 @@ impl Server {
     }
 
     /// Tells every connection that is up and serves more than one session.
-    pub(crate) fn tell_common(&self, wish: &Wish) {
+    pub(crate) fn command_shared(&self, command: &ConnectionCommand) {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         let common = own.iter().filter(|(key, _)| key.session().is_none());
         let children = common.map(|(_, entry)| &entry.child);
         for up in children.chain([&self.shared]).flat_map(ChildRef::current) {
-            up.value.wish(wish.clone());
+            up.value.command(command.clone());
         }
     }
 
@@ -332,35 +346,39 @@ impl Server {
 
 impl ServerSettings {
     /// Which connection will serve this caller, before the server is started.
-    pub fn entry_for(&self, caller: &Caller) -> EntryKey {
+    pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
         // As the connectors of these transports say it of themselves.
-        let attributes = match &self.transport {
+        let knows_call_of_requests = match &self.transport {
             TransportSettings::Stdio(_) => false,
             TransportSettings::Http(http) => http.kind != HttpKind::Sse,
         };
-        entry_for(self.sharing, attributes, caller)
+        connection_key_for(self.sharing, knows_call_of_requests, caller)
     }
 }
 
-/// Sharing rules (design: "Sharing of connections"). `attributes` says whether the transport
+/// Sharing rules (design: "Sharing of connections"). `knows_call_of_requests` says whether the transport
 /// tells whose call a question of the server belongs to.
-fn entry_for(sharing: Sharing, attributes: bool, caller: &Caller) -> EntryKey {
+fn connection_key_for(
+    sharing: Sharing,
+    knows_call_of_requests: bool,
+    caller: &Caller,
+) -> ConnectionKey {
     let can_be_asked = caller.profile.can_be_asked();
-    let audience = || EntryOwner::Audience(caller.audience());
+    let audience = || ConnectionOwner::Audience(caller.audience());
     let session = || match caller.session {
-        Some(session) => EntryOwner::Session(session, caller.audience()),
+        Some(session) => ConnectionOwner::Session(session, caller.audience()),
         None => audience(),
     };
-    let owner = match (sharing, attributes) {
-        (Sharing::Shared, _) => EntryOwner::Shared,
+    let owner = match (sharing, knows_call_of_requests) {
+        (Sharing::Shared, _) => ConnectionOwner::Shared,
         (Sharing::Session, _) => session(),
-        (Sharing::Auto, _) if caller.profile.is_plain() => EntryOwner::Shared,
+        (Sharing::Auto, _) if caller.profile.is_plain() => ConnectionOwner::Shared,
         (Sharing::Auto, _) if !can_be_asked => audience(),
         (Sharing::Auto, true) => audience(),
-        (Sharing::Principal, _) if !can_be_asked || attributes => audience(),
+        (Sharing::Principal, _) if !can_be_asked || knows_call_of_requests => audience(),
         (Sharing::Auto | Sharing::Principal, _) => session(),
     };
-    EntryKey {
+    ConnectionKey {
         credentials: CredentialContext::Shared,
         owner,
     }
@@ -390,29 +408,29 @@ mod tests {
             profile: profile.clone(),
             level: None,
         };
-        let owner = |sharing, attributes, profile: &CapabilityProfile| {
-            entry_for(sharing, attributes, &caller(profile)).owner
+        let owner = |sharing, knows_call_of_requests, profile: &CapabilityProfile| {
+            connection_key_for(sharing, knows_call_of_requests, &caller(profile)).owner
         };
         let audience = |profile: &CapabilityProfile| caller(profile).audience();
-        let of_profile = |profile: &CapabilityProfile| EntryOwner::Audience(audience(profile));
+        let of_profile = |profile: &CapabilityProfile| ConnectionOwner::Audience(audience(profile));
         let of_session =
-            |profile: &CapabilityProfile| EntryOwner::Session(session, audience(profile));
+            |profile: &CapabilityProfile| ConnectionOwner::Session(session, audience(profile));
         let table = [
-            (Sharing::Auto, true, &silent, EntryOwner::Shared),
-            (Sharing::Auto, false, &silent, EntryOwner::Shared),
+            (Sharing::Auto, true, &silent, ConnectionOwner::Shared),
+            (Sharing::Auto, false, &silent, ConnectionOwner::Shared),
             (Sharing::Auto, true, &asked, of_profile(&asked)),
             (Sharing::Auto, false, &asked, of_session(&asked)),
             (Sharing::Auto, false, &extended, of_profile(&extended)),
-            (Sharing::Shared, false, &asked, EntryOwner::Shared),
+            (Sharing::Shared, false, &asked, ConnectionOwner::Shared),
             (Sharing::Principal, false, &silent, of_profile(&silent)),
             (Sharing::Principal, false, &asked, of_session(&asked)),
             (Sharing::Session, true, &silent, of_session(&silent)),
         ];
-        for (sharing, attributes, profile, expected) in table {
+        for (sharing, knows_call_of_requests, profile, expected) in table {
             assert_eq!(
-                owner(sharing, attributes, profile),
+                owner(sharing, knows_call_of_requests, profile),
                 expected,
-                "{sharing:?} {attributes}"
+                "{sharing:?} {knows_call_of_requests}"
             );
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Usage {
 
 /// A place among those who use a server; given back when dropped.
 #[derive(Debug)]
-pub struct InUse(Arc<Usage>);
+pub struct UseGuard(Arc<Usage>);
 
 impl Usage {
     pub(crate) fn new(for_lists: bool) -> Self {
@@ -34,10 +34,10 @@ impl Usage {
 
     /// Counts a user. Orders with [`crate::supervision::ChildRef::rest_if`]: whoever is not seen
     /// there finds the connection at rest.
-    pub(crate) fn enter(self: &Arc<Self>) -> InUse {
+    pub(crate) fn enter(self: &Arc<Self>) -> UseGuard {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.wanted();
-        InUse(self.clone())
+        UseGuard(self.clone())
     }
 
     /// Somebody wants the server to run, for more than its lists.
@@ -70,7 +70,7 @@ impl Usage {
     }
 }
 
-impl Drop for InUse {
+impl Drop for UseGuard {
     fn drop(&mut self) {
         self.0.touch();
         self.0.calls.fetch_sub(1, Ordering::SeqCst);
@@ -79,7 +79,7 @@ impl Drop for InUse {
 
 /// What is known of a shared connection that is up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Use {
+pub(crate) struct UsageSnapshot {
     /// Its lists were read once.
     pub(crate) is_listed: bool,
     pub(crate) is_for_lists: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Use {
 
 /// When a connection that is up is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum RestDecision {
     Now,
     /// Not before this time has passed.
     In(Duration),
@@ -99,22 +99,22 @@ pub(crate) enum Rest {
     Never,
 }
 
-pub(crate) fn rest(idle_stop: Duration, usage: Use) -> Rest {
+pub(crate) fn rest(idle_stop: Duration, usage: UsageSnapshot) -> RestDecision {
     if !usage.is_listed {
-        return Rest::Never;
+        return RestDecision::Never;
     }
     if usage.is_for_lists && !usage.is_used {
-        return Rest::Now;
+        return RestDecision::Now;
     }
     if idle_stop.is_zero() {
-        return Rest::Never;
+        return RestDecision::Never;
     }
     if usage.is_used {
-        return Rest::In(idle_stop);
+        return RestDecision::In(idle_stop);
     }
     match idle_stop.checked_sub(usage.unused) {
-        None | Some(Duration::ZERO) => Rest::Now,
-        Some(left) => Rest::In(left),
+        None | Some(Duration::ZERO) => RestDecision::Now,
+        Some(left) => RestDecision::In(left),
     }
 }
 
@@ -125,40 +125,40 @@ mod tests {
     #[test]
     fn a_connection_rests_when_it_was_listed_and_unused_for_long_enough() {
         let seconds = Duration::from_secs;
-        let idle = Use {
+        let idle = UsageSnapshot {
             is_listed: true,
             is_for_lists: false,
             is_used: false,
             unused: seconds(3),
         };
-        let unlisted = Use {
+        let unlisted = UsageSnapshot {
             is_listed: false,
             is_for_lists: true,
             ..idle
         };
-        let for_lists = Use {
+        let for_lists = UsageSnapshot {
             is_for_lists: true,
             ..idle
         };
-        let used = Use {
+        let used = UsageSnapshot {
             is_used: true,
             ..idle
         };
-        let used_early = Use {
+        let used_early = UsageSnapshot {
             is_for_lists: true,
             ..used
         };
         let table = [
-            (0, idle, Rest::Never),
-            (5, idle, Rest::In(seconds(2))),
-            (3, idle, Rest::Now),
-            (1, idle, Rest::Now),
-            (1, unlisted, Rest::Never),
-            (0, for_lists, Rest::Now),
-            (5, for_lists, Rest::Now),
-            (1, used, Rest::In(seconds(1))),
-            (0, used, Rest::Never),
-            (0, used_early, Rest::Never),
+            (0, idle, RestDecision::Never),
+            (5, idle, RestDecision::In(seconds(2))),
+            (3, idle, RestDecision::Now),
+            (1, idle, RestDecision::Now),
+            (1, unlisted, RestDecision::Never),
+            (0, for_lists, RestDecision::Now),
+            (5, for_lists, RestDecision::Now),
+            (1, used, RestDecision::In(seconds(1))),
+            (0, used, RestDecision::Never),
+            (0, used_early, RestDecision::Never),
         ];
         for (idle_stop, usage, expected) in table {
             assert_eq!(rest(seconds(idle_stop), usage), expected, "{usage:?}");

@@ -13,7 +13,7 @@ use crate::telemetry::{LogCounters, LogLine};
 
 /// One server at one moment.
 #[derive(Clone, Debug, Serialize)]
-pub struct ServerView {
+pub struct ServerStatusView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: &'static str,
@@ -56,14 +56,14 @@ pub struct OwnConnectionView {
 const LOG_TAIL: usize = 5;
 
 impl Server {
-    pub fn view(&self) -> ServerView {
+    pub fn view(&self) -> ServerStatusView {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         let own = own.iter().map(|(key, entry)| OwnConnectionView {
             owner: key.owner.to_string(),
             connection: entry.child.view(),
         });
         let (breaker, tool_breakers) = self.breakers.view();
-        ServerView {
+        ServerStatusView {
             name: self.name.to_string(),
             transport: self.connector.transport(),
             era: self.era(),
@@ -80,7 +80,7 @@ impl Server {
             tool_breakers,
             shared: self.shared.view(),
             own: own.collect(),
-            own_refused: self.entries_refused.load(Ordering::Relaxed),
+            own_refused: self.own_connections_refused.load(Ordering::Relaxed),
             log: self.log.counters(),
             log_tail: self.log.tail(LOG_TAIL),
         }

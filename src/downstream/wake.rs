@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::entry::Wish;
+use super::entry::ConnectionCommand;
 use super::pool::Downstreams;
 use super::server::Server;
 use crate::telemetry::{Counter, Counters};
@@ -23,14 +23,14 @@ const SLEEP_MIN: Duration = Duration::from_secs(5);
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct ClockReading {
     monotonic: Instant,
     /// Milliseconds since 1970.
     wall: u64,
 }
 
 /// For how long the process was away between two readings that were meant to be `every` apart.
-fn away(before: Reading, now: Reading, every: Duration) -> Option<Duration> {
+fn away(before: ClockReading, now: ClockReading, every: Duration) -> Option<Duration> {
     let monotonic = now.monotonic.saturating_duration_since(before.monotonic);
     let wall = Duration::from_millis(now.wall.saturating_sub(before.wall));
     let asleep = wall.saturating_sub(monotonic);
@@ -43,7 +43,7 @@ impl Downstreams {
     /// Watches the clocks, and has every live connection checked after a jump. `wall` tells the
     /// milliseconds since 1970. Runs until it is dropped.
     pub async fn watch_clocks(self, wall: impl Fn() -> u64, counters: Counters) {
-        let read = || Reading {
+        let read = || ClockReading {
             monotonic: Instant::now(),
             wall: wall(),
         };
@@ -72,7 +72,7 @@ impl Server {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
             if let Ok(up) = child.current() {
-                up.value.wish(Wish::Check);
+                up.value.command(ConnectionCommand::Check);
             }
         }
     }
@@ -85,7 +85,7 @@ mod tests {
     #[tokio::test]
     async fn time_that_is_missing_is_told_from_time_that_passes() {
         let begin = Instant::now();
-        let at = |monotonic: u64, wall: u64| Reading {
+        let at = |monotonic: u64, wall: u64| ClockReading {
             monotonic: begin + Duration::from_millis(monotonic),
             wall,
         };

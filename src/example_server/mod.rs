@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
 use lines::{Line, Lines};
-use state::{Refusal, Shared};
+use state::{ExampleSession, RpcError};
 
 /// Revisions it speaks, newest first; the newest answers a client that asks for another.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -53,7 +53,7 @@ comes back. Replace it in config.toml by servers of your own.";
 
 /// How [`serve`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ServeEnd {
     /// The client closed its end.
     Closed,
     /// The tool `crash` was called: the process is to end at once with [`CRASH_CODE`].
@@ -73,13 +73,13 @@ pub async fn run() -> io::Result<()> {
         env!("CARGO_PKG_VERSION")
     );
     match serve(tokio::io::stdin(), tokio::io::stdout()).await? {
-        Ended::Closed => Ok(()),
-        Ended::Crash => crash(),
+        ServeEnd::Closed => Ok(()),
+        ServeEnd::Crash => crash(),
     }
 }
 
 /// Writes a line to stderr; a closed stderr is no reason to end.
-fn say(text: &str) {
+fn log_stderr(text: &str) {
     let _ = writeln!(io::stderr(), "mcpvisor example server: {text}");
 }
 
@@ -88,58 +88,60 @@ fn say(text: &str) {
     reason = "to die without notice is what the tool is for"
 )]
 fn crash() -> ! {
-    say("crashing, as the tool `crash` was asked to");
+    log_stderr("crashing, as the tool `crash` was asked to");
     std::process::exit(CRASH_CODE)
 }
 
 /// The same over any pair of byte streams: one JSON-RPC message per line (S-STDIO-01).
-pub(crate) async fn serve<R, W>(reader: R, writer: W) -> io::Result<Ended>
+pub(crate) async fn serve<R, W>(reader: R, writer: W) -> io::Result<ServeEnd>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (out, queue) = mpsc::channel(QUEUE_MAX);
     let mut writing = tokio::spawn(write_lines(writer, queue));
-    let shared = Arc::new(Shared::new(out));
+    let session = Arc::new(ExampleSession::new(out));
     let mut running = JoinSet::new();
     let mut lines = Lines::new(reader, LINE_MAX);
     loop {
         let line = tokio::select! {
             line = lines.next() => line?,
-            () = shared.crash.notified() => return Ok(Ended::Crash),
-            written = &mut writing => return written.map_err(io::Error::other)?.map(|()| Ended::Closed),
+            () = session.crash.notified() => return Ok(ServeEnd::Crash),
+            written = &mut writing => return written.map_err(io::Error::other)?.map(|()| ServeEnd::Closed),
             Some(_) = running.join_next() => continue,
         };
         match line {
             Line::End => break,
             Line::TooLong => {
                 let text = format!("the line is longer than {LINE_MAX} bytes");
-                shared
-                    .send(&failure(&Value::Null, &Refusal::new(-32600, text)))
+                session
+                    .send(&failure(&Value::Null, &RpcError::new(-32600, text)))
                     .await;
             }
-            Line::Full(bytes) => accept(&shared, &bytes, &mut running).await,
+            Line::Full(bytes) => accept(&session, &bytes, &mut running).await,
         }
     }
-    finish(shared, running, writing).await
+    finish(session, running, writing).await
 }
 
 /// Lets answers in progress go out, for a moment, then ends.
 async fn finish(
-    shared: Arc<Shared>,
+    session: Arc<ExampleSession>,
     mut running: JoinSet<()>,
     writing: JoinHandle<io::Result<()>>,
-) -> io::Result<Ended> {
+) -> io::Result<ServeEnd> {
     let drained = async { while running.join_next().await.is_some() {} };
     tokio::select! {
         _ = tokio::time::timeout(END_GRACE, drained) => {}
-        () = shared.crash.notified() => return Ok(Ended::Crash),
+        () = session.crash.notified() => return Ok(ServeEnd::Crash),
     }
     running.shutdown().await;
-    drop(shared);
+    drop(session);
     match tokio::time::timeout(END_GRACE, writing).await {
-        Ok(written) => written.map_err(io::Error::other)?.map(|()| Ended::Closed),
-        Err(_) => Ok(Ended::Closed),
+        Ok(written) => written
+            .map_err(io::Error::other)?
+            .map(|()| ServeEnd::Closed),
+        Err(_) => Ok(ServeEnd::Closed),
     }
 }
 
@@ -160,90 +162,95 @@ async fn write_lines<W: AsyncWrite + Unpin>(
 
 /// Takes one line: what changes the state of the session is done here and in order, requests
 /// run in a task of their own.
-async fn accept(shared: &Arc<Shared>, line: &[u8], running: &mut JoinSet<()>) {
+async fn accept(session: &Arc<ExampleSession>, line: &[u8], running: &mut JoinSet<()>) {
     if line.iter().all(u8::is_ascii_whitespace) {
         return;
     }
     let message: Value = match serde_json::from_slice(line) {
         Ok(message) => message,
         Err(error) => {
-            let refusal = Refusal::new(-32700, format!("the line is not JSON: {error}"));
-            return shared.send(&failure(&Value::Null, &refusal)).await;
+            let refusal = RpcError::new(-32700, format!("the line is not JSON: {error}"));
+            return session.send(&failure(&Value::Null, &refusal)).await;
         }
     };
     if running.len() >= RUNNING_MAX {
         let text = format!("more than {RUNNING_MAX} requests at the same time");
-        return shared
-            .send(&failure(&message["id"], &Refusal::new(-32000, text)))
+        return session
+            .send(&failure(&message["id"], &RpcError::new(-32000, text)))
             .await;
     }
     if let Value::Array(batch) = message {
-        return accept_batch(shared, batch, running).await;
+        return accept_batch(session, batch, running).await;
     }
-    let Some(request) = take_message(shared, message).await else {
+    let Some(request) = take_message(session, message).await else {
         return;
     };
-    let shared = shared.clone();
+    let session = session.clone();
     running.spawn(async move {
-        if let Some(answer) = answer(&shared, request).await {
-            shared.send(&answer).await;
+        if let Some(answer) = answer(&session, request).await {
+            session.send(&answer).await;
         }
     });
 }
 
 /// Batches exist in 2025-03-26 only; their answers go out as one batch (JSON-RPC 2.0 §6).
-async fn accept_batch(shared: &Arc<Shared>, batch: Vec<Value>, running: &mut JoinSet<()>) {
-    if shared.revision() != Some("2025-03-26") || batch.is_empty() || batch.len() > RUNNING_MAX {
-        let refusal = Refusal::new(-32600, "a batch is not allowed here");
-        return shared.send(&failure(&Value::Null, &refusal)).await;
+async fn accept_batch(session: &Arc<ExampleSession>, batch: Vec<Value>, running: &mut JoinSet<()>) {
+    if session.revision() != Some("2025-03-26") || batch.is_empty() || batch.len() > RUNNING_MAX {
+        let refusal = RpcError::new(-32600, "a batch is not allowed here");
+        return session.send(&failure(&Value::Null, &refusal)).await;
     }
     let mut requests = Vec::new();
     for message in batch {
-        requests.extend(take_message(shared, message).await);
+        requests.extend(take_message(session, message).await);
     }
-    let shared = shared.clone();
+    let session = session.clone();
     running.spawn(async move {
-        let answers = join_all(requests.into_iter().map(|request| answer(&shared, request))).await;
+        let answers = join_all(
+            requests
+                .into_iter()
+                .map(|request| answer(&session, request)),
+        )
+        .await;
         let answers: Vec<Value> = answers.into_iter().flatten().collect();
         if !answers.is_empty() {
-            shared.send(&Value::Array(answers)).await;
+            session.send(&Value::Array(answers)).await;
         }
     });
 }
 
 /// A request that is to be answered by a task.
-struct Request {
+struct ClientRequest {
     id: Value,
     method: String,
     params: Value,
-    cancelled: state::Running,
+    cancelled: state::RunningRequest,
 }
 
 /// Does what has to be done in the order of the lines, and returns a request that may take its
 /// time.
-async fn take_message(shared: &Arc<Shared>, mut message: Value) -> Option<Request> {
+async fn take_message(session: &Arc<ExampleSession>, mut message: Value) -> Option<ClientRequest> {
     let id = message.get("id").cloned();
     let params = message.get_mut("params").map_or(Value::Null, Value::take);
-    let refuse = |text: &str| Refusal::new(-32600, text);
+    let refuse = |text: &str| RpcError::new(-32600, text);
     let refusal = match (id, message["method"].as_str()) {
         (None, Some("notifications/cancelled")) => {
-            shared.cancel(&params["requestId"]);
+            session.cancel(&params["requestId"]);
             return None;
         }
         (None, Some(_)) => return None,
         (Some(id), None) if message.get("result").is_some() || message.get("error").is_some() => {
-            shared.answered(&id, message);
+            session.answered(&id, message);
             return None;
         }
         (Some(id), Some("initialize")) => {
-            let answer = initialize(shared, &params);
-            shared.send(&envelope(&id, answer)).await;
+            let answer = initialize(session, &params);
+            session.send(&envelope(&id, answer)).await;
             return None;
         }
         (Some(id), Some(method)) if id.is_string() || id.is_i64() || id.is_u64() => {
-            match shared.start(&id) {
+            match session.start(&id) {
                 Some(cancelled) => {
-                    return Some(Request {
+                    return Some(ClientRequest {
                         id,
                         method: method.to_owned(),
                         params,
@@ -262,13 +269,13 @@ async fn take_message(shared: &Arc<Shared>, mut message: Value) -> Option<Reques
             refuse("`method` is missing or not a string"),
         ),
     };
-    shared.send(&failure(&refusal.0, &refusal.1)).await;
+    session.send(&failure(&refusal.0, &refusal.1)).await;
     None
 }
 
 /// The answer to a request; none when it was cancelled (S-STDIO-04).
-async fn answer(shared: &Arc<Shared>, request: Request) -> Option<Value> {
-    let Request {
+async fn answer(session: &Arc<ExampleSession>, request: ClientRequest) -> Option<Value> {
+    let ClientRequest {
         id,
         method,
         params,
@@ -276,51 +283,55 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Option<Value> {
     } = request;
     tokio::select! {
         () = cancelled.wait() => None,
-        result = dispatch(shared, &method, &params) => Some(envelope(&id, result)),
+        result = dispatch(session, &method, &params) => Some(envelope(&id, result)),
     }
 }
 
-async fn dispatch(shared: &Arc<Shared>, method: &str, params: &Value) -> Result<Value, Refusal> {
+async fn dispatch(
+    session: &Arc<ExampleSession>,
+    method: &str,
+    params: &Value,
+) -> Result<Value, RpcError> {
     if method == "ping" {
         return Ok(json!({}));
     }
-    if shared.revision().is_none() {
-        return Err(Refusal::new(
+    if session.revision().is_none() {
+        return Err(RpcError::new(
             -32600,
             "the session is not initialized: send `initialize` first",
         ));
     }
     match method {
-        "tools/call" => return tools::call(shared, params).await,
-        "tools/list" => first_page(params).map(|()| tools::list(shared)),
+        "tools/call" => return tools::call(session, params).await,
+        "tools/list" => first_page(params).map(|()| tools::list(session)),
         "resources/list" => first_page(params).map(|()| resources::list()),
         "resources/templates/list" => first_page(params).map(|()| resources::templates()),
-        "resources/read" => resources::read(shared, params),
-        "resources/subscribe" => resources::subscribe(shared, params),
-        "resources/unsubscribe" => resources::unsubscribe(shared, params),
+        "resources/read" => resources::read(session, params),
+        "resources/subscribe" => resources::subscribe(session, params),
+        "resources/unsubscribe" => resources::unsubscribe(session, params),
         "prompts/list" => first_page(params).map(|()| prompts::list()),
         "prompts/get" => prompts::get(params),
         "completion/complete" => prompts::complete(params),
-        "logging/setLevel" => shared.set_level(params),
-        _ => Err(Refusal::new(-32601, format!("method not found: {method}"))),
+        "logging/setLevel" => session.set_level(params),
+        _ => Err(RpcError::new(-32601, format!("method not found: {method}"))),
     }
-    .map(|result| shared.fit(result))
+    .map(|result| session.remove_unknown_fields(result))
 }
 
 /// Lists have one page here, so any cursor is unknown.
-fn first_page(params: &Value) -> Result<(), Refusal> {
+fn first_page(params: &Value) -> Result<(), RpcError> {
     match params.get("cursor") {
         None | Some(Value::Null) => Ok(()),
-        Some(_) => Err(Refusal::new(
+        Some(_) => Err(RpcError::new(
             -32602,
             "unknown cursor: the list has one page",
         )),
     }
 }
 
-fn initialize(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
+fn initialize(session: &ExampleSession, params: &Value) -> Result<Value, RpcError> {
     let Some(wanted) = params["protocolVersion"].as_str() else {
-        return Err(Refusal::new(
+        return Err(RpcError::new(
             -32602,
             "`protocolVersion` is missing or not a string",
         ));
@@ -329,7 +340,7 @@ fn initialize(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
         .into_iter()
         .find(|known| *known == wanted)
         .unwrap_or(REVISIONS[0]);
-    shared.initialized(revision, params["capabilities"].clone());
+    session.initialized(revision, params["capabilities"].clone());
     let mut result = json!({
         "protocolVersion": revision,
         "capabilities": {
@@ -350,14 +361,14 @@ fn initialize(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
     Ok(result)
 }
 
-fn envelope(id: &Value, result: Result<Value, Refusal>) -> Value {
+fn envelope(id: &Value, result: Result<Value, RpcError>) -> Value {
     match result {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
         Err(refusal) => failure(id, &refusal),
     }
 }
 
-fn failure(id: &Value, refusal: &Refusal) -> Value {
+fn failure(id: &Value, refusal: &RpcError) -> Value {
     let mut error = json!({"code": refusal.code, "message": refusal.message});
     if let Some(data) = &refusal.data {
         error["data"] = data.clone();

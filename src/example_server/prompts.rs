@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::args::Args;
-use super::state::Refusal;
+use super::state::RpcError;
 
 const STYLES: [&str; 3] = ["friendly", "formal", "pirate"];
 const LANGUAGES: [&str; 8] = [
@@ -46,11 +46,11 @@ pub(super) fn list() -> Value {
     ]})
 }
 
-pub(super) fn get(params: &Value) -> Result<Value, Refusal> {
+pub(super) fn get(params: &Value) -> Result<Value, RpcError> {
     let Some(name) = params["name"].as_str() else {
-        return Err(Refusal::params("`name` is missing or not a string"));
+        return Err(RpcError::params("`name` is missing or not a string"));
     };
-    let (description, text) = text(name, &params["arguments"]).map_err(Refusal::params)?;
+    let (description, text) = text(name, &params["arguments"]).map_err(RpcError::params)?;
     Ok(json!({
         "description": description,
         "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
@@ -86,10 +86,10 @@ fn text(name: &str, arguments: &Value) -> Result<(&'static str, String), String>
     }
 }
 
-pub(super) fn complete(params: &Value) -> Result<Value, Refusal> {
+pub(super) fn complete(params: &Value) -> Result<Value, RpcError> {
     let (reference, argument) = (&params["ref"], &params["argument"]);
     let (Some(name), Some(typed)) = (argument["name"].as_str(), argument["value"].as_str()) else {
-        return Err(Refusal::params(
+        return Err(RpcError::params(
             "`argument` needs `name` and `value` as strings",
         ));
     };
@@ -97,7 +97,7 @@ pub(super) fn complete(params: &Value) -> Result<Value, Refusal> {
         Some("ref/prompt") => reference["name"].as_str(),
         Some("ref/resource") => reference["uri"].as_str(),
         _ => {
-            return Err(Refusal::params(
+            return Err(RpcError::params(
                 "`ref.type` must be ref/prompt or ref/resource",
             ));
         }
@@ -108,7 +108,7 @@ pub(super) fn complete(params: &Value) -> Result<Value, Refusal> {
         (Some("greeting" | "example://greeting/{name}"), "name") => &NAMES,
         (Some("about" | "greeting" | "review" | "example://greeting/{name}"), _) => &[],
         _ => {
-            return Err(Refusal::params(
+            return Err(RpcError::params(
                 "`ref` names no prompt or template of this server",
             ));
         }

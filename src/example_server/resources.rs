@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::state::{Refusal, Shared};
+use super::state::{ExampleSession, RpcError};
 
 /// The resource that the tool `touch` changes.
 pub(super) const COUNTER: &str = "example://counter";
@@ -47,13 +47,13 @@ pub(super) fn templates() -> Value {
     }]})
 }
 
-pub(super) fn read(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
+pub(super) fn read(session: &ExampleSession, params: &Value) -> Result<Value, RpcError> {
     let uri = known_uri(params)?;
     let content = match uri {
         ABOUT => json!({"uri": uri, "mimeType": "text/markdown", "text": ABOUT_TEXT}),
         DOT => json!({"uri": uri, "mimeType": "image/png", "blob": DOT_BASE64}),
         COUNTER => {
-            let text = shared.state().touched.to_string();
+            let text = session.state().touched.to_string();
             json!({"uri": uri, "mimeType": "text/plain", "text": text})
         }
         _ => {
@@ -64,34 +64,34 @@ pub(super) fn read(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
     Ok(json!({"contents": [content]}))
 }
 
-pub(super) fn subscribe(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
+pub(super) fn subscribe(session: &ExampleSession, params: &Value) -> Result<Value, RpcError> {
     let uri = known_uri(params)?;
     if uri.starts_with(GREETING) {
-        return Err(Refusal::params(format!(
+        return Err(RpcError::params(format!(
             "`{uri}` never changes: only {COUNTER} does"
         )));
     }
-    shared.state().subscribed.insert(uri.to_owned());
+    session.state().subscribed.insert(uri.to_owned());
     Ok(json!({}))
 }
 
-pub(super) fn unsubscribe(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
+pub(super) fn unsubscribe(session: &ExampleSession, params: &Value) -> Result<Value, RpcError> {
     let uri = known_uri(params)?;
-    shared.state().subscribed.remove(uri);
+    session.state().subscribed.remove(uri);
     Ok(json!({}))
 }
 
 /// The `uri` of the request, if there is such a resource here (-32002 if not: S-RES).
-fn known_uri(params: &Value) -> Result<&str, Refusal> {
+fn known_uri(params: &Value) -> Result<&str, RpcError> {
     let Some(uri) = params["uri"].as_str() else {
-        return Err(Refusal::params("`uri` is missing or not a string"));
+        return Err(RpcError::params("`uri` is missing or not a string"));
     };
     let greeting = uri.strip_prefix(GREETING);
     let is_greeting = greeting.is_some_and(|name| !name.is_empty() && name.len() <= NAME_MAX);
     if [ABOUT, COUNTER, DOT].contains(&uri) || is_greeting {
         return Ok(uri);
     }
-    let mut refusal = Refusal::new(-32002, "resource not found");
+    let mut refusal = RpcError::new(-32002, "resource not found");
     refusal.data = Some(json!({"uri": uri}));
     Err(refusal)
 }

@@ -20,13 +20,13 @@ pub(super) const LEVELS: [&str; 8] = [
 
 /// A JSON-RPC error.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct RpcError {
     pub(super) code: i32,
     pub(super) message: String,
     pub(super) data: Option<Value>,
 }
 
-impl Refusal {
+impl RpcError {
     pub(super) fn new(code: i32, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -42,7 +42,7 @@ impl Refusal {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ExampleState {
     revision: Option<&'static str>,
     client: Value,
     level: usize,
@@ -55,13 +55,13 @@ pub(super) struct State {
     pub(super) added: BTreeMap<String, String>,
 }
 
-pub(super) struct Shared {
+pub(super) struct ExampleSession {
     out: mpsc::Sender<String>,
-    state: Mutex<State>,
+    state: Mutex<ExampleState>,
     pub(super) crash: Notify,
 }
 
-impl Shared {
+impl ExampleSession {
     pub(super) fn new(out: mpsc::Sender<String>) -> Self {
         Self {
             out,
@@ -70,7 +70,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ExampleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,11 +97,11 @@ impl Shared {
         modes.is_some_and(|modes| modes.is_empty() || modes.contains_key("form"))
     }
 
-    pub(super) fn set_level(&self, params: &Value) -> Result<Value, Refusal> {
+    pub(super) fn set_level(&self, params: &Value) -> Result<Value, RpcError> {
         let wanted = params["level"].as_str();
         let level = LEVELS.iter().position(|level| Some(*level) == wanted);
         let level = level.ok_or_else(|| {
-            Refusal::params(format!("`level` must be one of {}", LEVELS.join(", ")))
+            RpcError::params(format!("`level` must be one of {}", LEVELS.join(", ")))
         })?;
         self.state().level = level;
         Ok(json!({}))
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Notes that a request runs; `None` when one with the same id does already.
-    pub(super) fn start(self: &Arc<Self>, id: &Value) -> Option<Running> {
+    pub(super) fn start(self: &Arc<Self>, id: &Value) -> Option<RunningRequest> {
         let id = id.to_string();
         let mut state = self.state();
         if state.running.contains_key(&id) {
@@ -144,8 +144,8 @@ impl Shared {
         }
         let (cancel, cancelled) = oneshot::channel();
         state.running.insert(id.clone(), cancel);
-        Some(Running {
-            shared: self.clone(),
+        Some(RunningRequest {
+            session: self.clone(),
             id,
             cancelled,
         })
@@ -170,8 +170,8 @@ impl Shared {
             state.asked.insert(id.clone(), answer);
             id
         };
-        let _asked = Asked {
-            shared: self.clone(),
+        let _asked = PendingQuestion {
+            session: self.clone(),
             id: id.clone(),
         };
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// Removes what the negotiated revision does not know from the items of a list.
-    pub(super) fn fit(&self, mut result: Value) -> Value {
+    pub(super) fn remove_unknown_fields(&self, mut result: Value) -> Value {
         let mut unknown = Vec::new();
         if !self.since("2025-06-18") {
             unknown.extend(["title", "outputSchema"]);
@@ -208,13 +208,13 @@ impl Shared {
 }
 
 /// A request that runs; it is forgotten when this is dropped.
-pub(super) struct Running {
-    shared: Arc<Shared>,
+pub(super) struct RunningRequest {
+    session: Arc<ExampleSession>,
     id: String,
     cancelled: oneshot::Receiver<()>,
 }
 
-impl Running {
+impl RunningRequest {
     /// Returns when the client cancelled the request.
     pub(super) async fn wait(&mut self) {
         if (&mut self.cancelled).await.is_err() {
@@ -223,26 +223,26 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
-        self.shared.state().running.remove(&self.id);
+        self.session.state().running.remove(&self.id);
     }
 }
 
 /// A question to the client that waits for its answer.
-struct Asked {
-    shared: Arc<Shared>,
+struct PendingQuestion {
+    session: Arc<ExampleSession>,
     id: String,
 }
 
-impl Drop for Asked {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
-        if self.shared.state().asked.remove(&self.id).is_some() {
+        if self.session.state().asked.remove(&self.id).is_some() {
             let params = json!({"requestId": self.id, "reason": "the call was cancelled"});
             let message =
                 json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
             // With a full queue the client keeps a question that nobody waits for: harmless.
-            let _ = self.shared.out.try_send(message.to_string());
+            let _ = self.session.out.try_send(message.to_string());
         }
     }
 }

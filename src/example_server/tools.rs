@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::Args;
 use super::resources::COUNTER;
-use super::state::{LEVELS, Refusal, Shared};
+use super::state::{ExampleSession, LEVELS, RpcError};
 
 const STEPS_MAX: u64 = 10_000;
 const DELAY_MAX_MS: u64 = 600_000;
@@ -16,39 +16,39 @@ const BYTES_MAX: u64 = 32 * 1024 * 1024;
 const ADDED_MAX: usize = 1000;
 const FLOODS: [&str; 4] = ["stdout", "stderr", "both", "notifications"];
 
-pub(super) fn list(shared: &Shared) -> Value {
+pub(super) fn list(session: &ExampleSession) -> Value {
     let mut tools = vec![
         tool(
             "echo",
             "Echo",
             "Answers with the message it was given.",
-            READS,
+            READ_ONLY,
         )
-        .takes("message", json!({"type": "string"}), true),
+        .with_input("message", json!({"type": "string"}), true),
         tool(
             "add",
             "Add",
             "Adds two numbers; the answer is also structured content.",
-            READS,
+            READ_ONLY,
         )
-        .takes("a", json!({"type": "number"}), true)
-        .takes("b", json!({"type": "number"}), true)
-        .gives(json!({"sum": {"type": "number"}})),
+        .with_input("a", json!({"type": "number"}), true)
+        .with_input("b", json!({"type": "number"}), true)
+        .with_output(json!({"sum": {"type": "number"}})),
         tool(
             "slow",
             "Slow",
             "Takes its time, reports progress and can be cancelled.",
-            READS,
+            READ_ONLY,
         )
-        .takes("steps", integer(1, STEPS_MAX, 5), false)
-        .takes("delay_ms", integer(0, DELAY_MAX_MS, 200), false),
+        .with_input("steps", integer(1, STEPS_MAX, 5), false)
+        .with_input("delay_ms", integer(0, DELAY_MAX_MS, 200), false),
         tool(
             "ask",
             "Ask",
             "Asks the user a question (elicitation) and repeats the answer.",
-            READS,
+            READ_ONLY,
         )
-        .takes(
+        .with_input(
             "question",
             json!({"type": "string", "default": QUESTION}),
             false,
@@ -57,17 +57,17 @@ pub(super) fn list(shared: &Shared) -> Value {
             "crash",
             "Crash",
             "Ends the process of this server with exit code 13.",
-            HARMS,
+            DESTRUCTIVE,
         )
-        .takes("delay_ms", integer(0, DELAY_MAX_MS, 0), false),
+        .with_input("delay_ms", integer(0, DELAY_MAX_MS, 0), false),
         tool(
             "flood",
             "Flood",
             "Writes noise that is no answer, then answers.",
-            READS,
+            READ_ONLY,
         )
-        .takes("lines", integer(1, LINES_MAX, 1000), false)
-        .takes(
+        .with_input("lines", integer(1, LINES_MAX, 1000), false)
+        .with_input(
             "kind",
             json!({"type": "string", "enum": FLOODS, "default": FLOODS[0]}),
             false,
@@ -76,12 +76,12 @@ pub(super) fn list(shared: &Shared) -> Value {
             "big",
             "Big",
             "Answers with a text of the given size.",
-            READS,
+            READ_ONLY,
         )
-        .takes("bytes", integer(0, BYTES_MAX, 1024 * 1024), false),
-        tool("log", "Log", "Sends a log message at a level.", READS)
-            .takes("message", json!({"type": "string"}), true)
-            .takes(
+        .with_input("bytes", integer(0, BYTES_MAX, 1024 * 1024), false),
+        tool("log", "Log", "Sends a log message at a level.", READ_ONLY)
+            .with_input("message", json!({"type": "string"}), true)
+            .with_input(
                 "level",
                 json!({"type": "string", "enum": LEVELS, "default": LEVELS[0]}),
                 false,
@@ -90,26 +90,26 @@ pub(super) fn list(shared: &Shared) -> Value {
             "touch",
             "Touch",
             "Adds one to the resource example://counter.",
-            CHANGES,
+            MODIFIES,
         ),
         tool(
             "add_tool",
             "Add a tool",
             "Adds a tool that echoes its arguments.",
-            CHANGES,
+            MODIFIES,
         )
-        .takes("name", name_schema(), true)
-        .takes("description", json!({"type": "string"}), false),
+        .with_input("name", name_schema(), true)
+        .with_input("description", json!({"type": "string"}), false),
         tool(
             "remove_tool",
             "Remove a tool",
             "Removes a tool that add_tool added.",
-            CHANGES,
+            MODIFIES,
         )
-        .takes("name", name_schema(), true),
+        .with_input("name", name_schema(), true),
     ];
-    for (name, description) in &shared.state().added {
-        let mut added = tool(name, name, description, READS);
+    for (name, description) in &session.state().added {
+        let mut added = tool(name, name, description, READ_ONLY);
         added.0["inputSchema"] = json!({"type": "object"});
         tools.push(added);
     }
@@ -134,9 +134,9 @@ pub(super) const BUILT_IN: [&str; 11] = [
 
 /// What a tool does to its surroundings: read only, destructive, idempotent.
 type Hints = (bool, bool, bool);
-const READS: Hints = (true, false, true);
-const CHANGES: Hints = (false, false, false);
-const HARMS: Hints = (false, true, false);
+const READ_ONLY: Hints = (true, false, true);
+const MODIFIES: Hints = (false, false, false);
+const DESTRUCTIVE: Hints = (false, true, false);
 
 struct Tool(Value);
 
@@ -153,7 +153,7 @@ fn tool(name: &str, title: &str, description: &str, hints: Hints) -> Tool {
 }
 
 impl Tool {
-    fn takes(mut self, name: &str, schema: Value, required: bool) -> Self {
+    fn with_input(mut self, name: &str, schema: Value, required: bool) -> Self {
         let input = &mut self.0["inputSchema"];
         input["properties"][name] = schema;
         if required {
@@ -164,7 +164,7 @@ impl Tool {
         self
     }
 
-    fn gives(mut self, properties: Value) -> Self {
+    fn with_output(mut self, properties: Value) -> Self {
         let required: Vec<&String> = properties
             .as_object()
             .into_iter()
@@ -187,29 +187,29 @@ fn name_schema() -> Value {
 
 /// Runs a tool. A tool that is not there is a protocol error (S-TOOL-11), one that fails or
 /// was given bad arguments is a result with `isError` (S-TOOL-12).
-pub(super) async fn call(shared: &Arc<Shared>, params: &Value) -> Result<Value, Refusal> {
+pub(super) async fn call(session: &Arc<ExampleSession>, params: &Value) -> Result<Value, RpcError> {
     let Some(name) = params["name"].as_str() else {
-        return Err(Refusal::params("`name` is missing or not a string"));
+        return Err(RpcError::params("`name` is missing or not a string"));
     };
     let arguments = &params["arguments"];
     if !BUILT_IN.contains(&name) {
-        if !shared.state().added.contains_key(name) {
-            return Err(Refusal::params(format!("unknown tool `{name:.80}`")));
+        if !session.state().added.contains_key(name) {
+            return Err(RpcError::params(format!("unknown tool `{name:.80}`")));
         }
         return Ok(text_result(format!("{name} was called with {arguments}")));
     }
     let outcome = match name {
         "echo" => echo(arguments),
-        "add" => return Ok(add(shared, arguments)),
-        "slow" => slow(shared, arguments, &params["_meta"]["progressToken"]).await,
-        "ask" => ask(shared, arguments).await,
-        "crash" => crash(shared, arguments).await,
-        "flood" => flood(shared, arguments).await,
+        "add" => return Ok(add(session, arguments)),
+        "slow" => slow(session, arguments, &params["_meta"]["progressToken"]).await,
+        "ask" => ask(session, arguments).await,
+        "crash" => crash(session, arguments).await,
+        "flood" => flood(session, arguments).await,
         "big" => big(arguments),
-        "log" => log(shared, arguments).await,
-        "touch" => touch(shared, arguments).await,
-        "add_tool" => add_tool(shared, arguments).await,
-        _ => remove_tool(shared, arguments).await,
+        "log" => log(session, arguments).await,
+        "touch" => touch(session, arguments).await,
+        "add_tool" => add_tool(session, arguments).await,
+        _ => remove_tool(session, arguments).await,
     };
     Ok(outcome.map_or_else(error_result, text_result))
 }
@@ -227,7 +227,7 @@ fn echo(arguments: &Value) -> Result<String, String> {
     Ok(args.text("message")?.to_owned())
 }
 
-fn add(shared: &Shared, arguments: &Value) -> Value {
+fn add(session: &ExampleSession, arguments: &Value) -> Value {
     let sum = Args::new(arguments, &["a", "b"])
         .and_then(|args| Ok(args.number("a")? + args.number("b")?))
         .and_then(|sum| {
@@ -245,7 +245,7 @@ fn add(shared: &Shared, arguments: &Value) -> Value {
         Ok(sum) => {
             let structured = json!({"sum": sum});
             let mut result = text_result(structured.to_string());
-            if shared.since("2025-06-18") {
+            if session.since("2025-06-18") {
                 result["structuredContent"] = structured;
             }
             result
@@ -253,7 +253,11 @@ fn add(shared: &Shared, arguments: &Value) -> Value {
     }
 }
 
-async fn slow(shared: &Shared, arguments: &Value, token: &Value) -> Result<String, String> {
+async fn slow(
+    session: &ExampleSession,
+    arguments: &Value,
+    token: &Value,
+) -> Result<String, String> {
     let args = Args::new(arguments, &["steps", "delay_ms"])?;
     let steps = args.integer("steps", 5, 1..=STEPS_MAX)?;
     let delay = Duration::from_millis(args.integer("delay_ms", 200, 0..=DELAY_MAX_MS)?);
@@ -261,24 +265,24 @@ async fn slow(shared: &Shared, arguments: &Value, token: &Value) -> Result<Strin
         tokio::time::sleep(delay).await;
         if token.is_string() || token.is_number() {
             let mut params = json!({"progressToken": token, "progress": step, "total": steps});
-            if shared.since("2025-03-26") {
+            if session.since("2025-03-26") {
                 params["message"] = format!("step {step} of {steps}").into();
             }
-            shared.notify("notifications/progress", Some(params)).await;
+            session.notify("notifications/progress", Some(params)).await;
         }
     }
     Ok(format!("done after {steps} steps"))
 }
 
-async fn ask(shared: &Arc<Shared>, arguments: &Value) -> Result<String, String> {
+async fn ask(session: &Arc<ExampleSession>, arguments: &Value) -> Result<String, String> {
     let args = Args::new(arguments, &["question"])?;
     let question = args.text_or("question")?.unwrap_or(QUESTION);
-    if !shared.since("2025-06-18") {
+    if !session.since("2025-06-18") {
         return Err(
             "the user cannot be asked: elicitation came with revision 2025-06-18".to_owned(),
         );
     }
-    if !shared.can_ask() {
+    if !session.can_ask() {
         return Err("the user cannot be asked: the client declared no elicitation".to_owned());
     }
     let params = json!({
@@ -289,7 +293,7 @@ async fn ask(shared: &Arc<Shared>, arguments: &Value) -> Result<String, String> 
             "required": ["answer"],
         },
     });
-    let Some(answer) = shared.ask("elicitation/create", params).await else {
+    let Some(answer) = session.ask("elicitation/create", params).await else {
         return Err("the session ended before an answer came".to_owned());
     };
     let result = &answer["result"];
@@ -307,15 +311,15 @@ async fn ask(shared: &Arc<Shared>, arguments: &Value) -> Result<String, String> 
     }
 }
 
-async fn crash(shared: &Shared, arguments: &Value) -> Result<String, String> {
+async fn crash(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
     let args = Args::new(arguments, &["delay_ms"])?;
     let delay = args.integer("delay_ms", 0, 0..=DELAY_MAX_MS)?;
     tokio::time::sleep(Duration::from_millis(delay)).await;
-    shared.crash.notify_one();
+    session.crash.notify_one();
     std::future::pending().await
 }
 
-async fn flood(shared: &Shared, arguments: &Value) -> Result<String, String> {
+async fn flood(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
     let args = Args::new(arguments, &["lines", "kind"])?;
     let lines = args.integer("lines", 1000, 1..=LINES_MAX)?;
     let kind = args.choice("kind", &FLOODS)?;
@@ -323,15 +327,15 @@ async fn flood(shared: &Shared, arguments: &Value) -> Result<String, String> {
     for number in 1..=lines {
         let noise = format!("noise {number} of {lines}, not JSON");
         if kind == "notifications" {
-            let said = shared.log("info", "flood", noise.into()).await;
+            let said = session.log("info", "flood", noise.into()).await;
             sent += u64::from(said);
             continue;
         }
         if kind != "stdout" {
-            super::say(&noise);
+            super::log_stderr(&noise);
         }
         if kind != "stderr" {
-            shared.send_line(noise).await;
+            session.send_line(noise).await;
         }
         sent += 1;
         // A closed reader of stderr never waits, so other requests get their turn here.
@@ -347,11 +351,11 @@ fn big(arguments: &Value) -> Result<String, String> {
     Ok("0123456789abcdef".chars().cycle().take(bytes).collect())
 }
 
-async fn log(shared: &Shared, arguments: &Value) -> Result<String, String> {
+async fn log(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
     let args = Args::new(arguments, &["message", "level"])?;
     let level = args.choice("level", &LEVELS)?;
     let message = args.text("message")?;
-    let sent = shared.log(level, "example", message.into()).await;
+    let sent = session.log(level, "example", message.into()).await;
     let what = if sent {
         "sent"
     } else {
@@ -360,15 +364,15 @@ async fn log(shared: &Shared, arguments: &Value) -> Result<String, String> {
     Ok(format!("message at level {level}: {what}"))
 }
 
-async fn touch(shared: &Shared, arguments: &Value) -> Result<String, String> {
+async fn touch(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
     Args::new(arguments, &[])?;
     let (count, subscribed) = {
-        let mut state = shared.state();
+        let mut state = session.state();
         state.touched += 1;
         (state.touched, state.subscribed.contains(COUNTER))
     };
     if subscribed {
-        shared
+        session
             .notify(
                 "notifications/resources/updated",
                 Some(json!({"uri": COUNTER})),
@@ -378,7 +382,7 @@ async fn touch(shared: &Shared, arguments: &Value) -> Result<String, String> {
     Ok(format!("{COUNTER} is now {count}"))
 }
 
-async fn add_tool(shared: &Shared, arguments: &Value) -> Result<String, String> {
+async fn add_tool(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
     let args = Args::new(arguments, &["name", "description"])?;
     let name = args.text("name")?;
     let description = args
@@ -392,25 +396,25 @@ async fn add_tool(shared: &Shared, arguments: &Value) -> Result<String, String> 
         return Err(format!("`{name}` is built in"));
     }
     {
-        let added = &mut shared.state().added;
+        let added = &mut session.state().added;
         if added.len() >= ADDED_MAX && !added.contains_key(name) {
             return Err(format!("there are {ADDED_MAX} added tools already"));
         }
         added.insert(name.to_owned(), description.to_owned());
     }
-    shared
+    session
         .notify("notifications/tools/list_changed", None)
         .await;
     Ok(format!("added `{name}`"))
 }
 
-async fn remove_tool(shared: &Shared, arguments: &Value) -> Result<String, String> {
+async fn remove_tool(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
     let args = Args::new(arguments, &["name"])?;
     let name = args.text("name")?;
-    if shared.state().added.remove(name).is_none() {
+    if session.state().added.remove(name).is_none() {
         return Err(format!("`{name:.80}` was not added by add_tool"));
     }
-    shared
+    session
         .notify("notifications/tools/list_changed", None)
         .await;
     Ok(format!("removed `{name}`"))

@@ -5,12 +5,12 @@ const USUAL: &str = "application/json, text/event-stream";
 
 /// The kinds of answers that a client takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedTypes {
     pub(super) json: bool,
     pub(super) events: bool,
 }
 
-impl Accepted {
+impl AcceptedTypes {
     /// What the media ranges of `Accept` allow. A missing header and `*/*` allow all.
     pub(super) fn of(accept: Option<&str>) -> Self {
         let Some(accept) = accept.filter(|accept| *accept != USUAL) else {
@@ -66,8 +66,8 @@ mod tests {
         ];
         for (accept, json, events) in table {
             assert_eq!(
-                Accepted::of(accept),
-                Accepted { json, events },
+                AcceptedTypes::of(accept),
+                AcceptedTypes { json, events },
                 "{accept:?}"
             );
         }

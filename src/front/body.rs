@@ -24,21 +24,21 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct BytesInFlight(AtomicUsize);
 
 /// What one request holds of [`BytesInFlight`]; given back when dropped.
-pub(super) struct Held<'a> {
+pub(super) struct BodyPermit<'a> {
     all: &'a AtomicUsize,
     bytes: usize,
 }
 
 impl BytesInFlight {
-    pub(super) fn hold(&self) -> Held<'_> {
-        Held {
+    pub(super) fn permit(&self) -> BodyPermit<'_> {
+        BodyPermit {
             all: &self.0,
             bytes: 0,
         }
     }
 }
 
-impl Held<'_> {
+impl BodyPermit<'_> {
     fn grow(&mut self, bytes: usize, max: usize) -> Result<(), Failure> {
         let before = self.all.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
@@ -52,7 +52,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for BodyPermit<'_> {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -68,17 +68,17 @@ pub(super) async fn read(
     payload: &mut web::Payload,
     announced: Option<usize>,
     settings: &FrontSettings,
-    held: &mut Held<'_>,
+    permit: &mut BodyPermit<'_>,
 ) -> Result<Bytes, Failure> {
     let max = settings.body_max;
     if announced.is_some_and(|length| length > max) {
-        return Box::pin(refuse_size(payload, max)).await;
+        return Box::pin(drain_and_refuse(payload, max)).await;
     }
     let mut until = None;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let next = match at_once(payload).await {
+        let next = match next_if_ready(payload).await {
             Some(next) => next,
             None => {
                 let until = until.get_or_insert_with(|| Instant::now() + settings.body_timeout);
@@ -94,9 +94,9 @@ pub(super) async fn read(
         })?;
         if first.len() + rest.len() + chunk.len() > max {
             drop((first, rest));
-            return Box::pin(refuse_size(payload, max)).await;
+            return Box::pin(drain_and_refuse(payload, max)).await;
         }
-        held.grow(chunk.len(), settings.bytes_in_flight_max)?;
+        permit.grow(chunk.len(), settings.bytes_in_flight_max)?;
         if first.is_empty() && rest.is_empty() {
             first = chunk;
         } else {
@@ -122,7 +122,7 @@ pub(super) async fn read(
 
 /// What is there already or came with the head, which is handed over after the first look; `None`
 /// when that has to be waited for. Most bodies are, and then no timer is made.
-async fn at_once(payload: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
+async fn next_if_ready(payload: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
     let mut looked = false;
     let looking = poll_fn(|cx| match payload.poll_next_unpin(cx) {
         Poll::Ready(next) => Poll::Ready(Some(next)),
@@ -145,7 +145,7 @@ fn too_slow(settings: &FrontSettings) -> Failure {
 }
 
 /// Refuses a body for its size. Its rest is read first, within bounds.
-async fn refuse_size(payload: &mut web::Payload, max: usize) -> Result<Bytes, Failure> {
+async fn drain_and_refuse(payload: &mut web::Payload, max: usize) -> Result<Bytes, Failure> {
     let until = Instant::now() + DRAIN_TIMEOUT;
     let mut drained = 0;
     while let Ok(Some(Ok(chunk))) = timeout_at(until, payload.next()).await {

@@ -13,26 +13,26 @@ use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, RequestId};
 pub(super) const BATCH_MAX: usize = 64;
 
 /// A refusal with the id of the request that it answers, if there was one to read.
-pub(super) struct Refusal {
+pub(super) struct RequestFailure {
     pub(super) failure: Failure,
     pub(super) id: Option<RequestId>,
 }
 
-impl Refusal {
+impl RequestFailure {
     /// The id as raw JSON.
     pub(super) fn id(&self) -> &str {
         self.id.as_ref().map_or("null", RequestId::as_str)
     }
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for RequestFailure {
     fn from(failure: Failure) -> Self {
         Self { failure, id: None }
     }
 }
 
 /// Says what is wrong with a message, with its id if that can be read.
-pub(super) fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
+pub(super) fn envelope_failure(error: &EnvelopeError, body: &[u8]) -> RequestFailure {
     #[derive(Deserialize)]
     struct IdPeek<'a> {
         #[serde(borrow)]
@@ -53,10 +53,10 @@ pub(super) fn refuse_envelope(error: &EnvelopeError, body: &[u8]) -> Refusal {
     let peek = serde_json::from_slice::<IdPeek<'_>>(body).ok();
     let id = peek.and_then(|peek| Some(Bytes::copy_from_slice(peek.id?.get().as_bytes())));
     let id = id.and_then(|id| RequestId::try_new(id).ok());
-    Refusal { failure, id }
+    RequestFailure { failure, id }
 }
 
-pub(super) fn id_of(envelope: &Envelope) -> Option<RequestId> {
+pub(super) fn request_id_of(envelope: &Envelope) -> Option<RequestId> {
     match envelope {
         Envelope::Request(request) => Some(request.id.clone()),
         Envelope::Notification(_) | Envelope::Response(_) => None,

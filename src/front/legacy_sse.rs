@@ -17,13 +17,13 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 use url::form_urlencoded;
 
-use super::accept::{Accepted, is_json};
+use super::accept::{AcceptedTypes, is_json};
 use super::channel::{Channel, ChannelParts, as_event};
-use super::events::EventBody;
-use super::incoming::{Refusal, text};
-use super::mcp::{answered, refuse_when};
+use super::event_body::EventBody;
+use super::incoming::{RequestFailure, text};
+use super::mcp::{refuse_if_shutting_down, run_handler};
 use super::settings::FrontSettings;
-use super::state::{Front, Gate, WorkerIndex};
+use super::state::{Front, FrontGate, WorkerIndex};
 use super::{body, guard, respond};
 use crate::id::{Principal, SessionId};
 use crate::protocol::{ErrorKind, Failure};
@@ -35,14 +35,14 @@ pub(super) const MESSAGES: &str = "/messages";
 const INITIALIZE_MAX: Duration = Duration::from_secs(60);
 
 /// A client that reads nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The open channels by the id that their addresses for messages hold; each has a connection, and
 /// of these there are at most `connections_max`.
 #[derive(Default)]
-pub(super) struct Channels(Mutex<HashMap<SessionId, Arc<Channel>>>);
+pub(super) struct SseChannels(Mutex<HashMap<SessionId, Arc<Channel>>>);
 
-impl Channels {
+impl SseChannels {
     fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Channel>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,36 +53,36 @@ impl Channels {
 }
 
 /// `/sse`.
-pub(super) async fn stream(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {
+pub(super) async fn stream(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
     let front = gate.front().await;
-    let opening = pin!(async { open(&request, front, &gate).map_err(Refusal::from) });
-    answered(&request, front, HeaderValue::from_static("GET"), opening).await
+    let opening = pin!(async { open(&request, front, &gate).map_err(RequestFailure::from) });
+    run_handler(&request, front, HeaderValue::from_static("GET"), opening).await
 }
 
 /// `/messages`.
 pub(super) async fn messages(
     request: HttpRequest,
     payload: web::Payload,
-    gate: web::Data<Gate>,
+    gate: web::Data<FrontGate>,
 ) -> HttpResponse {
     let front = gate.front().await;
-    let taking = pin!(take(&request, payload, front));
-    answered(&request, front, HeaderValue::from_static("POST"), taking).await
+    let taking = pin!(receive(&request, payload, front));
+    run_handler(&request, front, HeaderValue::from_static("POST"), taking).await
 }
 
 fn open(
     request: &HttpRequest,
     front: &Front,
-    gate: &web::Data<Gate>,
+    gate: &web::Data<FrontGate>,
 ) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load_full();
-    let principal = admit(request, front, &settings)?;
+    let principal = authenticate_request(request, front, &settings)?;
     if !settings.legacy_sse {
-        return Err(switched_off());
+        return Err(legacy_sse_disabled());
     }
-    only(request, "GET")?;
-    refuse_when(front.is_leaving())?;
-    if !Accepted::of(text(request, &header::ACCEPT)).events {
+    require_method(request, "GET")?;
+    refuse_if_shutting_down(front.is_closing())?;
+    if !AcceptedTypes::of(text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message));
     }
@@ -91,25 +91,25 @@ fn open(
         principal,
         arbiter: request.app_data::<WorkerIndex>().map_or(0, |index| index.0),
         encode: as_event,
-        patience: Some(PATIENCE),
-        draining: front.leaving.clone(),
+        write_timeout: Some(WRITE_TIMEOUT),
+        draining: front.closing.clone(),
     });
     let id = front.sessions.mint();
     front.channels.all().insert(id, Arc::clone(&channel));
-    actix_rt::spawn(watch(gate.clone(), id, channel));
+    actix_rt::spawn(end_when_unused(gate.clone(), id, channel));
     let first = format!(
         "event: endpoint\ndata: {MESSAGES}?sessionId={}\n\n",
         id.expose()
     );
-    let under_way = front.under_way.token();
-    let events = EventBody::new(written, settings.sse_comment_every, under_way, None);
+    let in_flight = front.in_flight.token();
+    let events = EventBody::new(written, settings.sse_comment_every, in_flight, None);
     let first = stream::once(async { Ok(Bytes::from(first)) });
     Ok(respond::event_stream(first.chain(events)))
 }
 
 /// Ends the channel when its client left, when it is of no use, and when the gateway stops: then
 /// after the calls under way.
-async fn watch(gate: web::Data<Gate>, id: SessionId, channel: Arc<Channel>) {
+async fn end_when_unused(gate: web::Data<FrontGate>, id: SessionId, channel: Arc<Channel>) {
     let front = gate.front().await;
     let unused = async {
         sleep(INITIALIZE_MAX).await;
@@ -118,11 +118,11 @@ async fn watch(gate: web::Data<Gate>, id: SessionId, channel: Arc<Channel>) {
         }
     };
     let drained = async {
-        front.leaving.cancelled().await;
+        front.closing.cancelled().await;
         channel.drained().await;
     };
     tokio::select! {
-        () = channel.left() => {}
+        () = channel.client_left() => {}
         () = channel.ended() => {}
         () = unused => {}
         () = drained => {}
@@ -131,19 +131,19 @@ async fn watch(gate: web::Data<Gate>, id: SessionId, channel: Arc<Channel>) {
     channel.end().await;
 }
 
-async fn take(
+async fn receive(
     request: &HttpRequest,
     mut payload: web::Payload,
     front: &Front,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let principal = admit(request, front, &settings)?;
+    let principal = authenticate_request(request, front, &settings)?;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
     let channel = channel.filter(|channel| *channel.principal() == principal);
     if channel.is_none() && !settings.legacy_sse {
-        return Err(switched_off().into());
+        return Err(legacy_sse_disabled().into());
     }
-    only(request, "POST")?;
+    require_method(request, "POST")?;
     let channel = channel.ok_or_else(|| {
         let message =
             format!("no event stream has this `sessionId` (any more): GET {STREAM} first");
@@ -154,14 +154,14 @@ async fn take(
         return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
     }
     let announced = text(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    let mut held = front.bytes.hold();
-    let body = body::read(&mut payload, announced, &settings, &mut held).await?;
-    channel.take(body).await?;
+    let mut permit = front.bytes.permit();
+    let body = body::read(&mut payload, announced, &settings, &mut permit).await?;
+    channel.receive(body).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 
 /// The checks that every request must pass (S-SSE-04, S-SESS-09).
-fn admit(
+fn authenticate_request(
     request: &HttpRequest,
     front: &Front,
     settings: &FrontSettings,
@@ -176,7 +176,7 @@ fn admit(
         .authenticate(text(request, &header::AUTHORIZATION))
 }
 
-fn only(request: &HttpRequest, method: &str) -> Result<(), Failure> {
+fn require_method(request: &HttpRequest, method: &str) -> Result<(), Failure> {
     if request.method().as_str() == method {
         return Ok(());
     }
@@ -184,7 +184,7 @@ fn only(request: &HttpRequest, method: &str) -> Result<(), Failure> {
     Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message))
 }
 
-fn switched_off() -> Failure {
+fn legacy_sse_disabled() -> Failure {
     let message = "HTTP+SSE is switched off here (`gateway.legacy_sse`); use Streamable HTTP";
     Failure::new(ErrorKind::NotFound, message)
 }

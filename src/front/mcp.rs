@@ -13,20 +13,20 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::accept::{Accepted, is_json};
+use super::accept::{AcceptedTypes, is_json};
 use super::body;
 use super::guard;
 use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use super::incoming::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope, text};
+use super::incoming::{BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of, text};
 use super::settings::FrontSettings;
-use super::state::{Front, Gate, WorkerIndex};
+use super::state::{Front, FrontGate, WorkerIndex};
 use super::{respond, sessionless};
 use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, Revision,
 };
-use crate::session::{FoundSession, FromClient, OpenStream, ToFront, Upgrade};
+use crate::session::{ClientReply, FoundSession, FromClient, OpenStream, UpgradeToStream};
 use crate::telemetry::Counter;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
@@ -35,28 +35,28 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTION
 pub(super) async fn endpoint(
     request: HttpRequest,
     mut payload: web::Payload,
-    gate: web::Data<Gate>,
+    gate: web::Data<FrontGate>,
 ) -> HttpResponse {
     let front = gate.front().await;
     let handling = pin!(handle(&request, &mut payload, front));
-    answered(&request, front, METHODS, handling).await
+    run_handler(&request, front, METHODS, handling).await
 }
 
 /// What a handler says, or the refusal or panic that it ended with, as HTTP. `methods` are those
 /// of its path. Takes the handler where it lies, since a future that is handed over is kept twice.
-pub(super) async fn answered(
+pub(super) async fn run_handler(
     request: &HttpRequest,
     front: &Front,
     methods: HeaderValue,
-    handling: Pin<&mut impl Future<Output = Result<HttpResponse, Refusal>>>,
+    handling: Pin<&mut impl Future<Output = Result<HttpResponse, RequestFailure>>>,
 ) -> HttpResponse {
-    let _under_way = front.under_way.token();
+    let _in_flight = front.in_flight.token();
     let handled = AssertUnwindSafe(handling).catch_unwind().await;
     match handled {
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => {
             front.counters.add(Counter::RequestsRefused);
-            let mut response = respond::refused(&refusal.failure, refusal.id());
+            let mut response = respond::failure_response(&refusal.failure, refusal.id());
             match refusal.failure.kind {
                 ErrorKind::TooLarge => response
                     .head_mut()
@@ -72,7 +72,7 @@ pub(super) async fn answered(
             front.counters.add(Counter::RequestsPanicked);
             log::error!(path = request.path(); "handling a request panicked");
             let message = "a bug of the gateway ended this request; it is in the gateway's log";
-            respond::refused(&Failure::new(ErrorKind::Internal, message), "null")
+            respond::failure_response(&Failure::new(ErrorKind::Internal, message), "null")
         }
     }
 }
@@ -81,7 +81,7 @@ async fn handle(
     request: &HttpRequest,
     payload: &mut web::Payload,
     front: &Front,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
     guard::check(
         &settings,
@@ -98,7 +98,7 @@ async fn handle(
             Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
         }
         HttpMethod::GET => {
-            refuse_when(front.is_leaving())?;
+            refuse_if_shutting_down(front.is_closing())?;
             get(request, front, &settings).await
         }
         HttpMethod::DELETE => delete(request, front).await,
@@ -121,32 +121,33 @@ async fn post(
     front: &Front,
     settings: &FrontSettings,
     principal: Principal,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<HttpResponse, RequestFailure> {
     if !is_json(text(request, &header::CONTENT_TYPE)) {
         let message = "`Content-Type` must be application/json";
         return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
     }
-    let Accepted { json, events } = Accepted::of(text(request, &header::ACCEPT));
+    let AcceptedTypes { json, events } = AcceptedTypes::of(text(request, &header::ACCEPT));
     if !json && !events {
         let message = "`Accept` must allow application/json or text/event-stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
     let announced = text(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    let mut held = front.bytes.hold();
-    let body = body::read(payload, announced, settings, &mut held).await?;
+    let mut permit = front.bytes.permit();
+    let body = body::read(payload, announced, settings, &mut permit).await?;
     // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
     if is_array(&body) {
-        refuse_when_draining(front)?;
+        refuse_if_draining(front)?;
         return Box::pin(batch(request, front, body, settings)).await;
     }
-    let envelope = Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
+    let envelope =
+        Envelope::parse(body.clone()).map_err(|error| envelope_failure(&error, &body))?;
     drop(body);
     // Answers to questions and cancellations help the calls under way to their end.
     if let Envelope::Request(message) = &envelope
-        && let Err(failure) = refuse_when_draining(front)
+        && let Err(failure) = refuse_if_draining(front)
     {
         let id = Some(message.id.clone());
-        return Err(Refusal { failure, id });
+        return Err(RequestFailure { failure, id });
     }
     match envelope {
         Envelope::Request(message) if is_modern(request, &message) => {
@@ -160,7 +161,7 @@ async fn post(
         Envelope::Request(initialize) if initialize.method == Method::Initialize => {
             Box::pin(open(request, front, initialize, principal)).await
         }
-        other => in_session(request, front, other, events, settings).await,
+        other => serve_in_session(request, front, other, events, settings).await,
     }
 }
 
@@ -169,22 +170,24 @@ async fn post(
     clippy::manual_async_fn,
     reason = "what an async fn is given is kept twice, and each request pays for it"
 )]
-fn in_session<'a>(
+fn serve_in_session<'a>(
     request: &'a HttpRequest,
     front: &'a Front,
     envelope: Envelope,
     accepts_stream: bool,
     settings: &'a FrontSettings,
-) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
+) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     async move {
         let found = find(request, front).await;
-        let session = found.map_err(|failure| Refusal {
+        let session = found.map_err(|failure| RequestFailure {
             failure,
-            id: id_of(&envelope),
+            id: request_id_of(&envelope),
         })?;
-        let answer = exchange(front, &session, envelope, accepts_stream, settings).await?;
+        let answer = send_to_session(front, &session, envelope, accepts_stream, settings).await?;
         let revision = session.revision;
-        Ok(respond::to_client(answer, revision, None, front, settings))
+        Ok(respond::http_response(
+            answer, revision, None, front, settings,
+        ))
     }
 }
 
@@ -195,11 +198,11 @@ fn is_modern(request: &HttpRequest, message: &Request) -> bool {
     announced || claims_modern(message)
 }
 
-pub(super) fn refuse_when_draining(front: &Front) -> Result<(), Failure> {
-    refuse_when(front.is_draining())
+pub(super) fn refuse_if_draining(front: &Front) -> Result<(), Failure> {
+    refuse_if_shutting_down(front.is_draining())
 }
 
-pub(super) fn refuse_when(shutting_down: bool) -> Result<(), Failure> {
+pub(super) fn refuse_if_shutting_down(shutting_down: bool) -> Result<(), Failure> {
     if !shutting_down {
         return Ok(());
     }
@@ -212,26 +215,26 @@ async fn open(
     front: &Front,
     initialize: Request,
     principal: Principal,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<HttpResponse, RequestFailure> {
     // A session lives where its client is connected, so that its calls stay on one thread.
     let worker = request.app_data::<WorkerIndex>().map_or(0, |index| index.0);
     let opened = front.sessions.open(&initialize, principal, worker).await;
-    let (id, revision, answer) = opened.map_err(|failure| Refusal {
+    let (id, revision, answer) = opened.map_err(|failure| RequestFailure {
         failure,
         id: Some(initialize.id.clone()),
     })?;
-    Ok(respond::opened(answer, revision, id))
+    Ok(respond::initialize_response(answer, revision, id))
 }
 
 /// Hands a message to its session; the future waits for what becomes of it, if it is a request.
-fn exchange<'a>(
+fn send_to_session<'a>(
     front: &Front,
     session: &'a FoundSession,
     envelope: Envelope,
     accepts_stream: bool,
     settings: &'a FrontSettings,
-) -> impl Future<Output = Result<ToFront, Refusal>> + use<'a> {
-    let id = id_of(&envelope);
+) -> impl Future<Output = Result<ClientReply, RequestFailure>> + use<'a> {
+    let id = request_id_of(&envelope);
     let number = front.sessions.numbers().next();
     let (reply, answer) = oneshot::channel();
     let is_accepted = !matches!(envelope, Envelope::Request(_)) && session.address.connected();
@@ -243,13 +246,14 @@ fn exchange<'a>(
     });
     async move {
         if is_accepted {
-            return Ok(ToFront::Accepted);
+            return Ok(ClientReply::Accepted);
         }
-        let upgrade = || session.address.do_send(Upgrade { number });
-        let answer = respond::wait(answer, accepts_stream.then_some(upgrade), settings).await;
+        let upgrade = || session.address.do_send(UpgradeToStream { number });
+        let answer =
+            respond::wait_for_answer(answer, accepts_stream.then_some(upgrade), settings).await;
         answer.ok_or_else(|| {
             let message = "the session ended while it worked on this request";
-            Refusal {
+            RequestFailure {
                 failure: Failure::new(ErrorKind::SessionNotFound, message),
                 id,
             }
@@ -264,7 +268,7 @@ async fn batch(
     front: &Front,
     body: Bytes,
     settings: &FrontSettings,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<HttpResponse, RequestFailure> {
     let session = find(request, front).await?;
     if !session.revision.has_batches() {
         let message = format!(
@@ -274,7 +278,7 @@ async fn batch(
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
     }
     let messages: Vec<&RawValue> = serde_json::from_slice(&body)
-        .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string()), &body))?;
+        .map_err(|error| envelope_failure(&EnvelopeError::Json(error.to_string()), &body))?;
     if messages.is_empty() || messages.len() > BATCH_MAX {
         let message = format!("a batch holds 1 to {BATCH_MAX} messages");
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
@@ -288,14 +292,17 @@ async fn batch(
                 let failure = Failure::new(ErrorKind::InvalidRequest, message);
                 Some(Bytes::from(failure.answer(request.id.as_str())))
             }
-            Ok(envelope) => match exchange(front, &session, envelope, false, settings).await {
-                Ok(ToFront::Json(answer) | ToFront::Error { frame: answer, .. }) => Some(answer),
-                Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
-                Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,
+            Ok(envelope) => match send_to_session(front, &session, envelope, false, settings).await
+            {
+                Ok(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
+                    Some(answer)
+                }
+                Ok(ClientReply::List(list)) => Some(Bytes::from(list.concat())),
+                Ok(ClientReply::Accepted | ClientReply::Stream(_) | ClientReply::Over) => None,
                 Err(refusal) => Some(Bytes::from(refusal.failure.answer(refusal.id()))),
             },
             Err(error) => {
-                let refusal = refuse_envelope(&error, &frame);
+                let refusal = envelope_failure(&error, &frame);
                 Some(Bytes::from(refusal.failure.answer(refusal.id())))
             }
         }
@@ -322,8 +329,8 @@ async fn get(
     request: &HttpRequest,
     front: &Front,
     settings: &FrontSettings,
-) -> Result<HttpResponse, Refusal> {
-    if !Accepted::of(text(request, &header::ACCEPT)).events {
+) -> Result<HttpResponse, RequestFailure> {
+    if !AcceptedTypes::of(text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
@@ -340,7 +347,7 @@ async fn get(
             "the session ended before its stream was open",
         )
     })?;
-    Ok(respond::to_client(
+    Ok(respond::http_response(
         answer,
         session.revision,
         None,
@@ -350,7 +357,7 @@ async fn get(
 }
 
 /// Without a session there is nothing to end, which is fine.
-async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Refusal> {
+async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, RequestFailure> {
     if text(request, &SESSION_ID).is_none() {
         return Ok(respond::empty(StatusCode::OK));
     }

@@ -3,9 +3,9 @@
 
 mod accept;
 mod body;
-mod callers;
+mod caller_cache;
 mod channel;
-mod events;
+mod event_body;
 mod guard;
 mod headers;
 mod health;
@@ -13,7 +13,7 @@ mod incoming;
 mod legacy_sse;
 mod list_body;
 mod mcp;
-mod newcomers;
+mod new_connections;
 mod respond;
 mod server;
 mod sessionless;

@@ -9,22 +9,22 @@ use futures_util::Stream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::events::EventBody;
+use super::event_body::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
 use super::settings::FrontSettings;
 use super::state::Front;
 use crate::id::SessionId;
 use crate::protocol::{Failure, Revision};
-use crate::session::{ToFront, Waiting};
+use crate::session::{ClientReply, RequestGuard};
 
 /// Waits for what a session or an exchange says; `None` when it has ended without a word. A request
 /// that is silent for long is answered as a stream, where that can be asked for.
-pub(super) fn wait<F: FnOnce()>(
-    mut answer: oneshot::Receiver<ToFront>,
+pub(super) fn wait_for_answer<F: FnOnce()>(
+    mut answer: oneshot::Receiver<ClientReply>,
     upgrade: Option<F>,
     settings: &FrontSettings,
-) -> impl Future<Output = Option<ToFront>> + use<F> {
+) -> impl Future<Output = Option<ClientReply>> + use<F> {
     let sse_after = settings.sse_after;
     async move {
         if let Some(upgrade) = upgrade {
@@ -38,27 +38,27 @@ pub(super) fn wait<F: FnOnce()>(
 }
 
 /// What a session or an exchange says. `waiting` is held until the answer has been read.
-pub(super) fn to_client(
-    answer: ToFront,
+pub(super) fn http_response(
+    answer: ClientReply,
     revision: Revision,
-    waiting: Option<Waiting>,
+    waiting: Option<RequestGuard>,
     front: &Front,
     settings: &FrontSettings,
 ) -> HttpResponse {
     match answer {
-        ToFront::Json(body) => json(BoxBody::new(body), revision),
-        ToFront::List(list) => json(BoxBody::new(ListBody::new(list)), revision),
-        ToFront::Error { status, frame } => {
+        ClientReply::Json(body) => json(BoxBody::new(body), revision),
+        ClientReply::List(list) => json(BoxBody::new(ListBody::new(list)), revision),
+        ClientReply::Error { status, frame } => {
             let mut response = json(BoxBody::new(frame), revision);
             *response.status_mut() =
                 StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             response
         }
-        ToFront::Accepted => accepted(revision),
-        ToFront::Over => over(revision),
-        ToFront::Stream(stream) => {
-            let under_way = front.under_way.token();
-            let body = EventBody::new(stream, settings.sse_comment_every, under_way, waiting);
+        ClientReply::Accepted => accepted(revision),
+        ClientReply::Over => no_content(revision),
+        ClientReply::Stream(stream) => {
+            let in_flight = front.in_flight.token();
+            let body = EventBody::new(stream, settings.sse_comment_every, in_flight, waiting);
             events(body, revision)
         }
     }
@@ -76,7 +76,7 @@ pub(super) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
 }
 
 /// The answer to `initialize`.
-pub(super) fn opened(body: Bytes, revision: Revision, id: SessionId) -> HttpResponse {
+pub(super) fn initialize_response(body: Bytes, revision: Revision, id: SessionId) -> HttpResponse {
     let mut response = json(BoxBody::new(body), revision);
     response
         .headers_mut()
@@ -86,14 +86,14 @@ pub(super) fn opened(body: Bytes, revision: Revision, id: SessionId) -> HttpResp
 
 /// Nothing to say.
 pub(super) fn empty(status: StatusCode) -> HttpResponse {
-    title_case(HttpResponse::with_body(status, BoxBody::new(())))
+    with_title_case_headers(HttpResponse::with_body(status, BoxBody::new(())))
 }
 
 pub(super) fn accepted(revision: Revision) -> HttpResponse {
     with_revision(empty(StatusCode::ACCEPTED), revision)
 }
 
-pub(super) fn over(revision: Revision) -> HttpResponse {
+pub(super) fn no_content(revision: Revision) -> HttpResponse {
     with_revision(empty(StatusCode::NO_CONTENT), revision)
 }
 
@@ -116,12 +116,12 @@ pub(super) fn event_stream(
         .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-cache")))
         .insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")))
         .streaming(stream);
-    title_case(response)
+    with_title_case_headers(response)
 }
 
 /// A refusal before any session was concerned: the kind's HTTP status, a JSON-RPC body. `id` is
 /// raw JSON.
-pub(super) fn refused(failure: &Failure, id: &str) -> HttpResponse {
+pub(super) fn failure_response(failure: &Failure, id: &str) -> HttpResponse {
     let status = StatusCode::from_u16(failure.kind.http_status())
         .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = Bytes::from(failure.answer(id));
@@ -135,17 +135,17 @@ pub(super) fn refused(failure: &Failure, id: &str) -> HttpResponse {
         let seconds = milliseconds.div_ceil(1000).max(1);
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    title_case(response)
+    with_title_case_headers(response)
 }
 
 fn with_revision(mut response: HttpResponse, revision: Revision) -> HttpResponse {
     let value = HeaderValue::from_static(revision.as_str());
     response.headers_mut().insert(PROTOCOL_VERSION, value);
-    title_case(response)
+    with_title_case_headers(response)
 }
 
 /// `Mcp-Session-Id` and not `mcp-session-id`: some clients look for it with that spelling.
-pub(super) fn title_case(mut response: HttpResponse) -> HttpResponse {
+pub(super) fn with_title_case_headers(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_camel_case_headers(true);
     response
 }

@@ -15,11 +15,11 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::callers::KnownCallers;
+use super::caller_cache::CallerCache;
 use super::headers::{ALLOWED, EXPOSED};
-use super::newcomers::Newcomers;
+use super::new_connections::NewConnections;
 use super::settings::FrontSettings;
-use super::state::{Front, Gate, WorkerIndex};
+use super::state::{Front, FrontGate, WorkerIndex};
 use super::{health, legacy_sse, mcp, respond};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -28,17 +28,17 @@ const PREFLIGHT_MAX_AGE: usize = 86_400;
 
 /// How long a client that is connected may take to its first request while the socket is handed
 /// over, and how often that is looked at.
-const NEWCOMERS_MAX: Duration = Duration::from_secs(1);
-const NEWCOMERS_LOOK: Duration = Duration::from_millis(20);
+const FIRST_REQUEST_WAIT_MAX: Duration = Duration::from_secs(1);
+const FIRST_REQUEST_POLL: Duration = Duration::from_millis(20);
 
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
     /// Absent without a listener.
     handle: Option<ServerHandle>,
     /// The workers, where no HTTP server started them.
-    own: Vec<Arbiter>,
-    pub(super) gate: web::Data<Gate>,
-    newcomers: Newcomers,
+    own_workers: Vec<Arbiter>,
+    pub(super) gate: web::Data<FrontGate>,
+    new_connections: NewConnections,
     pub address: Option<SocketAddr>,
     pub workers: Vec<ArbiterHandle>,
 }
@@ -51,12 +51,12 @@ impl FrontServer {
     /// Returns the system's error when the listener or the threads cannot be used.
     pub async fn start(listener: TcpListener, settings: &FrontSettings) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let gate = web::Data::new(Gate::default());
+        let gate = web::Data::new(FrontGate::default());
         let (for_workers, endpoint) = (gate.clone(), settings.endpoint.clone());
         let (register, mut registered) = mpsc::unbounded_channel();
         let next = Arc::new(AtomicUsize::new(0));
-        let newcomers = Newcomers::default();
-        let arriving = newcomers.clone();
+        let new_connections = NewConnections::default();
+        let arriving = new_connections.clone();
         let server = HttpServer::new(move || {
             let index = next.fetch_add(1, Ordering::Relaxed);
             // Nobody listens any more if the start has failed.
@@ -65,9 +65,9 @@ impl FrontServer {
             let mut app = App::new()
                 .app_data(for_workers.clone())
                 .app_data(WorkerIndex(index))
-                .app_data(KnownCallers::default())
+                .app_data(CallerCache::default())
                 .wrap(cors(move |origin| gate.allows_origin(origin)))
-                .wrap_fn(leave_connections)
+                .wrap_fn(close_while_handing_over)
                 // They are tried in this order for each request.
                 .service(web::resource(endpoint.as_str()).to(mcp::endpoint));
             if endpoint != "/" {
@@ -88,7 +88,7 @@ impl FrontServer {
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             app.default_service(web::route().to(no_such_path))
         })
-        .on_connect(move |connection, data| arriving.arrived(connection, data))
+        .on_connect(move |connection, data| arriving.on_connect(connection, data))
         .workers(settings.workers)
         .max_connections(settings.connections_max)
         .client_request_timeout(settings.head_timeout)
@@ -111,9 +111,9 @@ impl FrontServer {
         let workers = workers.into_iter().map(|(_, handle)| handle).collect();
         Ok(Self {
             handle: Some(handle),
-            own: Vec::new(),
+            own_workers: Vec::new(),
             gate,
-            newcomers,
+            new_connections,
             address: Some(address),
             workers,
         })
@@ -128,11 +128,11 @@ impl FrontServer {
         let worker = Arbiter::try_new()?;
         Ok(Self {
             handle: None,
-            gate: web::Data::new(Gate::default()),
-            newcomers: Newcomers::default(),
+            gate: web::Data::new(FrontGate::default()),
+            new_connections: NewConnections::default(),
             address: None,
             workers: vec![worker.handle()],
-            own: vec![worker],
+            own_workers: vec![worker],
         })
     }
 
@@ -156,16 +156,16 @@ impl FrontServer {
     /// everybody who is connected has sent a request.
     pub async fn hand_over(&self) {
         if let Some(front) = self.gate.front.get() {
-            front.leaving.cancel();
+            front.closing.cancel();
         }
         let Some(handle) = &self.handle else { return };
         handle.pause().await;
-        let deadline = Instant::now() + NEWCOMERS_MAX;
+        let deadline = Instant::now() + FIRST_REQUEST_WAIT_MAX;
         // Twice, since one may be on its way from the accepting thread to a worker.
         let mut quiet = 0;
         while quiet < 2 && Instant::now() < deadline {
-            tokio::time::sleep(NEWCOMERS_LOOK).await;
-            quiet = if self.newcomers.are_there() {
+            tokio::time::sleep(FIRST_REQUEST_POLL).await;
+            quiet = if self.new_connections.is_any_open() {
                 0
             } else {
                 quiet + 1
@@ -178,21 +178,21 @@ impl FrontServer {
     pub fn drain(&self) {
         if let Some(front) = self.gate.front.get() {
             front.draining.cancel();
-            front.leaving.cancel();
+            front.closing.cancel();
         }
     }
 
     /// Waits for the requests and streams under way.
     pub async fn drained(&self) {
         if let Some(front) = self.gate.front.get() {
-            front.under_way.close();
-            front.under_way.wait().await;
+            front.in_flight.close();
+            front.in_flight.wait().await;
         }
     }
 
     /// Ends the workers, after the requests that are still under way or `within`.
     pub async fn stop(&self, within: Duration) {
-        for worker in &self.own {
+        for worker in &self.own_workers {
             worker.stop();
         }
         let Some(handle) = &self.handle else { return };
@@ -206,19 +206,19 @@ impl FrontServer {
 }
 
 /// Closes each connection after its answer while the socket is handed over.
-fn leave_connections<S, B>(
+fn close_while_handing_over<S, B>(
     request: ServiceRequest,
     service: &S,
 ) -> impl Future<Output = Result<ServiceResponse<B>, actix_web::Error>> + use<S, B>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
 {
-    Newcomers::spoke(request.request());
-    let gate = request.app_data::<web::Data<Gate>>().cloned();
+    NewConnections::on_request(request.request());
+    let gate = request.app_data::<web::Data<FrontGate>>().cloned();
     let answer = service.call(request);
     async move {
         let mut answer = answer.await?;
-        if gate.is_some_and(|gate| gate.is_leaving()) {
+        if gate.is_some_and(|gate| gate.is_closing()) {
             let head = answer.response_mut().head_mut();
             head.set_connection_type(ConnectionType::Close);
         }
@@ -235,20 +235,20 @@ fn cors(allowed: impl Fn(&str) -> bool + 'static) -> Cors {
         .max_age(PREFLIGHT_MAX_AGE)
 }
 
-async fn no_such_path(request: HttpRequest, gate: web::Data<Gate>) -> HttpResponse {
+async fn no_such_path(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
     let path: String = request.path().chars().take(100).collect();
     let settings = gate.front().await.settings.load_full();
     let message = format!(
         "there is nothing at `{path}`; MCP is served at `{}`",
         settings.endpoint
     );
-    respond::refused(&Failure::new(ErrorKind::NotFound, message), "null")
+    respond::failure_response(&Failure::new(ErrorKind::NotFound, message), "null")
 }
 
 async fn only_get(request: HttpRequest) -> HttpResponse {
     let message = format!("`{}` answers GET only", request.path());
     let failure = Failure::new(ErrorKind::HttpMethodNotAllowed, message);
-    let mut response = respond::refused(&failure, "null");
+    let mut response = respond::failure_response(&failure, "null");
     let headers = response.headers_mut();
     headers.insert(header::ALLOW, HeaderValue::from_static("GET"));
     response

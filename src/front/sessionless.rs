@@ -7,9 +7,9 @@ use actix_web::http::header::HeaderMap;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, ready};
 
-use super::callers::{KnownCallers, words_of};
+use super::caller_cache::{CallerCache, meta_key_of};
 use super::headers::{METHOD, NAME, PROTOCOL_VERSION};
-use super::incoming::{Refusal, text};
+use super::incoming::{RequestFailure, text};
 use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, WorkerIndex};
@@ -20,7 +20,7 @@ use crate::id::{Principal, ViewId};
 use crate::protocol::{
     CapabilityProfile, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
-use crate::session::{Running, Sessionless, Started};
+use crate::session::{RunningRequest, ServeOutcome, SessionlessRequest};
 
 /// Serves one request; the future waits for what becomes of it, or is the refusal that the client is
 /// to read: 400 for a claim or a header that is wrong.
@@ -31,16 +31,16 @@ pub(super) fn serve<'a>(
     accepts_stream: bool,
     front: &'a Front,
     settings: &'a FrontSettings,
-) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
+) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     let headers = McpHeaders::of(http.headers());
     let caller = match caller(http, &headers, &request, principal) {
         Ok(caller) => caller,
         Err(failure) => {
             let id = Some(request.id);
-            return Either::Left(ready(Err(Refusal { failure, id })));
+            return Either::Left(ready(Err(RequestFailure { failure, id })));
         }
     };
-    let sessionless = Sessionless {
+    let sessionless = SessionlessRequest {
         request,
         caller,
         headers: Some(headers),
@@ -62,7 +62,7 @@ pub(super) async fn serve_legacy(
     accepts_stream: bool,
     front: &Front,
     settings: &FrontSettings,
-) -> Result<HttpResponse, Refusal> {
+) -> Result<HttpResponse, RequestFailure> {
     let revision = revision(http)?;
     let Envelope::Request(request) = envelope else {
         // Nobody waits for it here.
@@ -70,8 +70,8 @@ pub(super) async fn serve_legacy(
     };
     let id = Some(request.id.clone());
     if request.method == Method::Initialize {
-        let greeted = front.sessions.greet(&request, principal);
-        let (revision, answer) = greeted.map_err(|failure| Refusal { failure, id })?;
+        let greeted = front.sessions.answer_initialize(&request, principal);
+        let (revision, answer) = greeted.map_err(|failure| RequestFailure { failure, id })?;
         return Ok(respond::json(BoxBody::new(answer), revision));
     }
     let caller = Caller {
@@ -83,7 +83,7 @@ pub(super) async fn serve_legacy(
         profile: CapabilityProfile::default(),
         level: None,
     };
-    let sessionless = Sessionless {
+    let sessionless = SessionlessRequest {
         request,
         caller: Arc::new(caller),
         headers: None,
@@ -109,33 +109,35 @@ fn worker(http: &HttpRequest) -> usize {
 }
 
 fn run<'a>(
-    sessionless: Sessionless<'a>,
+    sessionless: SessionlessRequest<'a>,
     front: &'a Front,
     settings: &'a FrontSettings,
-) -> impl Future<Output = Result<HttpResponse, Refusal>> + 'a {
+) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     let (id, revision) = (sessionless.request.id.clone(), sessionless.caller.revision);
     let accepts_stream = sessionless.accepts_stream;
     let started = front.sessions.serve(sessionless);
     async move {
-        let Running { answer, waiting } = match started.await {
-            Started::Done(answer) => {
-                return Ok(respond::to_client(answer, revision, None, front, settings));
+        let RunningRequest { answer, waiting } = match started.await {
+            ServeOutcome::Done(answer) => {
+                return Ok(respond::http_response(
+                    answer, revision, None, front, settings,
+                ));
             }
-            Started::Running(running) => running,
+            ServeOutcome::Running(running) => running,
         };
         let upgrade = accepts_stream.then_some(|| waiting.upgrade());
-        let answer = respond::wait(answer, upgrade, settings).await;
+        let answer = respond::wait_for_answer(answer, upgrade, settings).await;
         let answer = answer.ok_or_else(|| ended(id))?;
         let waiting = waiting.for_rest_of(&answer);
-        Ok(respond::to_client(
+        Ok(respond::http_response(
             answer, revision, waiting, front, settings,
         ))
     }
 }
 
-fn ended(id: RequestId) -> Refusal {
+fn ended(id: RequestId) -> RequestFailure {
     let message = "a bug of the gateway ended this request; it is in the gateway's log";
-    Refusal {
+    RequestFailure {
         failure: Failure::new(ErrorKind::Internal, message),
         id: Some(id),
     }
@@ -162,7 +164,7 @@ fn caller(
     request: &Request,
     principal: Principal,
 ) -> Result<Arc<Caller>, Failure> {
-    let known = http.app_data::<KnownCallers>().zip(words_of(request));
+    let known = http.app_data::<CallerCache>().zip(meta_key_of(request));
     if let Some((known, words)) = &known
         && let Some(caller) = known.find(words, &principal)
     {
@@ -173,7 +175,7 @@ fn caller(
     headers.check(request, &claim.revision)?;
     let caller = Arc::new(Caller::sessionless(&claim, principal)?);
     if let Some((known, words)) = known {
-        known.keep(&words, &caller);
+        known.insert(&words, &caller);
     }
     Ok(caller)
 }

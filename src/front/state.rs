@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::body::BytesInFlight;
 use super::guard::origin_is_allowed;
-use super::legacy_sse::Channels;
+use super::legacy_sse::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::Authenticate;
 use crate::session::Sessions;
@@ -47,21 +47,21 @@ pub struct Front {
     pub(super) draining: CancellationToken,
     /// Cancelled with that, and when another process takes the connections from now on: then
     /// requests are still answered, and what would last ends.
-    pub(super) leaving: CancellationToken,
+    pub(super) closing: CancellationToken,
     /// Open channels of HTTP+SSE.
-    pub(super) channels: Channels,
+    pub(super) channels: SseChannels,
     /// Requests and event streams that are not answered to their end.
-    pub(super) under_way: TaskTracker,
+    pub(super) in_flight: TaskTracker,
 }
 
 /// What every worker has: the front, once the gateway is built.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct FrontGate {
     pub(super) front: OnceLock<Front>,
     pub(super) opened: Notify,
 }
 
-impl Gate {
+impl FrontGate {
     /// Waits for the front: clients may connect a moment before it is there.
     pub(super) async fn front(&self) -> &Front {
         loop {
@@ -75,8 +75,8 @@ impl Gate {
         }
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
-        self.front.get().is_some_and(Front::is_leaving)
+    pub(super) fn is_closing(&self) -> bool {
+        self.front.get().is_some_and(Front::is_closing)
     }
 
     pub(super) fn allows_origin(&self, origin: &str) -> bool {
@@ -105,9 +105,9 @@ impl Front {
             counters,
             bytes: BytesInFlight::default(),
             draining: CancellationToken::new(),
-            leaving: CancellationToken::new(),
-            channels: Channels::default(),
-            under_way: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            channels: SseChannels::default(),
+            in_flight: TaskTracker::new(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Front {
     }
 
     /// Whether no stream should begin: another process would keep it for longer.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.leaving.is_cancelled()
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
     }
 }

@@ -7,17 +7,19 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::state::State;
+use super::state::GatewayState;
 use super::{arrangement, server_states};
 use crate::admin::ConfigView;
 use crate::auth::AllowAll;
 use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::downstream::{
-    CrashSink, Desired, Downstreams, MakeConnector, PoolParts, TransportSettings,
+    CrashSink, Downstreams, MakeConnector, PoolParts, SubscriptionRegistry, TransportSettings,
 };
 use crate::id::CallNumbers;
-use crate::session::{Feed, PartKeeper, Restored, Sealing, Sessions, SessionsSpec};
+use crate::session::{
+    CatalogPublisher, PartStore, RestoredCatalog, Sealing, Sessions, SessionsSpec,
+};
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, unix_millis};
@@ -26,7 +28,7 @@ use crate::transport::{
 };
 
 /// What the tree is built on.
-pub(super) struct Ground<'g> {
+pub(super) struct TreeInputs<'g> {
     pub(super) arbiters: &'g Arbiters,
     pub(super) spawner: &'g Spawner,
     pub(super) store: &'g Arc<SqliteStore>,
@@ -37,30 +39,30 @@ pub(super) struct Ground<'g> {
 
 pub(super) fn build(
     config: &Config,
-    ground: Ground<'_>,
+    inputs: TreeInputs<'_>,
     view: ConfigView,
     known: Vec<(Arc<ServerPart>, u64)>,
-) -> io::Result<Arc<State>> {
-    let Ground {
+) -> io::Result<Arc<GatewayState>> {
+    let TreeInputs {
         arbiters,
         spawner,
         store,
         counters,
         crashes,
         sealing,
-    } = ground;
+    } = inputs;
     let numbers = CallNumbers::default();
-    let restored = Restored {
+    let restored = RestoredCatalog {
         arrangement: arrangement(config),
         parts: known,
-        keeper: PartKeeper::new(store.clone(), unix_millis),
+        part_store: PartStore::new(store.clone(), unix_millis),
     };
-    let (feed, catalog) = Feed::start(counters.clone(), Some(restored))?;
+    let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
         arbiters: arbiters.clone(),
         numbers: numbers.clone(),
-        desired: Arc::new(Desired::default()),
-        listener: feed.listener(),
+        subscription_registry: Arc::new(SubscriptionRegistry::default()),
+        listener: publisher.listener(),
         store: store.clone(),
         random: Arc::new(SystemRandom::new()),
         make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
@@ -80,12 +82,12 @@ pub(super) fn build(
         sealing,
         counters: counters.clone(),
     });
-    feed.attach(sessions.clone());
-    let state = State {
+    publisher.attach(sessions.clone());
+    let state = GatewayState {
         started: Instant::now(),
         downstreams,
         sessions,
-        feed,
+        publisher,
         catalog,
         counters,
         arbiters: arbiters.clone(),

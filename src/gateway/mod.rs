@@ -1,9 +1,9 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
 mod build;
-mod known;
 pub mod service;
 mod state;
+mod stored_notices;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,19 +19,19 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
-use crate::auth::Everybody;
+use crate::auth::AllowAnonymous;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
-use crate::session::{Arrange, Sealing, load_parts};
+use crate::session::{Arrangement, Sealing, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
-use crate::supervision::{Arbiters, Direct};
+use crate::supervision::{Arbiters, DirectPlacement};
 use crate::telemetry::{Counter, Counters, unix_millis};
-use crate::transport::{Instance, Spawner};
-use build::{Ground, build};
-pub use known::known_notices;
-use state::{Operated, State, health_source, tree_source};
+use crate::transport::{ProcessOwner, Spawner};
+use build::{TreeInputs, build};
+use state::{GatewayOperator, GatewayState, health_source, tree_source};
+pub use stored_notices::stored_notices;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -49,7 +49,7 @@ const STDIO_DIR: &str = "stdio";
 const STDIO_MAX: u32 = 1000;
 
 /// How clients reach a gateway.
-enum Way {
+enum ClientTransport {
     /// On a socket that was passed in, or one of our own.
     Http(Option<TcpListener>),
     Stdio,
@@ -63,7 +63,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error("state file `{path}` cannot be read: {source}")]
-    State { path: PathBuf, source: StoreError },
+    StateFile { path: PathBuf, source: StoreError },
     #[error("cannot listen on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -75,7 +75,7 @@ pub enum StartError {
 
 /// A running gateway.
 pub struct Gateway {
-    state: Arc<State>,
+    state: Arc<GatewayState>,
     server: FrontServer,
     arbiters: Arbiters,
     spawner: Spawner,
@@ -100,7 +100,7 @@ impl Gateway {
     /// Returns [`StartError`]; then nothing runs.
     pub async fn start(loaded: Loaded, inherited: Option<TcpListener>) -> Result<Self, StartError> {
         let data_dir = DataDir::lock(&loaded.config.data_dir)?;
-        Self::start_in(data_dir, loaded, Way::Http(inherited)).await
+        Self::start_in(data_dir, loaded, ClientTransport::Http(inherited)).await
     }
 
     /// Starts everything for one client behind stdin and stdout ([`Gateway::serve_stdio`]).
@@ -113,30 +113,34 @@ impl Gateway {
     pub async fn start_for_stdio(mut loaded: Loaded) -> Result<Self, StartError> {
         let (path, data_dir) = free_data_dir(&loaded.config.data_dir.join(STDIO_DIR))?;
         adapt_to_stdio(&mut loaded.config, path);
-        Self::start_in(data_dir, loaded, Way::Stdio).await
+        Self::start_in(data_dir, loaded, ClientTransport::Stdio).await
     }
 
-    async fn start_in(data_dir: DataDir, loaded: Loaded, way: Way) -> Result<Self, StartError> {
+    async fn start_in(
+        data_dir: DataDir,
+        loaded: Loaded,
+        client_transport: ClientTransport,
+    ) -> Result<Self, StartError> {
         let config = loaded.config;
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
-        let shares_socket = matches!(way, Way::Http(Some(_)));
-        let listener = match way {
-            Way::Http(Some(inherited)) => Some(inherited),
-            Way::Http(None) => Some(listen(config.front.listen)?),
-            Way::Stdio => None,
+        let shares_socket = matches!(client_transport, ClientTransport::Http(Some(_)));
+        let listener = match client_transport {
+            ClientTransport::Http(Some(inherited)) => Some(inherited),
+            ClientTransport::Http(None) => Some(listen(config.front.listen)?),
+            ClientTransport::Stdio => None,
         };
         let owner = data_dir.owner(Uuid::new_v4)?;
-        let spawner = Spawner::start(Instance::new(owner, Uuid::new_v4()))?;
+        let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
         let server = match listener {
             Some(listener) => FrontServer::start(listener, &config.front).await?,
             None => FrontServer::without_listener()?,
         };
         let address = server.address.map(|address| address.to_string());
         let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
-        let arbiters = Arbiters::adopt(server.workers.clone(), Direct)?;
+        let arbiters = Arbiters::adopt(server.workers.clone(), DirectPlacement)?;
         let view = config_view(loaded.path, loaded.warnings);
-        let unreadable = |source| StartError::State {
+        let unreadable = |source| StartError::StateFile {
             path: path.clone(),
             source,
         };
@@ -150,7 +154,7 @@ impl Gateway {
             .map_err(unreadable)?;
         let counters = Counters::default();
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
-        let ground = Ground {
+        let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
             store: &store,
@@ -158,10 +162,10 @@ impl Gateway {
             crashes: crashes.sink(),
             sealing,
         };
-        let state = build(&config, ground, view, known.clone())?;
+        let state = build(&config, inputs, view, known.clone())?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
-        data_dir.write_run(&address)?;
-        let operator = Rc::new(Operated {
+        data_dir.write_run_file(&address)?;
+        let operator = Rc::new(GatewayOperator {
             state: state.clone(),
             listen: address.clone(),
             data_dir: config.data_dir.clone(),
@@ -228,7 +232,7 @@ impl Gateway {
         Front::new(
             self.config.front.clone(),
             self.state.sessions.clone(),
-            Arc::new(Everybody),
+            Arc::new(AllowAnonymous),
             health_source(self.state.clone()),
             self.state.counters.clone(),
         )
@@ -254,8 +258,8 @@ impl Gateway {
     fn arrange(&self) {
         let servers = ready_servers(&self.config).into_iter();
         let identities = servers.map(|server| (server.name.clone(), server.identity()));
-        self.state.feed.identify(identities.collect());
-        self.state.feed.arrange(arrangement(&self.config));
+        self.state.publisher.identify(identities.collect());
+        self.state.publisher.arrange(arrangement(&self.config));
     }
 
     /// Goes over to another configuration: only what changed is touched. A file that could not
@@ -385,9 +389,9 @@ fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
     ready.collect()
 }
 
-fn arrangement(config: &Config) -> Arrange {
+fn arrangement(config: &Config) -> Arrangement {
     let servers = ready_servers(config).into_iter();
-    Arrange {
+    Arrangement {
         servers: servers
             .map(|server| (server.name.clone(), server.names.clone()))
             .collect(),

@@ -34,23 +34,23 @@ pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
 
 /// What the manager is told.
 #[derive(Clone, Copy, Debug)]
-pub enum Tell<'a> {
+pub enum ServiceState<'a> {
     /// Requests are answered; with a line for its status.
     Ready(&'a str),
-    /// The configuration is read again; [`Tell::Ready`] follows.
+    /// The configuration is read again; [`ServiceState::Ready`] follows.
     Reloading,
     Stopping,
 }
 
 /// Tells the manager, if there is one (`NOTIFY_SOCKET`).
-pub fn tell(news: Tell<'_>) {
-    let told = match news {
-        Tell::Ready(status) => {
+pub fn notify(state: ServiceState<'_>) {
+    let told = match state {
+        ServiceState::Ready(status) => {
             sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
         }
-        Tell::Reloading => NotifyState::monotonic_usec_now()
+        ServiceState::Reloading => NotifyState::monotonic_usec_now()
             .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
-        Tell::Stopping => sd_notify::notify(&[
+        ServiceState::Stopping => sd_notify::notify(&[
             NotifyState::Stopping,
             NotifyState::Status("finishing the calls under way"),
         ]),

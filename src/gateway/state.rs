@@ -7,21 +7,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::admin::{ConfigView, Inoperable, Operator, Outcome, ServerStatus, Status, crashes};
+use crate::admin::{ConfigView, Inoperable, Operator, OrderOutcome, ServerStatus, Status, crashes};
 use crate::catalog::ItemKind;
 use crate::config::ServerState;
-use crate::downstream::{Downstreams, Order, Server};
+use crate::downstream::{Downstreams, Server, ServerOrder};
 use crate::front::{Health, HealthSource, ServerHealth};
-use crate::session::{CatalogView, Feed, Sessions, TreeSource};
+use crate::session::{CatalogPublisher, CatalogView, Sessions, TreeSource};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine};
 
 /// What the status is made of; shared by every thread that is asked for it.
-pub(super) struct State {
+pub(super) struct GatewayState {
     pub(super) started: Instant,
     pub(super) downstreams: Downstreams,
     pub(super) sessions: Sessions,
-    pub(super) feed: Feed,
+    pub(super) publisher: CatalogPublisher,
     pub(super) catalog: CatalogView,
     pub(super) counters: Counters,
     pub(super) arbiters: Arbiters,
@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) config: ArcSwap<ConfigView>,
 }
 
-pub(super) fn health_source(state: Arc<State>) -> HealthSource {
+pub(super) fn health_source(state: Arc<GatewayState>) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
@@ -48,7 +48,7 @@ pub(super) fn health_source(state: Arc<State>) -> HealthSource {
 }
 
 /// The status for clients: without what servers wrote, which may hold anything.
-pub(super) fn tree_source(state: &Arc<State>, listen: String) -> TreeSource {
+pub(super) fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
     // The sessions that hold it are part of the state.
     let state = Arc::downgrade(state);
     Arc::new(move || {
@@ -64,20 +64,24 @@ pub(super) fn tree_source(state: &Arc<State>, listen: String) -> TreeSource {
 }
 
 /// The gateway in the hands of an operator.
-pub(super) struct Operated {
-    pub(super) state: Arc<State>,
+pub(super) struct GatewayOperator {
+    pub(super) state: Arc<GatewayState>,
     /// Where clients connect.
     pub(super) listen: String,
     pub(super) data_dir: PathBuf,
 }
 
-impl Operator for Operated {
+impl Operator for GatewayOperator {
     fn status(&self) -> Status {
         self.state.status(&self.listen)
     }
 
-    fn order(&self, server: &str, order: Order) -> Pin<Box<dyn Future<Output = Outcome>>> {
-        let found = self.state.operable(server);
+    fn order(
+        &self,
+        server: &str,
+        order: ServerOrder,
+    ) -> Pin<Box<dyn Future<Output = OrderOutcome>>> {
+        let found = self.state.find_operable_server(server);
         let downstreams = self.state.downstreams.clone();
         Box::pin(async move {
             let ordered = downstreams.order(found?.name().clone(), order).await;
@@ -86,7 +90,7 @@ impl Operator for Operated {
     }
 
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, String> {
-        let found = self.state.operable(server)?;
+        let found = self.state.find_operable_server(server)?;
         Ok(found.log().after(0))
     }
 
@@ -95,9 +99,9 @@ impl Operator for Operated {
     }
 }
 
-impl State {
+impl GatewayState {
     /// The server of this name, if it is one that can be operated.
-    fn operable(&self, name: &str) -> Result<Arc<Server>, String> {
+    fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, String> {
         let servers = self.servers.load();
         let known: Vec<&str> = servers.iter().map(|(name, _)| name.as_str()).collect();
         let state = servers.iter().find(|(known, _)| known == name);
@@ -125,7 +129,10 @@ impl State {
             listen: listen.to_string(),
             sessions: self.sessions.len(),
             arbiters_replaced: self.arbiters.replaced(),
-            actors: vec![self.downstreams.keeper_view(), self.feed.view()],
+            actors: vec![
+                self.downstreams.connection_manager_view(),
+                self.publisher.view(),
+            ],
             config: ConfigView::clone(&self.config.load()),
             servers: self.server_statuses(),
             notices: self

@@ -15,7 +15,7 @@ const KEY: &str = "io.mcpvisor/freshness";
 
 /// How the part of a server came here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum PartSource {
     /// It was never listed.
     Missing,
     /// Listed by the process before this one.
@@ -26,7 +26,7 @@ enum Source {
     Away,
 }
 
-impl Source {
+impl PartSource {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -38,8 +38,8 @@ impl Source {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    source: Source,
+struct PartAge {
+    source: PartSource,
     /// In milliseconds since 1970.
     listed_at: Option<u64>,
 }
@@ -47,12 +47,12 @@ struct Part {
 /// What is known of the age of each server's part.
 #[derive(Debug, Default)]
 pub(crate) struct Freshness {
-    parts: BTreeMap<ServerName, Part>,
+    parts: BTreeMap<ServerName, PartAge>,
 }
 
 /// What lists say while something is not live.
 #[derive(Debug)]
-pub(crate) struct Stale {
+pub(crate) struct FreshnessMeta {
     /// An object with nothing but the `_meta`.
     pub(crate) result: RawJson,
     /// The end of an answer with a list, from the brace on that ends the list's own members.
@@ -64,8 +64,8 @@ impl Freshness {
     pub(crate) fn arrange<'a>(&mut self, servers: impl Iterator<Item = &'a ServerName>) {
         let part = |name: &ServerName| {
             let known = self.parts.get(name).copied();
-            let missing = Part {
-                source: Source::Missing,
+            let missing = PartAge {
+                source: PartSource::Missing,
                 listed_at: None,
             };
             (name.clone(), known.unwrap_or(missing))
@@ -75,8 +75,8 @@ impl Freshness {
 
     /// The process before this one listed it last then.
     pub(crate) fn stored(&mut self, server: &ServerName, listed_at: u64) {
-        let part = Part {
-            source: Source::Stored,
+        let part = PartAge {
+            source: PartSource::Stored,
             listed_at: Some(listed_at),
         };
         self.parts.insert(server.clone(), part);
@@ -85,27 +85,27 @@ impl Freshness {
     /// It was listed now.
     pub(crate) fn listed(&mut self, server: &ServerName, listed_at: Option<u64>) {
         if let Some(part) = self.parts.get_mut(server) {
-            let source = Source::Live;
-            *part = Part { source, listed_at };
+            let source = PartSource::Live;
+            *part = PartAge { source, listed_at };
         }
     }
 
     /// Its connection is gone.
     pub(crate) fn away(&mut self, server: &ServerName) {
         if let Some(part) = self.parts.get_mut(server)
-            && part.source == Source::Live
+            && part.source == PartSource::Live
         {
-            part.source = Source::Away;
+            part.source = PartSource::Away;
         }
     }
 
     /// What lists have to say; nothing when everything is live.
-    pub(crate) fn stale(&self) -> Option<Stale> {
-        let is_live = |part: &Part| part.source == Source::Live;
+    pub(crate) fn stale(&self) -> Option<FreshnessMeta> {
+        let is_live = |part: &PartAge| part.source == PartSource::Live;
         if self.parts.values().all(is_live) {
             return None;
         }
-        let server = |(name, part): (&ServerName, &Part)| {
+        let server = |(name, part): (&ServerName, &PartAge)| {
             let mut shown = json!({ "state": part.source.as_str() });
             let listed_at = part.listed_at.and_then(|at| {
                 let at = UNIX_EPOCH.checked_add(Duration::from_millis(at))?;
@@ -120,7 +120,7 @@ impl Freshness {
         let result = RawJson::from_value(&json!({ "_meta": { KEY: servers } }));
         let members = result.as_str().strip_prefix('{').unwrap_or_default();
         let tail = Bytes::from(format!(",{members}}}"));
-        Some(Stale { result, tail })
+        Some(FreshnessMeta { result, tail })
     }
 }
 

@@ -11,14 +11,14 @@ use crate::protocol::{RawJson, Request, Revision};
 
 /// The results of `initialize`, one for each revision, made anew when the catalog changes.
 #[derive(Default)]
-pub(crate) struct Greetings(ArcSwapOption<Greeting>);
+pub(crate) struct InitializeResults(ArcSwapOption<CachedResults>);
 
-struct Greeting {
+struct CachedResults {
     catalog: Arc<Snapshot>,
     results: [RawJson; Revision::LEGACY.len()],
 }
 
-impl Greetings {
+impl InitializeResults {
     /// The answer to `initialize`.
     pub(crate) fn answer(
         &self,
@@ -27,18 +27,22 @@ impl Greetings {
         catalog: Arc<Snapshot>,
     ) -> Bytes {
         let current = self.0.load_full();
-        let current = current.filter(|greeting| Arc::ptr_eq(&greeting.catalog, &catalog));
-        let greeting = current.unwrap_or_else(|| {
+        let current =
+            current.filter(|initialize_result| Arc::ptr_eq(&initialize_result.catalog, &catalog));
+        let initialize_result = current.unwrap_or_else(|| {
             let results = Revision::LEGACY.map(|revision| result(revision, &catalog));
-            let greeting = Arc::new(Greeting { catalog, results });
-            self.0.store(Some(greeting.clone()));
-            greeting
+            let initialize_result = Arc::new(CachedResults { catalog, results });
+            self.0.store(Some(initialize_result.clone()));
+            initialize_result
         });
         let index = Revision::LEGACY
             .iter()
             .position(|known| *known == revision)
             .unwrap_or(0);
-        let (id, result) = (request.id.as_str(), greeting.results[index].as_str());
+        let (id, result) = (
+            request.id.as_str(),
+            initialize_result.results[index].as_str(),
+        );
         Bytes::from(format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
         ))
@@ -68,12 +72,12 @@ pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
 }
 
 /// The same for a client that gets no session: it hears of nothing by itself.
-pub(crate) fn stateless_result(revision: Revision, catalog: &Snapshot) -> RawJson {
+pub(crate) fn sessionless_initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
     let mut capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
     if revision >= Revision::V2025_03_26 {
         capabilities["completions"] = json!({});
     }
-    greeting(revision, catalog, &capabilities)
+    initialize_result(revision, catalog, &capabilities)
 }
 
 /// Who the gateway is.
@@ -86,10 +90,10 @@ pub(crate) fn server_info(revision: Revision) -> Value {
 }
 
 fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
-    greeting(revision, catalog, &capabilities(revision, catalog))
+    initialize_result(revision, catalog, &capabilities(revision, catalog))
 }
 
-fn greeting(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {
+fn initialize_result(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {
     let mut result = json!({
         "protocolVersion": revision,
         "capabilities": capabilities,
@@ -114,9 +118,9 @@ mod tests {
             panic!()
         };
         let catalog = Arc::new(merge(&[], &CatalogSettings::default()));
-        let greetings = Greetings::default();
+        let initialize_results = InitializeResults::default();
         for revision in Revision::LEGACY {
-            let answer = greetings.answer(&request, revision, catalog.clone());
+            let answer = initialize_results.answer(&request, revision, catalog.clone());
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(answer["id"], "a");
             let result = &answer["result"];

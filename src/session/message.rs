@@ -19,12 +19,12 @@ pub struct FromClient {
     /// Whether the client accepts the answer as an event stream. One that does not cannot be
     /// asked anything, and hears no progress.
     pub accepts_stream: bool,
-    pub reply: oneshot::Sender<ToFront>,
+    pub reply: oneshot::Sender<ClientReply>,
 }
 
 /// How the HTTP request is to be answered.
 #[derive(Debug)]
-pub enum ToFront {
+pub enum ClientReply {
     /// A JSON-RPC answer, status 200.
     Json(Bytes),
     /// The same in parts, of which the middle is shared with other answers.
@@ -43,7 +43,7 @@ pub enum ToFront {
 /// The call has been silent for `sse_after`: answer it as a stream from now on.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Upgrade {
+pub struct UpgradeToStream {
     pub number: u64,
 }
 
@@ -52,13 +52,13 @@ pub struct Upgrade {
 #[rtype(result = "()")]
 pub struct OpenStream {
     pub last_event_id: Option<String>,
-    pub reply: oneshot::Sender<ToFront>,
+    pub reply: oneshot::Sender<ClientReply>,
 }
 
 /// The session is over, or the gateway is.
 #[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
-pub enum End {
+pub enum EndSession {
     /// Nothing was heard of the client for `idle_timeout`; a session that is in use stays.
     Idle,
     /// The gateway stops; the record stays.
@@ -68,7 +68,7 @@ pub enum End {
 /// The client ended the session: its record goes.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub(crate) struct Delete {
+pub(crate) struct DeleteSession {
     /// Told once the record is gone.
     pub(crate) done: oneshot::Sender<()>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Delete {
 /// The session is in use: its record must not expire.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub(crate) struct Refresh;
+pub(crate) struct SaveRecord;
 
 /// The stream that belongs to no call ends now; calls go on.
 #[derive(Message, Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ pub struct EndGeneralStream;
 /// What happened outside of the session's calls and concerns it.
 #[derive(Message, Clone)]
 #[rtype(result = "()")]
-pub enum Notice {
+pub enum SessionEvent {
     /// The lists that this session sees are different now.
     ListsChanged(Changes),
     /// Some sessions see another catalog of their own now.

@@ -2,47 +2,47 @@
 //!
 //! The front speaks to [`Sessions`]: it opens a session, finds it, and sends it what the client
 //! says. A session sends calls to the connections of [`crate::downstream`], and hears from
-//! the [`Feed`] what happens outside of calls. Nothing here knows HTTP.
+//! the [`CatalogPublisher`] what happens outside of calls. Nothing here knows HTTP.
 
 mod actor;
-mod again;
-mod backlog;
-mod crowd;
-mod dispatch;
+mod call_route;
+mod dispatcher;
+mod event_budget;
+mod event_log;
 mod exchange;
-mod fanout;
-mod feed;
-mod followed;
+mod followed_tasks;
 mod freshness;
 mod handshake;
-mod kept;
+mod memory_reclaim;
 mod message;
-mod news;
+mod part_store;
 mod progress;
-mod reading;
+mod publisher;
 mod record;
 mod registry;
+mod response_translator;
+mod retry;
 mod route;
 mod sealing;
+mod session_events;
 mod sessions;
 mod settings;
-mod streams;
 mod tasks;
 mod tree;
 mod view;
 mod wheel;
 
 pub use actor::Session;
-pub use exchange::{Running, Sessionless, Started, Waiting};
-pub use feed::{Arrange, Feed, Restored};
-pub use kept::{PartKeeper, load_parts};
-pub use message::{End, FromClient, OpenStream, ToFront, Upgrade};
+pub use event_log::{event_message, event_parts};
+pub use exchange::{RequestGuard, RunningRequest, ServeOutcome, SessionlessRequest};
+pub use message::{ClientReply, EndSession, FromClient, OpenStream, UpgradeToStream};
+pub use part_store::{PartStore, load_parts};
+pub use publisher::{Arrangement, CatalogPublisher, RestoredCatalog};
 pub use record::SessionRecord;
 pub use sealing::Sealing;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
-pub use streams::{event_message, event_parts};
 pub use tree::{TREE_URI, TreeSource};
 pub use view::CatalogView;
 
-pub(crate) use sessions::SessionParts;
+pub(crate) use sessions::SessionContext;

@@ -11,7 +11,7 @@ use super::actor::Session;
 use crate::id::{QuickMap, SessionId};
 use crate::protocol::Revision;
 
-pub(crate) struct Registry {
+pub(crate) struct SessionRegistry {
     shards: Box<[Shard]>,
     count: AtomicUsize,
     started: Instant,
@@ -20,13 +20,13 @@ pub(crate) struct Registry {
 /// Shared, since actix allocates for each clone of an address.
 pub(crate) type SessionAddr = Arc<Addr<Session>>;
 
-type Shard = RwLock<QuickMap<SessionId, Slot>>;
+type Shard = RwLock<QuickMap<SessionId, SessionSlot>>;
 
-struct Slot {
+struct SessionSlot {
     /// Absent after the actor died, with its process or alone: the session is rebuilt from its record when it is asked for.
     address: Option<SessionAddr>,
     revision: Revision,
-    /// Second, as [`Registry::now`] counts.
+    /// Second, as [`SessionRegistry::now`] counts.
     last_seen: AtomicU32,
 }
 
@@ -35,9 +35,9 @@ const ORIGIN: u32 = 1 << 30;
 
 /// A place for a new session, given back if it is not filled.
 #[derive(Debug)]
-pub(crate) struct Place<'a>(Option<&'a AtomicUsize>);
+pub(crate) struct SessionPermit<'a>(Option<&'a AtomicUsize>);
 
-impl Drop for Place<'_> {
+impl Drop for SessionPermit<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -46,14 +46,14 @@ impl Drop for Place<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SessionLookup {
     Live(SessionAddr, Revision),
     /// It has no actor; its record is in the store.
     Dormant,
     Unknown,
 }
 
-impl Registry {
+impl SessionRegistry {
     /// One shard for each arbiter: sessions of one arbiter do not wait for those of another.
     pub(crate) fn new(shards: usize) -> Self {
         Self {
@@ -68,25 +68,25 @@ impl Registry {
     }
 
     /// Takes a place for a new session; `None` when there are `max` already.
-    pub(crate) fn reserve(&self, max: usize) -> Option<Place<'_>> {
+    pub(crate) fn reserve(&self, max: usize) -> Option<SessionPermit<'_>> {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before >= max {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        (before < max).then_some(Place(Some(&self.count)))
+        (before < max).then_some(SessionPermit(Some(&self.count)))
     }
 
     /// Puts a session in the place that was reserved for it.
     pub(crate) fn insert(
         &self,
-        mut place: Place<'_>,
+        mut place: SessionPermit<'_>,
         id: SessionId,
         address: SessionAddr,
         revision: Revision,
     ) {
         place.0 = None;
         let last_seen = AtomicU32::new(self.now());
-        let slot = Slot {
+        let slot = SessionSlot {
             address: Some(address),
             revision,
             last_seen,
@@ -98,7 +98,7 @@ impl Registry {
 
     /// Puts in a session of the process before this one. The limit of sessions is for new ones.
     pub(crate) fn insert_dormant(&self, id: SessionId, revision: Revision, last_seen: u32) {
-        let slot = Slot {
+        let slot = SessionSlot {
             address: None,
             revision,
             last_seen: AtomicU32::new(last_seen),
@@ -123,18 +123,20 @@ impl Registry {
     }
 
     /// Finds a session and notes that it is in use.
-    pub(crate) fn find(&self, id: SessionId) -> Found {
+    pub(crate) fn find(&self, id: SessionId) -> SessionLookup {
         let shard = self
             .shard(id)
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         let Some(slot) = shard.get(&id) else {
-            return Found::Unknown;
+            return SessionLookup::Unknown;
         };
         slot.last_seen.store(self.now(), Ordering::Relaxed);
         match &slot.address {
-            Some(address) if address.connected() => Found::Live(address.clone(), slot.revision),
-            _ => Found::Dormant,
+            Some(address) if address.connected() => {
+                SessionLookup::Live(address.clone(), slot.revision)
+            }
+            _ => SessionLookup::Dormant,
         }
     }
 
@@ -199,7 +201,7 @@ impl Registry {
         ORIGIN.saturating_add(elapsed.unwrap_or(u32::MAX))
     }
 
-    fn write(&self, id: SessionId, change: impl FnOnce(&mut QuickMap<SessionId, Slot>)) {
+    fn write(&self, id: SessionId, change: impl FnOnce(&mut QuickMap<SessionId, SessionSlot>)) {
         change(
             &mut self
                 .shard(id)
@@ -209,7 +211,7 @@ impl Registry {
     }
 
     fn shard(&self, id: SessionId) -> &Shard {
-        let index = id.spread() % self.shards.len() as u64;
+        let index = id.placement_hash() % self.shards.len() as u64;
         &self.shards[usize::try_from(index).unwrap_or(0)]
     }
 }

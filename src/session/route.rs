@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::project_params;
 use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
-use crate::downstream::Tasks;
+use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
 
@@ -16,21 +16,21 @@ const EDITS: usize = 4;
 
 /// The server that a request goes to.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Target {
+pub(crate) struct CallTarget {
     pub(crate) server: ServerName,
     /// What must read differently for that server.
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
     pub(crate) native_uri: Option<String>,
     /// What becomes of a task.
-    pub(crate) tasks: Tasks,
+    pub(crate) tasks: TaskMode,
     /// The tool, if it is called.
-    pub(crate) tool: Option<Tool>,
+    pub(crate) tool: Option<TargetTool>,
 }
 
 /// A tool, as its server knows it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tool {
+pub(crate) struct TargetTool {
     pub(crate) native: RawJson,
     pub(crate) hints: Hints,
     pub(crate) headers: ParamHeaders,
@@ -41,7 +41,7 @@ pub(crate) struct Tool {
 /// # Errors
 ///
 /// Returns the failure that the client is to read: the name is missing or unknown.
-pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let mut target = owner(request, catalog)?;
     if let Some(part) = catalog.part(&target.server) {
         target.edits.extend(project_params(request, part.revision));
@@ -49,7 +49,7 @@ pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<Target, Fa
     Ok(target)
 }
 
-fn owner(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+fn owner(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     match &request.method {
         Method::ToolsCall => named(request, "tool", |name| catalog.tool(name)),
         Method::PromptsGet => named(request, "prompt", |name| catalog.prompt(name)),
@@ -58,11 +58,11 @@ fn owner(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
         }
         Method::CompletionComplete => completion(request, catalog),
         method => match catalog.extension_owner(method.as_str()) {
-            Some(server) => Ok(Target {
+            Some(server) => Ok(CallTarget {
                 server: server.clone(),
                 edits: Vec::new(),
                 native_uri: None,
-                tasks: Tasks::default(),
+                tasks: TaskMode::default(),
                 tool: None,
             }),
             None => {
@@ -100,7 +100,7 @@ fn named<'a>(
     request: &Request,
     noun: &str,
     find: impl Fn(&str) -> Option<&'a Owned>,
-) -> Result<Target, Failure> {
+) -> Result<CallTarget, Failure> {
     let name = request.name().ok_or_else(|| missing("name", "a string"))?;
     let owned = find(&name).ok_or_else(|| {
         let list = if noun == "tool" {
@@ -117,12 +117,12 @@ fn named<'a>(
     let span = request.params.name.clone().unwrap_or_default();
     let mut edits = Vec::with_capacity(EDITS);
     edits.push((span, owned.native.as_bytes().clone()));
-    Ok(Target {
+    Ok(CallTarget {
         server: owned.server.clone(),
         edits,
         native_uri: None,
-        tasks: Tasks::default(),
-        tool: (request.method == Method::ToolsCall).then(|| Tool {
+        tasks: TaskMode::default(),
+        tool: (request.method == Method::ToolsCall).then(|| TargetTool {
             native: owned.native.clone(),
             hints: owned.hints,
             headers: owned.headers.clone(),
@@ -130,7 +130,7 @@ fn named<'a>(
     })
 }
 
-fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+fn resource(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
     let owned = catalog
         .resource(&uri)
@@ -142,17 +142,17 @@ fn resource(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
     } else {
         vec![(span, RawJson::from_value(&native).as_bytes().clone())]
     };
-    Ok(Target {
+    Ok(CallTarget {
         server,
         edits,
         native_uri: Some(native),
-        tasks: Tasks::default(),
+        tasks: TaskMode::default(),
         tool: None,
     })
 }
 
 /// `ref` names a prompt or a resource (template); it is small, so it is written anew.
-fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> {
+fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let span = request
         .params
         .reference
@@ -188,11 +188,11 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<Target, Failure> 
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
     reference[key] = native;
-    Ok(Target {
+    Ok(CallTarget {
         server,
         edits: vec![(span, Bytes::from(reference.to_string()))],
         native_uri: None,
-        tasks: Tasks::default(),
+        tasks: TaskMode::default(),
         tool: None,
     })
 }

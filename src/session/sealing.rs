@@ -26,7 +26,7 @@ pub struct Sealing {
 }
 
 /// What a client that came back was asked before.
-pub(crate) struct Opened {
+pub(crate) struct OpenedState {
     pub(crate) round: u8,
     pub(crate) tier: Tier,
 }
@@ -108,7 +108,7 @@ impl Sealing {
         text: &str,
         binding: &Binding,
         server: &ServerName,
-    ) -> Result<Opened, Failure> {
+    ) -> Result<OpenedState, Failure> {
         let expected = Expected {
             binding,
             server,
@@ -117,7 +117,7 @@ impl Sealing {
         let state = self.sealer.open(text, &expected, self.now());
         let state =
             state.map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))?;
-        Ok(Opened {
+        Ok(OpenedState {
             round: state.round,
             tier: state.tier,
         })
@@ -141,7 +141,7 @@ impl Sealing {
     }
 
     /// The same for a task that an actor of the gateway stands for; it is unknown after `ttl`.
-    pub(crate) fn seal_held(
+    pub(crate) fn seal_bridged_task(
         &self,
         server: &ServerName,
         task: &Task,

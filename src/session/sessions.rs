@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::actor::Session;
-use super::crowd::Crowd;
-use super::exchange::{Dressing, Listeners, Parked, Workers};
-use super::handshake::{Greetings, stateless_result};
-use super::message::{Delete, End, Refresh};
+use super::exchange::{AnswerDecorator, CallWorkers, ListenStreams, ParkedCalls};
+use super::handshake::{InitializeResults, sessionless_initialize_result};
+use super::memory_reclaim::MemoryReclaim;
+use super::message::{DeleteSession, EndSession, SaveRecord};
 use super::record::{RECORDS, SessionRecord, record_key};
-use super::registry::{Found, Registry, SessionAddr};
+use super::registry::{SessionAddr, SessionLookup, SessionRegistry};
 use super::sealing::Sealing;
 use super::settings::SessionSettings;
-use super::tree::{Tree, TreeSource};
+use super::tree::{TreeResource, TreeSource};
 use super::view::CatalogView;
-use super::wheel::Wheel;
+use super::wheel::IdleWheel;
 use crate::auth::Policy;
-use crate::downstream::{Downstreams, ServerSettings, Watched};
+use crate::downstream::{Downstreams, ServerSettings, SubscriptionKey};
 use crate::id::{CallNumbers, Principal, SessionId};
 use crate::memory;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
@@ -51,28 +51,28 @@ pub struct SessionsSpec {
 }
 
 /// What every session shares.
-pub(crate) struct SessionParts {
+pub(crate) struct SessionContext {
     pub(crate) settings: ArcSwap<SessionSettings>,
     pub(crate) downstreams: Downstreams,
     pub(crate) catalog: CatalogView,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) numbers: CallNumbers,
-    pub(crate) registry: Registry,
+    pub(crate) registry: SessionRegistry,
     pub(crate) counters: Counters,
     pub(crate) sealing: Sealing,
-    pub(crate) dressing: Dressing,
+    pub(crate) answer_decorator: AnswerDecorator,
     /// Where calls without a session are worked on.
-    pub(crate) workers: Workers,
-    pub(crate) parked: Parked,
-    pub(crate) listeners: Listeners,
-    pub(crate) tree: Tree,
+    pub(crate) workers: CallWorkers,
+    pub(crate) parked: ParkedCalls,
+    pub(crate) listeners: ListenStreams,
+    pub(crate) tree: TreeResource,
     /// Mints random UUIDs.
     pub(crate) mint: fn() -> Uuid,
     random: Arc<dyn Random>,
 }
 
-impl SessionParts {
+impl SessionContext {
     /// How long a record is kept. It is written anew whenever a session in use is looked at,
     /// which is at least once in `idle_timeout`.
     pub(crate) fn record_ttl(&self) -> Duration {
@@ -106,14 +106,14 @@ impl SessionParts {
 
 /// All sessions. Cheap to clone; may be used from any thread.
 #[derive(Clone)]
-pub struct Sessions(Arc<Shared>);
+pub struct Sessions(Arc<SessionsInner>);
 
-struct Shared {
-    parts: Arc<SessionParts>,
+struct SessionsInner {
+    parts: Arc<SessionContext>,
     arbiters: Arbiters,
     /// One for each arbiter, so that opening sessions on different ones does not contend.
-    wheels: Box<[Mutex<Wheel>]>,
-    greetings: Greetings,
+    wheels: Box<[Mutex<IdleWheel>]>,
+    initialize_results: InitializeResults,
     /// A session has one actor, however many requests find it without one.
     rebuilding: Mutex<()>,
 }
@@ -129,49 +129,49 @@ impl Sessions {
     /// Starts looking after idle sessions on the calling arbiter.
     pub fn start(spec: SessionsSpec) -> Self {
         let count = spec.arbiters.count();
-        let parts = SessionParts {
+        let parts = SessionContext {
             settings: ArcSwap::from_pointee(spec.settings),
             downstreams: spec.downstreams,
             catalog: spec.catalog,
             store: spec.store,
             policy: spec.policy,
             numbers: spec.numbers,
-            registry: Registry::new(count.get()),
+            registry: SessionRegistry::new(count.get()),
             mint: spec.mint,
             random: spec.random,
             counters: spec.counters,
             sealing: spec.sealing,
-            dressing: Dressing::new(),
-            workers: Workers::new(count.get()),
-            parked: Parked::default(),
-            listeners: Listeners::default(),
-            tree: Tree::default(),
+            answer_decorator: AnswerDecorator::new(),
+            workers: CallWorkers::new(count.get()),
+            parked: ParkedCalls::default(),
+            listeners: ListenStreams::default(),
+            tree: TreeResource::default(),
         };
-        let sessions = Self(Arc::new(Shared {
+        let sessions = Self(Arc::new(SessionsInner {
             parts: Arc::new(parts),
             arbiters: spec.arbiters,
             wheels: wheels(count),
-            greetings: Greetings::default(),
+            initialize_results: InitializeResults::default(),
             rebuilding: Mutex::default(),
         }));
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
-            let mut crowd = Crowd::default();
+            let mut crowd = MemoryReclaim::default();
             loop {
                 ticks.tick().await;
                 let Some(shared) = weak.upgrade() else { return };
                 let sessions = Self(shared);
                 sessions.end_idle();
-                if crowd.has_left(sessions.len()) {
-                    actix_rt::task::spawn_blocking(memory::give_back);
+                if crowd.is_due(sessions.len()) {
+                    actix_rt::task::spawn_blocking(memory::trim_heap);
                 }
             }
         });
         sessions
     }
 
-    pub(crate) fn parts(&self) -> &Arc<SessionParts> {
+    pub(crate) fn parts(&self) -> &Arc<SessionContext> {
         &self.0.parts
     }
 
@@ -234,7 +234,7 @@ impl Sessions {
         let revision = record.revision;
         let answer = self
             .0
-            .greetings
+            .initialize_results
             .answer(request, revision, parts.catalog.snapshot());
         let address = self.spawn(id, record, arbiter, false);
         parts.registry.insert(place, id, address, revision);
@@ -255,14 +255,14 @@ impl Sessions {
     /// # Errors
     ///
     /// Returns the failure that the client is to read: bad parameters.
-    pub fn greet(
+    pub fn answer_initialize(
         &self,
         request: &Request,
         principal: Principal,
     ) -> Result<(Revision, Bytes), Failure> {
         let record = record_of(request, principal)?;
         let catalog = self.0.parts.catalog.snapshot();
-        let result = stateless_result(record.revision, &catalog);
+        let result = sessionless_initialize_result(record.revision, &catalog);
         let id = request.id.as_str();
         let answer = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#,
@@ -280,10 +280,10 @@ impl Sessions {
     pub async fn find(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
         let parts = &self.0.parts;
         match parts.registry.find(id) {
-            Found::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
-            Found::Unknown => Ok(None),
+            SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
+            SessionLookup::Unknown => Ok(None),
             // Rare, and much larger than the rest.
-            Found::Dormant => Box::pin(self.rebuild(id)).await,
+            SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
         }
     }
 
@@ -304,12 +304,14 @@ impl Sessions {
         let _one_at_a_time = self.0.rebuilding.lock();
         // Somebody else may have rebuilt or ended it meanwhile.
         match parts.registry.find(id) {
-            Found::Live(address, revision) => return Ok(Some(FoundSession { address, revision })),
-            Found::Unknown => return Ok(None),
-            Found::Dormant => {}
+            SessionLookup::Live(address, revision) => {
+                return Ok(Some(FoundSession { address, revision }));
+            }
+            SessionLookup::Unknown => return Ok(None),
+            SessionLookup::Dormant => {}
         }
         let revision = record.revision;
-        let address = self.spawn(id, record, self.0.arbiters.index(id.spread()), true);
+        let address = self.spawn(id, record, self.0.arbiters.index(id.placement_hash()), true);
         if !parts.registry.revive(id, address.clone()) {
             return Ok(None);
         }
@@ -356,16 +358,16 @@ impl Sessions {
             .registry
             .insert_dormant(id, record.revision, last_seen);
         self.schedule(id, expires);
-        let desired = parts.downstreams.desired();
+        let subscription_registry = parts.downstreams.subscription_registry();
         if let Some(level) = record.level {
-            desired.set_level(id, level);
+            subscription_registry.set_level(id, level);
         }
         for subscription in &record.subscriptions {
             let mut servers = servers.iter();
             if let Some(server) = servers.find(|server| server.name == subscription.server) {
-                let key = server.entry_for(&record.caller(id));
-                let watched = Watched::new(&server.name, &key, &subscription.native);
-                desired.watch(watched, id);
+                let key = server.connection_key_for(&record.caller(id));
+                let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
+                subscription_registry.watch(watched, id);
             }
         }
         true
@@ -376,7 +378,7 @@ impl Sessions {
     pub async fn end(&self, id: SessionId) -> bool {
         let parts = &self.0.parts;
         let found = parts.registry.find(id);
-        if matches!(found, Found::Unknown) {
+        if matches!(found, SessionLookup::Unknown) {
             return false;
         }
         parts.registry.remove(id);
@@ -384,8 +386,8 @@ impl Sessions {
         let (done, deleted) = oneshot::channel();
         match found {
             // What it wrote last must not come after the end.
-            Found::Live(address, _) => address.do_send(Delete { done }),
-            Found::Dormant | Found::Unknown => parts.forget(id, Some(done)),
+            SessionLookup::Live(address, _) => address.do_send(DeleteSession { done }),
+            SessionLookup::Dormant | SessionLookup::Unknown => parts.forget(id, Some(done)),
         }
         if deleted.await.is_err() {
             // Its actor died before it heard of it.
@@ -423,7 +425,7 @@ impl Sessions {
     }
 
     fn schedule(&self, id: SessionId, at_second: u32) {
-        let index = self.0.arbiters.index(id.spread()) % self.0.wheels.len();
+        let index = self.0.arbiters.index(id.placement_hash()) % self.0.wheels.len();
         let mut wheel = self.0.wheels[index]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -449,14 +451,14 @@ impl Sessions {
                 let address = parts.registry.address(id);
                 if expires > now {
                     if let Some(address) = address {
-                        address.do_send(Refresh);
+                        address.do_send(SaveRecord);
                     }
                     self.schedule(id, expires);
                     continue;
                 }
                 match address {
                     Some(address) => {
-                        address.do_send(End::Idle);
+                        address.do_send(EndSession::Idle);
                         // One that is in use stays and is looked at again.
                         self.schedule(id, now.saturating_add(idle.max(1)));
                     }
@@ -470,9 +472,9 @@ impl Sessions {
     }
 }
 
-fn wheels(count: NonZeroUsize) -> Box<[Mutex<Wheel>]> {
+fn wheels(count: NonZeroUsize) -> Box<[Mutex<IdleWheel>]> {
     (0..count.get())
-        .map(|_| Mutex::new(Wheel::default()))
+        .map(|_| Mutex::new(IdleWheel::default()))
         .collect()
 }
 

@@ -23,7 +23,7 @@ pub struct SessionSettings {
     /// Clients without a session that listen (`subscriptions/listen`).
     pub listeners_max: usize,
     /// Bytes of what one server says outside of calls that wait to be brought to sessions.
-    pub news_max: usize,
+    pub server_events_max: usize,
     /// How long the first list waits for servers that were never listed.
     pub first_list_wait: Duration,
 }

@@ -4,13 +4,13 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::reading::Reading;
-use super::route::{self, Target};
+use super::response_translator::ResponseTranslator;
+use super::route::{self, CallTarget};
 use super::sealing::Sealing;
 use crate::bridge::projection::project_params;
 use crate::bridge::task::{self, EXTENSION, Task, TaskSupport, takes_calls};
 use crate::catalog::{ServerPart, Snapshot};
-use crate::downstream::{Caller, Tasks};
+use crate::downstream::{Caller, TaskMode};
 use crate::id::ServerName;
 use crate::protocol::{
     Edit, Era, ErrorKind, Failure, Method, Notification, RawJson, Request, Revision, Span,
@@ -99,7 +99,7 @@ pub(crate) fn target(
     catalog: &Snapshot,
     caller: &Caller,
     sealing: &Sealing,
-) -> Result<Target, Failure> {
+) -> Result<CallTarget, Failure> {
     match request.method {
         Method::TasksGet
         | Method::TasksCancel
@@ -120,7 +120,7 @@ fn of_task(
     catalog: &Snapshot,
     caller: &Caller,
     sealing: &Sealing,
-) -> Result<Target, Failure> {
+) -> Result<CallTarget, Failure> {
     let method = &request.method;
     let is_known = *method != Method::TasksList
         && match caller.revision.era() {
@@ -147,11 +147,11 @@ fn of_task(
         );
         return Err(Failure::new(ErrorKind::InvalidParams, message));
     }
-    Ok(Target {
+    Ok(CallTarget {
         server: task.server,
         edits: vec![(span, RawJson::from_value(&task.native).as_bytes().clone())],
         native_uri: None,
-        tasks: Tasks::Passed,
+        tasks: TaskMode::FollowedByClient,
         tool: None,
     })
 }
@@ -163,7 +163,7 @@ pub(super) fn unknown() -> Failure {
 
 /// Decides whether a call goes on in a task, and says it to the server.
 fn arrange(
-    target: &mut Target,
+    target: &mut CallTarget,
     request: &Request,
     catalog: &Snapshot,
     caller: &Caller,
@@ -176,16 +176,16 @@ fn arrange(
     if passes && caller.revision.era() == Era::Modern {
         let declares = task::is_declared(caller.profile.as_map());
         target.tasks = if declares {
-            Tasks::Passed
+            TaskMode::FollowedByClient
         } else {
-            Tasks::Unasked
+            TaskMode::NotRequested
         };
     }
     let wanted = wanted(request);
     let support = support(request, catalog, part);
     let wants = wanted.is_some() && caller.revision == Revision::V2025_11_25;
     if wants && passes && support != TaskSupport::Forbidden {
-        target.tasks = Tasks::Passed;
+        target.tasks = TaskMode::FollowedByClient;
     } else if wants && are_offered(catalog, caller.revision) {
         // S-TASK-L-04.
         let message = "this tool does not run as a task: call it without `task`";
@@ -193,9 +193,9 @@ fn arrange(
     } else if support == TaskSupport::Required {
         let is_modern = caller.revision.era() == Era::Modern;
         target.tasks = if is_modern && task::is_declared(caller.profile.as_map()) {
-            Tasks::Bridged
+            TaskMode::Bridged
         } else {
-            Tasks::Followed
+            TaskMode::FollowedByGateway
         };
         target.edits.extend(task_edit(request, wanted));
     } else if wanted.is_some() {
@@ -235,24 +235,24 @@ fn support(request: &Request, catalog: &Snapshot, part: &ServerPart) -> TaskSupp
 
 /// A result with the ids by which the client knows its tasks; `None` when it names none.
 pub(crate) fn public(
-    reading: Reading<'_>,
+    translator: ResponseTranslator<'_>,
     result: &RawJson,
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<RawJson> {
     let is_about_tasks = matches!(
-        reading.method,
+        translator.method,
         Method::ToolsCall
             | Method::TasksGet
             | Method::TasksCancel
             | Method::TasksUpdate
             | Method::TasksResult
     );
-    let part = reading.catalog.part(reading.server);
+    let part = translator.catalog.part(translator.server);
     part.filter(|part| is_about_tasks && has_tasks_for(part, caller.revision))?;
-    let inner = with_inner(reading, result);
+    let inner = with_inner(translator, result);
     let named = task::with_ids(inner.as_ref().unwrap_or(result), |native| {
-        sealing.seal_task(reading.server, native, &caller.principal)
+        sealing.seal_task(translator.server, native, &caller.principal)
     });
     named.or(inner)
 }
@@ -265,7 +265,7 @@ pub(crate) fn state_of(notification: &Notification) -> Option<(Task, RawJson)> {
 
 /// A task of a sessionless server that a client without a session names, by its server and that
 /// server's id of it; `None` when nothing can be told of it.
-pub(crate) fn listened(
+pub(crate) fn listenable_task(
     id: &str,
     catalog: &Snapshot,
     caller: &Caller,
@@ -284,23 +284,23 @@ pub(crate) fn public_state(
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<RawJson> {
-    let reading = Reading {
+    let translator = ResponseTranslator {
         catalog,
         server,
         method: &Method::TasksGet,
         item: None,
         to: caller.revision,
     };
-    public(reading, state, caller, sealing)
+    public(translator, state, caller, sealing)
 }
 
 /// A task with what its tool said in it, with public URIs.
-fn with_inner(reading: Reading<'_>, task: &RawJson) -> Option<RawJson> {
+fn with_inner(translator: ResponseTranslator<'_>, task: &RawJson) -> Option<RawJson> {
     let said =
-        text::member(task.as_str(), "result").filter(|_| *reading.method == Method::TasksGet)?;
+        text::member(task.as_str(), "result").filter(|_| *translator.method == Method::TasksGet)?;
     let raw = RawJson::try_new(Bytes::copy_from_slice(said.as_bytes())).ok()?;
-    let catalog = reading.catalog;
-    let public = catalog.rewrite_result(reading.server, &Method::ToolsCall, &raw)?;
+    let catalog = translator.catalog;
+    let public = catalog.rewrite_result(translator.server, &Method::ToolsCall, &raw)?;
     let edit = (text::span(task.as_str(), said), public.as_bytes().clone());
     RawJson::try_new(splice(task.as_bytes(), &mut [edit])).ok()
 }

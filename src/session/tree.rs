@@ -19,9 +19,9 @@ pub type TreeSource = Arc<dyn Fn() -> Value + Send + Sync>;
 
 /// Where the tree comes from, if it is offered.
 #[derive(Default)]
-pub(crate) struct Tree(ArcSwapOption<TreeSource>);
+pub(crate) struct TreeResource(ArcSwapOption<TreeSource>);
 
-impl Tree {
+impl TreeResource {
     pub(crate) fn offer(&self, source: Option<TreeSource>) {
         self.0.store(source.map(Arc::new));
     }

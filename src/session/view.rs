@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::freshness::Stale;
+use super::freshness::FreshnessMeta;
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Caller, EntryOwner};
+use crate::downstream::{Caller, ConnectionOwner};
 
 /// Where the shared catalog is published. Cheap to clone; may be read from any thread.
 #[derive(Clone)]
@@ -17,11 +17,11 @@ pub struct CatalogView {
     listed: watch::Receiver<bool>,
     own: Arc<ArcSwap<OwnViews>>,
     at_start: Arc<OnceLock<Arc<Snapshot>>>,
-    stale: Arc<ArcSwapOption<Stale>>,
+    stale: Arc<ArcSwapOption<FreshnessMeta>>,
 }
 
 /// Catalogs of those who do not see the shared one, by whose connection lists something else.
-pub(crate) type OwnViews = HashMap<EntryOwner, Arc<Snapshot>>;
+pub(crate) type OwnViews = HashMap<ConnectionOwner, Arc<Snapshot>>;
 
 impl CatalogView {
     pub(crate) fn new(
@@ -29,7 +29,7 @@ impl CatalogView {
         listed: watch::Receiver<bool>,
         own: Arc<ArcSwap<OwnViews>>,
         at_start: Arc<OnceLock<Arc<Snapshot>>>,
-        stale: Arc<ArcSwapOption<Stale>>,
+        stale: Arc<ArcSwapOption<FreshnessMeta>>,
     ) -> Self {
         Self {
             snapshot,
@@ -48,10 +48,10 @@ impl CatalogView {
             return None;
         }
         let session = caller.session;
-        let session = session.map(|session| EntryOwner::Session(session, caller.audience()));
+        let session = session.map(|session| ConnectionOwner::Session(session, caller.audience()));
         let of_session = session.and_then(|owner| own.get(&owner));
         of_session
-            .or_else(|| own.get(&EntryOwner::Audience(caller.audience())))
+            .or_else(|| own.get(&ConnectionOwner::Audience(caller.audience())))
             .cloned()
     }
 
@@ -60,7 +60,7 @@ impl CatalogView {
     }
 
     /// What lists say of their age while some part of them is not live.
-    pub(crate) fn stale(&self) -> Option<Arc<Stale>> {
+    pub(crate) fn stale(&self) -> Option<Arc<FreshnessMeta>> {
         self.stale.load_full()
     }
 

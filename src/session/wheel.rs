@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use crate::id::SessionId;
 
 #[derive(Default)]
-pub(crate) struct Wheel(BTreeMap<u32, Vec<SessionId>>);
+pub(crate) struct IdleWheel(BTreeMap<u32, Vec<SessionId>>);
 
-impl Wheel {
+impl IdleWheel {
     pub(crate) fn schedule(&mut self, session: SessionId, at_second: u32) {
         self.0.entry(at_second).or_default().push(session);
     }
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn sessions_come_due_once_and_in_time() {
-        let mut wheel = Wheel::default();
+        let mut wheel = IdleWheel::default();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
         wheel.schedule(a, 10);
         wheel.schedule(b, 12);

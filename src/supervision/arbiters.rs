@@ -23,9 +23,9 @@ pub trait Placement: fmt::Debug + Send + Sync {
 
 /// Spreads keys evenly, also consecutive ones.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spread;
+pub struct HashPlacement;
 
-impl Placement for Spread {
+impl Placement for HashPlacement {
     fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize {
         // Fibonacci hashing: the upper half of the product depends on every bit of the key.
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -36,9 +36,9 @@ impl Placement for Spread {
 
 /// Keys are indices, counted modulo the number of arbiters: for those who know the place.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Direct;
+pub struct DirectPlacement;
 
-impl Placement for Direct {
+impl Placement for DirectPlacement {
     fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize {
         usize::try_from(key % arbiters.get() as u64).unwrap_or(0)
     }
@@ -46,7 +46,7 @@ impl Placement for Direct {
 
 /// A place in the pool.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct ArbiterSite {
     /// Which one, from 0.
     pub index: usize,
     pub arbiter: ArbiterHandle,
@@ -70,14 +70,14 @@ struct Pool {
 
 #[derive(Debug)]
 struct Slots {
-    places: Vec<Place>,
+    places: Vec<ArbiterSlot>,
     /// Told to end, perhaps blocked.
     retired: Vec<Arbiter>,
     stopped: bool,
 }
 
 #[derive(Debug)]
-struct Place {
+struct ArbiterSlot {
     handle: ArbiterHandle,
     /// Absent when somebody else started the thread: not ours to end.
     own: Option<Arbiter>,
@@ -86,7 +86,7 @@ struct Place {
     serial: u64,
 }
 
-impl Place {
+impl ArbiterSlot {
     fn start(serial: u64) -> io::Result<Self> {
         if System::try_current().is_none() {
             return Err(io::Error::other("no actix system runs on this thread"));
@@ -104,7 +104,7 @@ impl Place {
 /// Some threads did not end in time: a child blocks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{blocked} arbiter threads did not end within {within:?}: a child blocks them")]
-pub struct StillRunning {
+pub struct ArbitersStillRunning {
     pub blocked: usize,
     pub within: Duration,
 }
@@ -117,7 +117,7 @@ impl Arbiters {
     /// Returns the system's error when a thread or its runtime cannot be made.
     pub fn start(count: NonZeroUsize, placement: impl Placement + 'static) -> io::Result<Self> {
         let places = (0..count.get())
-            .map(|_| Place::start(0))
+            .map(|_| ArbiterSlot::start(0))
             .collect::<io::Result<Vec<_>>>()?;
         Ok(Self::with(count, placement, places))
     }
@@ -132,8 +132,8 @@ impl Arbiters {
             .ok_or_else(|| io::Error::other("no arbiter runs on this thread"))?;
         Ok(Self::with(
             NonZeroUsize::MIN,
-            Spread,
-            vec![Place {
+            HashPlacement,
+            vec![ArbiterSlot {
                 handle,
                 own: None,
                 only: true,
@@ -154,7 +154,7 @@ impl Arbiters {
     ) -> io::Result<Self> {
         let count = NonZeroUsize::new(handles.len())
             .ok_or_else(|| io::Error::other("a pool needs at least one arbiter"))?;
-        let adopted = |handle| Place {
+        let adopted = |handle| ArbiterSlot {
             handle,
             own: None,
             only: false,
@@ -164,7 +164,11 @@ impl Arbiters {
         Ok(Self::with(count, placement, places))
     }
 
-    fn with(count: NonZeroUsize, placement: impl Placement + 'static, places: Vec<Place>) -> Self {
+    fn with(
+        count: NonZeroUsize,
+        placement: impl Placement + 'static,
+        places: Vec<ArbiterSlot>,
+    ) -> Self {
         Self(Arc::new(Pool {
             count,
             placement: Box::new(placement),
@@ -188,12 +192,12 @@ impl Arbiters {
     }
 
     /// The place for a key, on a fresh arbiter if the old one is dead.
-    pub fn site(&self, key: u64) -> Site {
+    pub fn site(&self, key: u64) -> ArbiterSite {
         self.at(self.index(key))
     }
 
     /// The place of an index, modulo the number of arbiters.
-    pub fn at(&self, index: usize) -> Site {
+    pub fn at(&self, index: usize) -> ArbiterSite {
         let index = index % self.0.count;
         let mut slots = self.slots();
         if !slots.places[index].handle.alive() && !slots.stopped {
@@ -201,7 +205,7 @@ impl Arbiters {
             drop(self.replace(&mut slots, index));
         }
         let place = &slots.places[index];
-        Site {
+        ArbiterSite {
             index,
             arbiter: place.handle.clone(),
             serial: place.serial,
@@ -212,7 +216,7 @@ impl Arbiters {
     /// free again, and its children with it, so that their supervisors move them.
     ///
     /// Does nothing if the place was already taken by another arbiter.
-    pub fn retire(&self, site: &Site) {
+    pub fn retire(&self, site: &ArbiterSite) {
         let mut slots = self.slots();
         let index = site.index % self.0.count;
         let place = &slots.places[index];
@@ -232,7 +236,7 @@ impl Arbiters {
 
     fn replace(&self, slots: &mut Slots, index: usize) -> Option<Arbiter> {
         let serial = slots.places[index].serial + 1;
-        match Place::start(serial) {
+        match ArbiterSlot::start(serial) {
             Ok(fresh) => {
                 log::warn!(index, serial; "arbiter replaced");
                 self.0.replaced.fetch_add(1, Ordering::Relaxed);
@@ -250,9 +254,9 @@ impl Arbiters {
     ///
     /// # Errors
     ///
-    /// Returns [`StillRunning`] when some did not end within that time; they end when what
+    /// Returns [`ArbitersStillRunning`] when some did not end within that time; they end when what
     /// blocks them does.
-    pub async fn stop(&self, within: Duration) -> Result<(), StillRunning> {
+    pub async fn stop(&self, within: Duration) -> Result<(), ArbitersStillRunning> {
         let own: Vec<Arbiter> = {
             let mut slots = self.slots();
             slots.stopped = true;
@@ -272,7 +276,7 @@ impl Arbiters {
 }
 
 /// Joining blocks, so each is waited for by a thread of its own.
-async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), StillRunning> {
+async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), ArbitersStillRunning> {
     let mut blocked = own.len();
     let (done, mut joined) = tokio::sync::mpsc::unbounded_channel();
     for arbiter in own {
@@ -299,7 +303,7 @@ async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), StillRunning> {
     if blocked == 0 {
         Ok(())
     } else {
-        Err(StillRunning { blocked, within })
+        Err(ArbitersStillRunning { blocked, within })
     }
 }
 

@@ -11,11 +11,11 @@ pub(crate) fn delay(settings: &Settings, attempt: u32, chance: f64) -> Duration 
     let grown = initial * settings.backoff_factor.powf(f64::from(attempt));
     // `min` also tames an infinite product.
     let capped = grown.min(settings.backoff_max.as_secs_f64());
-    spread(Duration::from_secs_f64(capped), settings.jitter, chance)
+    with_jitter(Duration::from_secs_f64(capped), settings.jitter, chance)
 }
 
 /// Shortens a delay by a random part of its `jitter` share; never to nothing.
-pub(crate) fn spread(delay: Duration, jitter: f64, chance: f64) -> Duration {
+pub(crate) fn with_jitter(delay: Duration, jitter: f64, chance: f64) -> Duration {
     let part = 1.0 - jitter * chance.clamp(0.0, 1.0);
     delay
         .mul_f64(part.clamp(0.0, 1.0))

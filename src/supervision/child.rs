@@ -13,7 +13,7 @@ use actix::dev::{ContextFut, channel};
 use actix::{Actor, ActorContext, ActorState, Addr, Context};
 use actix_rt::ArbiterHandle;
 
-use super::exit::{Exit, ExitReason, caught};
+use super::exit::{Exit, ExitReason, catch_panic};
 
 /// Messages that senders which await room may queue; admission is counted elsewhere, since
 /// actix lets every clone of an address pass anyway.
@@ -53,17 +53,20 @@ where
     R: FnOnce(ExitReason) + Send + 'static,
 {
     let (sender, mailbox) = channel::channel(MAILBOX_CAPACITY);
-    let report = Report {
+    let report = ExitReport {
         exit,
         on_exit: Some(on_exit),
     };
     // On a dead arbiter the closure is dropped unrun, and the report with it.
-    arbiter.spawn_fn(move || give_birth(mailbox, factory, report));
+    arbiter.spawn_fn(move || start_incarnation(mailbox, factory, report));
     Addr::new(sender)
 }
 
-fn give_birth<A, F, R>(mailbox: channel::AddressReceiver<A>, factory: F, report: Report<R>)
-where
+fn start_incarnation<A, F, R>(
+    mailbox: channel::AddressReceiver<A>,
+    factory: F,
+    report: ExitReport<R>,
+) where
     A: Actor<Context = Context<A>>,
     F: FnOnce(&mut Context<A>, Exit) -> A,
     R: FnOnce(ExitReason) + 'static,
@@ -74,7 +77,7 @@ where
     }
     let mut ctx = Context::with_receiver(mailbox);
     let exit = report.exit.clone();
-    match caught(|| factory(&mut ctx, exit)) {
+    match catch_panic(|| factory(&mut ctx, exit)) {
         Ok(actor) => {
             let run = ctx.into_future(actor);
             drop(actix_rt::spawn(Incarnation {
@@ -84,19 +87,19 @@ where
             }));
         }
         Err(text) => {
-            drop(caught(|| drop(ctx)));
+            drop(catch_panic(|| drop(ctx)));
             report.send(ExitReason::FactoryPanicked(text));
         }
     }
 }
 
 /// Reports when it is told to, or when it is dropped: then the thread is gone.
-struct Report<R: FnOnce(ExitReason)> {
+struct ExitReport<R: FnOnce(ExitReason)> {
     exit: Exit,
     on_exit: Option<R>,
 }
 
-impl<R: FnOnce(ExitReason)> Report<R> {
+impl<R: FnOnce(ExitReason)> ExitReport<R> {
     /// Tells the end. Who killed the child has the word on why.
     fn send(mut self, observed: ExitReason) {
         self.deliver(observed);
@@ -110,13 +113,13 @@ impl<R: FnOnce(ExitReason)> Report<R> {
             ExitReason::Normal | ExitReason::Killed => self.exit.reason().unwrap_or(observed),
             other => other,
         };
-        if let Err(panic) = caught(|| on_exit(reason)) {
+        if let Err(panic) = catch_panic(|| on_exit(reason)) {
             log::error!(panic = &*panic; "the news of a child's end was lost in a panic");
         }
     }
 }
 
-impl<R: FnOnce(ExitReason)> Drop for Report<R> {
+impl<R: FnOnce(ExitReason)> Drop for ExitReport<R> {
     fn drop(&mut self) {
         self.deliver(ExitReason::ArbiterDead);
     }
@@ -130,7 +133,7 @@ where
     run: Option<ContextFut<A, Context<A>>>,
     /// Whether `started` was called, without which no other hook is due.
     polled: bool,
-    report: Option<Report<R>>,
+    report: Option<ExitReport<R>>,
 }
 
 impl<A, R> Incarnation<A, R>
@@ -141,7 +144,7 @@ where
     /// Drops the actor, then tells that it is gone.
     fn end(&mut self, observed: ExitReason) {
         let Some(run) = self.run.take() else { return };
-        let reason = match bury(run, self.polled) {
+        let reason = match run_last_hooks(run, self.polled) {
             Err(text) if !observed.is_panic() => ExitReason::Panicked(text),
             Err(_) | Ok(()) => observed,
         };
@@ -160,7 +163,7 @@ where
 }
 
 /// Runs the last hooks and drops the actor, each on its own, so that no panic meets another.
-fn bury<A>(mut run: ContextFut<A, Context<A>>, started: bool) -> Result<(), Arc<str>>
+fn run_last_hooks<A>(mut run: ContextFut<A, Context<A>>, started: bool) -> Result<(), Arc<str>>
 where
     A: Actor<Context = Context<A>>,
 {
@@ -168,13 +171,13 @@ where
     if started && run.ctx().state() != ActorState::Stopped {
         run.ctx().stop();
         let mut task = TaskContext::from_waker(Waker::noop());
-        farewell = caught(|| {
+        farewell = catch_panic(|| {
             let _ = Pin::new(&mut run).poll(&mut task);
         });
     }
     // Without this the drop would call the hooks once more.
     run.ctx().terminate();
-    let dropped = caught(|| drop(run));
+    let dropped = catch_panic(|| drop(run));
     farewell.and(dropped)
 }
 
@@ -196,7 +199,7 @@ where
             return Poll::Ready(());
         }
         this.polled = true;
-        match caught(|| Pin::new(run).poll(task)) {
+        match catch_panic(|| Pin::new(run).poll(task)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(())) => this.end(ExitReason::Normal),
             Err(text) => this.end(ExitReason::Panicked(text)),

@@ -82,7 +82,7 @@ impl fmt::Display for ExitReason {
 const PANIC_TEXT_MAX: usize = 1_000;
 
 /// Runs code that may panic; the error is the panic's text.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Arc<str>> {
+pub(crate) fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, Arc<str>> {
     catch_unwind(AssertUnwindSafe(run)).map_err(panic_text)
 }
 
@@ -103,11 +103,11 @@ fn panic_text(payload: Box<dyn Any + Send>) -> Arc<str> {
 ///
 /// One cell per incarnation, cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Exit(Arc<Cell>);
+pub struct Exit(Arc<ExitCell>);
 
 #[derive(Debug, Default)]
-struct Cell {
-    said: Mutex<Option<ExitReason>>,
+struct ExitCell {
+    stated_reason: Mutex<Option<ExitReason>>,
     killed: AtomicBool,
     task: AtomicWaker,
 }
@@ -128,7 +128,7 @@ impl Exit {
 
     /// For the child: says with any reason why it is about to stop. The first one stays.
     pub fn say(&self, reason: ExitReason) {
-        self.said().get_or_insert(reason);
+        self.stated_reason().get_or_insert(reason);
     }
 
     /// Ends the incarnation the next time its thread is free, without asking it: its `stopping`
@@ -137,12 +137,12 @@ impl Exit {
     /// A child that blocks its thread cannot be ended this way, nor by anything else within
     /// the process.
     pub fn kill(&self) {
-        self.kill_because(ExitReason::Killed);
+        self.kill_with_reason(ExitReason::Killed);
     }
 
     /// [`Exit::kill`] with another reason in the news.
-    pub(crate) fn kill_because(&self, reason: ExitReason) {
-        *self.said() = Some(reason);
+    pub(crate) fn kill_with_reason(&self, reason: ExitReason) {
+        *self.stated_reason() = Some(reason);
         self.0.killed.store(true, Ordering::Release);
         self.0.task.wake();
     }
@@ -153,14 +153,17 @@ impl Exit {
 
     /// What was said, if anything.
     pub(crate) fn reason(&self) -> Option<ExitReason> {
-        self.said().clone()
+        self.stated_reason().clone()
     }
 
     pub(crate) fn wake_on_kill(&self, waker: &Waker) {
         self.0.task.register(waker);
     }
 
-    fn said(&self) -> MutexGuard<'_, Option<ExitReason>> {
-        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stated_reason(&self) -> MutexGuard<'_, Option<ExitReason>> {
+        self.0
+            .stated_reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

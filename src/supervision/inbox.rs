@@ -16,23 +16,23 @@ use tokio::sync::Notify;
 const TRIES_MAX: u32 = 2;
 
 /// A queue of messages for one child. Cheap to clone; may be written from any thread.
-pub struct Inbox<T>(Arc<Shared<T>>);
+pub struct Inbox<T>(Arc<InboxState<T>>);
 
-struct Shared<T> {
-    queue: Mutex<Queue<T>>,
-    news: Notify,
+struct InboxState<T> {
+    queue: Mutex<InboxQueue<T>>,
+    wakeup: Notify,
     max: usize,
 }
 
-struct Queue<T> {
+struct InboxQueue<T> {
     waiting: VecDeque<T>,
     /// What an incarnation has taken and is not done with, and how often that was.
-    in_hand: Option<(T, u32)>,
+    in_progress: Option<(T, u32)>,
 }
 
 /// A message that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken<T> {
+pub enum InboxItem<T> {
     /// To be carried out, perhaps for the second time.
     Try(T),
     /// Whoever carried it out died of it each time.
@@ -55,12 +55,12 @@ impl<T> fmt::Debug for Inbox<T> {
 impl<T> Inbox<T> {
     /// No more than `max` messages wait.
     pub fn new(max: usize) -> Self {
-        let queue = Mutex::new(Queue {
+        let queue = Mutex::new(InboxQueue {
             waiting: VecDeque::new(),
-            in_hand: None,
+            in_progress: None,
         });
-        let news = Notify::new();
-        Self(Arc::new(Shared { queue, news, max }))
+        let wakeup = Notify::new();
+        Self(Arc::new(InboxState { queue, wakeup, max }))
     }
 
     /// Adds a message; `false` when too many wait.
@@ -72,13 +72,13 @@ impl<T> Inbox<T> {
         }
         queue.waiting.push_back(message);
         drop(queue);
-        self.0.news.notify_one();
+        self.0.wakeup.notify_one();
         true
     }
 
     /// The message in hand is carried out.
     pub fn done(&self) {
-        let done = self.queue().in_hand.take();
+        let done = self.queue().in_progress.take();
         // Not while others wait for the queue.
         drop(done);
     }
@@ -88,7 +88,7 @@ impl<T> Inbox<T> {
         self.queue().waiting.is_empty()
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue<T>> {
+    fn queue(&self) -> MutexGuard<'_, InboxQueue<T>> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,28 +96,30 @@ impl<T> Inbox<T> {
 impl<T: Clone + 'static> Inbox<T> {
     /// All messages for one incarnation, which says [`Inbox::done`] after each; without end. What
     /// an incarnation before it was not done with comes first.
-    pub fn stream(&self) -> impl Stream<Item = Taken<T>> + 'static {
+    pub fn stream(&self) -> impl Stream<Item = InboxItem<T>> + 'static {
         stream::unfold(self.clone(), |inbox| async {
             loop {
                 let taken = inbox.queue().take();
                 if let Some(taken) = taken {
                     return Some((taken, inbox));
                 }
-                inbox.0.news.notified().await;
+                inbox.0.wakeup.notified().await;
             }
         })
     }
 }
 
-impl<T: Clone> Queue<T> {
-    fn take(&mut self) -> Option<Taken<T>> {
-        let (message, tries) = match self.in_hand.take() {
-            Some((message, tries)) if tries >= TRIES_MAX => return Some(Taken::GivenUp(message)),
+impl<T: Clone> InboxQueue<T> {
+    fn take(&mut self) -> Option<InboxItem<T>> {
+        let (message, tries) = match self.in_progress.take() {
+            Some((message, tries)) if tries >= TRIES_MAX => {
+                return Some(InboxItem::GivenUp(message));
+            }
             Some(again) => again,
             None => (self.waiting.pop_front()?, 0),
         };
-        self.in_hand = Some((message.clone(), tries + 1));
-        Some(Taken::Try(message))
+        self.in_progress = Some((message.clone(), tries + 1));
+        Some(InboxItem::Try(message))
     }
 }
 
@@ -135,18 +137,18 @@ mod tests {
         }
         let next = || inbox.stream().boxed_local().next().now_or_never();
         let next = || next().flatten();
-        assert_eq!(next(), Some(Taken::Try("a")));
+        assert_eq!(next(), Some(InboxItem::Try("a")));
         inbox.done();
         // Each stream is another incarnation's.
-        assert_eq!(next(), Some(Taken::Try("b")));
-        assert_eq!(next(), Some(Taken::Try("b")));
+        assert_eq!(next(), Some(InboxItem::Try("b")));
+        assert_eq!(next(), Some(InboxItem::Try("b")));
         inbox.done();
-        assert_eq!(next(), Some(Taken::Try("c")));
-        assert_eq!(next(), Some(Taken::Try("c")));
-        assert_eq!(next(), Some(Taken::GivenUp("c")));
+        assert_eq!(next(), Some(InboxItem::Try("c")));
+        assert_eq!(next(), Some(InboxItem::Try("c")));
+        assert_eq!(next(), Some(InboxItem::GivenUp("c")));
         assert_eq!(next(), None);
         assert!(inbox.put("d"));
-        assert_eq!(next(), Some(Taken::Try("d")));
+        assert_eq!(next(), Some(InboxItem::Try("d")));
     }
 
     #[tokio::test]
@@ -155,15 +157,15 @@ mod tests {
         let mut stream = inbox.stream().boxed_local();
         assert!(stream.next().now_or_never().is_none());
         assert!(inbox.put(1) && inbox.put(2) && !inbox.put(3));
-        assert_eq!(stream.next().await, Some(Taken::Try(1)));
+        assert_eq!(stream.next().await, Some(InboxItem::Try(1)));
         inbox.done();
-        assert_eq!(stream.next().await, Some(Taken::Try(2)));
+        assert_eq!(stream.next().await, Some(InboxItem::Try(2)));
         inbox.done();
         assert!(inbox.is_empty());
         assert!(stream.next().now_or_never().is_none());
         drop(stream);
         assert!(inbox.put(4));
         let mut next = inbox.stream().boxed_local();
-        assert_eq!(next.next().await, Some(Taken::Try(4)));
+        assert_eq!(next.next().await, Some(InboxItem::Try(4)));
     }
 }

@@ -17,11 +17,11 @@
 //! use std::{num::NonZeroUsize, sync::mpsc, time::Duration};
 //! use actix::prelude::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
 //! use mcpvisor::supervision::{
-//!     Arbiters, ChildSpec, Exit, Link, Shutdown, Spread, Start, Supervisor, spawn_temporary,
+//!     Arbiters, ChildSpec, Exit, SupervisorLink, Shutdown, HashPlacement, Start, Supervisor, spawn_temporary,
 //! };
 //! use tokio::time::Instant;
 //!
-//! struct Peer(Link<Addr<Peer>>);
+//! struct Peer(SupervisorLink<Addr<Peer>>);
 //! impl Actor for Peer {
 //!     type Context = Context<Self>;
 //!     fn started(&mut self, ctx: &mut Self::Context) {
@@ -42,7 +42,7 @@
 //! }
 //!
 //! # actix::System::new().block_on(async {
-//! let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), Spread)?;
+//! let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), HashPlacement)?;
 //!
 //! let start = Start::new(|_ctx, link| Peer(link));
 //! let peer = Supervisor::supervise(ChildSpec::new("git", &arbiters, start));
@@ -87,7 +87,7 @@
 //!    whatever dies meanwhile, and memory stays flat.
 //!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
 //! 6. A permanent child is never given up, and at most one incarnation of it runs, except as
-//!    said below of a blocked thread. `proofs::no_order_of_events_loses_or_doubles_a_child`,
+//!    said below of a blocked thread. `properties::no_order_of_events_loses_or_doubles_a_child`,
 //!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
 //! 7. The delay before attempt n is `min(max, initial * factor^n)`, shortened by chance, never
 //!    nothing. `backoff::delays_grow_to_the_maximum`,
@@ -129,7 +129,7 @@
 //!     `resting::an_unused_child_leaves_and_comes_back_when_it_is_waited_for`
 //! 19. A child that is held stays away, whoever wants it, until it is released.
 //!     `machine::a_held_child_comes_back_only_when_it_is_released`,
-//!     `proofs::a_held_child_is_gone_and_a_released_one_is_not_lost`,
+//!     `properties::a_held_child_is_gone_and_a_released_one_is_not_lost`,
 //!     `resting::a_held_child_is_brought_back_by_its_release_only`,
 //!     `resting::who_waits_for_a_child_is_told_at_once_that_it_is_held`
 //! 20. A message in an inbox is lost with no incarnation; one that two died of is given up.
@@ -162,15 +162,17 @@ mod spec;
 mod supervisor;
 mod view;
 
-pub use arbiters::{Arbiters, Direct, Placement, Site, Spread, StillRunning};
+pub use arbiters::{
+    ArbiterSite, Arbiters, ArbitersStillRunning, DirectPlacement, HashPlacement, Placement,
+};
 pub use child::{Temporary, spawn_temporary};
 pub use exit::{Exit, ExitReason};
-pub use inbox::{Inbox, Taken};
+pub use inbox::{Inbox, InboxItem};
 pub use policy::{InvalidSettings, RestartPolicy, Settings, Tuning};
-pub use random::{Random, Seeded, SystemRandom};
-pub use roster::{Away, ChildRef, Offer, Roster, Snapshot, Status, Up};
-pub use spec::{ChildSpec, Escalation, Link, Shutdown, Start};
+pub use random::{Random, SeededRandom, SystemRandom};
+pub use roster::{ChildRef, ChildSnapshot, ChildStatus, ChildUnavailable, ChildValue, Roster, Up};
+pub use spec::{ChildSpec, Escalation, Shutdown, Start, SupervisorLink};
 pub use supervisor::Supervisor;
-pub use view::{ChildView, Phase};
+pub use view::{ChildPhase, ChildView};
 
-pub(crate) use exit::caught;
+pub(crate) use exit::catch_panic;

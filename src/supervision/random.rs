@@ -11,12 +11,12 @@ pub trait Random: fmt::Debug + Send + Sync {
 
 /// Different in each run of the program.
 #[derive(Debug)]
-pub struct SystemRandom(Seeded);
+pub struct SystemRandom(SeededRandom);
 
 impl SystemRandom {
     pub fn new() -> Self {
         // The standard library keys its hashers from the operating system's randomness.
-        Self(Seeded::new(RandomState::new().hash_one(0)))
+        Self(SeededRandom::new(RandomState::new().hash_one(0)))
     }
 }
 
@@ -34,9 +34,9 @@ impl Random for SystemRandom {
 
 /// The same numbers for the same seed (SplitMix64).
 #[derive(Debug)]
-pub struct Seeded(AtomicU64);
+pub struct SeededRandom(AtomicU64);
 
-impl Seeded {
+impl SeededRandom {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
     pub fn new(seed: u64) -> Self {
@@ -55,7 +55,7 @@ impl Seeded {
     }
 }
 
-impl Random for Seeded {
+impl Random for SeededRandom {
     fn chance(&self) -> f64 {
         // A double holds 53 bits exactly, so the result stays below one.
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_and_chance_stays_in_range() {
-        let (one, two) = (Seeded::new(7), Seeded::new(7));
+        let (one, two) = (SeededRandom::new(7), SeededRandom::new(7));
         let mut sum = 0.0;
         for _ in 0..10_000 {
             let chance = one.chance();

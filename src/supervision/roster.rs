@@ -14,17 +14,17 @@ use super::exit::ExitReason;
 use super::policy::Settings;
 use super::spec::Start;
 use super::supervisor::{Barrier, Control, Supervisor};
-use super::view::{ChildView, Phase};
+use super::view::{ChildPhase, ChildView};
 
 /// What a ready child may offer to its callers, such as a struct of recipients.
-pub trait Offer: Clone + Send + Sync + Unpin + 'static {}
+pub trait ChildValue: Clone + Send + Sync + Unpin + 'static {}
 
-impl<T: Clone + Send + Sync + Unpin + 'static> Offer for T {}
+impl<T: Clone + Send + Sync + Unpin + 'static> ChildValue for T {}
 
 /// The state of a child as callers see it. `T` is what a ready child offers, such as its
 /// recipients.
 #[derive(Clone, Debug)]
-pub enum Status<T> {
+pub enum ChildStatus<T> {
     /// Not running by intent, or on its way there; [`ChildRef::wake`] starts it.
     Idle,
     Starting,
@@ -45,16 +45,16 @@ pub enum Status<T> {
     Stopped,
 }
 
-impl<T> Status<T> {
-    pub fn phase(&self) -> Phase {
+impl<T> ChildStatus<T> {
+    pub fn phase(&self) -> ChildPhase {
         match self {
-            Self::Idle => Phase::Idle,
-            Self::Starting => Phase::Starting,
-            Self::Up { .. } => Phase::Up,
-            Self::Backoff { .. } => Phase::Backoff,
-            Self::Broken { .. } => Phase::Broken,
-            Self::Stopping => Phase::Stopping,
-            Self::Stopped => Phase::Stopped,
+            Self::Idle => ChildPhase::Idle,
+            Self::Starting => ChildPhase::Starting,
+            Self::Up { .. } => ChildPhase::Up,
+            Self::Backoff { .. } => ChildPhase::Backoff,
+            Self::Broken { .. } => ChildPhase::Broken,
+            Self::Stopping => ChildPhase::Stopping,
+            Self::Stopped => ChildPhase::Stopped,
         }
     }
 
@@ -68,8 +68,8 @@ impl<T> Status<T> {
 
 /// What a supervisor publishes after each change.
 #[derive(Clone, Debug)]
-pub struct Snapshot<T> {
-    pub status: Status<T>,
+pub struct ChildSnapshot<T> {
+    pub status: ChildStatus<T>,
     /// How the incarnation before ended.
     pub last_exit: Option<ExitReason>,
     /// When the phase was entered.
@@ -84,16 +84,16 @@ pub struct Snapshot<T> {
 
 /// The child cannot be used now.
 #[derive(Clone, Debug)]
-pub struct Away {
+pub struct ChildUnavailable {
     pub name: Arc<str>,
-    pub phase: Phase,
+    pub phase: ChildPhase,
     /// How its last incarnation ended.
     pub why: Option<ExitReason>,
     /// How long until the next attempt, when one is due.
     pub retry_after: Option<Duration>,
 }
 
-impl fmt::Display for Away {
+impl fmt::Display for ChildUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is {}", self.name, self.phase)?;
         if let Some(why) = &self.why {
@@ -106,7 +106,7 @@ impl fmt::Display for Away {
     }
 }
 
-impl std::error::Error for Away {}
+impl std::error::Error for ChildUnavailable {}
 
 /// What a ready child offers, and which incarnation offers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,21 +116,21 @@ pub struct Up<T> {
 }
 
 /// A child by name. Cheap to clone; may be used from any thread.
-pub struct ChildRef<T: Offer>(Arc<Child<T>>);
+pub struct ChildRef<T: ChildValue>(Arc<ChildHandle<T>>);
 
-struct Child<T: Offer> {
+struct ChildHandle<T: ChildValue> {
     name: Arc<str>,
-    snapshot: watch::Receiver<Snapshot<T>>,
+    snapshot: watch::Receiver<ChildSnapshot<T>>,
     supervisor: Addr<Supervisor<T>>,
 }
 
-impl<T: Offer> Clone for ChildRef<T> {
+impl<T: ChildValue> Clone for ChildRef<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Offer> fmt::Debug for ChildRef<T> {
+impl<T: ChildValue> fmt::Debug for ChildRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let phase = self.0.snapshot.borrow().status.phase();
         f.debug_struct("ChildRef")
@@ -140,13 +140,13 @@ impl<T: Offer> fmt::Debug for ChildRef<T> {
     }
 }
 
-impl<T: Offer> ChildRef<T> {
+impl<T: ChildValue> ChildRef<T> {
     pub(crate) fn new(
         name: Arc<str>,
-        snapshot: watch::Receiver<Snapshot<T>>,
+        snapshot: watch::Receiver<ChildSnapshot<T>>,
         supervisor: Addr<Supervisor<T>>,
     ) -> Self {
-        Self(Arc::new(Child {
+        Self(Arc::new(ChildHandle {
             name,
             snapshot,
             supervisor,
@@ -161,16 +161,16 @@ impl<T: Offer> ChildRef<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`Away`] unless the child is up. A child that died a moment ago may still look
+    /// Returns [`ChildUnavailable`] unless the child is up. A child that died a moment ago may still look
     /// up: whoever sends to it gets a closed mailbox.
-    pub fn current(&self) -> Result<Up<T>, Away> {
+    pub fn current(&self) -> Result<Up<T>, ChildUnavailable> {
         let snapshot = self.0.snapshot.borrow();
         match &snapshot.status {
-            Status::Up { value, generation } => Ok(Up {
+            ChildStatus::Up { value, generation } => Ok(Up {
                 value: value.clone(),
                 generation: *generation,
             }),
-            other => Err(Away {
+            other => Err(ChildUnavailable {
                 name: self.0.name.clone(),
                 phase: other.phase(),
                 why: snapshot.last_exit.clone(),
@@ -185,9 +185,9 @@ impl<T: Offer> ChildRef<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`Away`] at the deadline; earlier when the child is stopping or stopped, and
+    /// Returns [`ChildUnavailable`] at the deadline; earlier when the child is stopping or stopped, and
     /// when its next attempt is due only after the deadline.
-    pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, Away> {
+    pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, ChildUnavailable> {
         let mut changes = self.0.snapshot.clone();
         let mut woken = false;
         let mut confirmed = false;
@@ -198,14 +198,14 @@ impl<T: Offer> ChildRef<T> {
                 Err(away) => away,
             };
             match away.phase {
-                Phase::Stopping | Phase::Stopped => return Err(away),
+                ChildPhase::Stopping | ChildPhase::Stopped => return Err(away),
                 // Once: a child that is put to sleep again is not wanted.
-                Phase::Idle if woken => return Err(away),
-                Phase::Idle => {
+                ChildPhase::Idle if woken => return Err(away),
+                ChildPhase::Idle => {
                     self.wake();
                     woken = true;
                 }
-                Phase::Backoff | Phase::Broken => {
+                ChildPhase::Backoff | ChildPhase::Broken => {
                     let too_late = |after| Instant::now() + after > deadline;
                     if away.retry_after.is_some_and(too_late) {
                         if confirmed {
@@ -217,7 +217,7 @@ impl<T: Offer> ChildRef<T> {
                         continue;
                     }
                 }
-                Phase::Starting | Phase::Up => {}
+                ChildPhase::Starting | ChildPhase::Up => {}
             }
             confirmed = false;
             match timeout_at(deadline, changes.changed()).await {
@@ -229,12 +229,12 @@ impl<T: Offer> ChildRef<T> {
     }
 
     /// The whole state of the child.
-    pub fn snapshot(&self) -> Snapshot<T> {
+    pub fn snapshot(&self) -> ChildSnapshot<T> {
         self.0.snapshot.borrow().clone()
     }
 
     /// A receiver that wakes at each change.
-    pub fn subscribe(&self) -> watch::Receiver<Snapshot<T>> {
+    pub fn subscribe(&self) -> watch::Receiver<ChildSnapshot<T>> {
         self.0.snapshot.clone()
     }
 
@@ -308,7 +308,7 @@ impl<T: Offer> ChildRef<T> {
         // An error means that the supervisor is gone, and its child with it.
         drop(
             changes
-                .wait_for(|snapshot| matches!(snapshot.status, Status::Stopped))
+                .wait_for(|snapshot| matches!(snapshot.status, ChildStatus::Stopped))
                 .await
                 .map(drop),
         );
@@ -320,29 +320,29 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// All children of one kind, by name: an immutable snapshot that readers load without waiting.
-pub struct Roster<T: Offer>(Arc<ArcSwap<Children<T>>>);
+pub struct Roster<T: ChildValue>(Arc<ArcSwap<Children<T>>>);
 
 type Children<T> = BTreeMap<Arc<str>, ChildRef<T>>;
 
-impl<T: Offer> Clone for Roster<T> {
+impl<T: ChildValue> Clone for Roster<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Offer> Default for Roster<T> {
+impl<T: ChildValue> Default for Roster<T> {
     fn default() -> Self {
         Self(Arc::new(ArcSwap::from_pointee(BTreeMap::new())))
     }
 }
 
-impl<T: Offer> fmt::Debug for Roster<T> {
+impl<T: ChildValue> fmt::Debug for Roster<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.load().values()).finish()
     }
 }
 
-impl<T: Offer> Roster<T> {
+impl<T: ChildValue> Roster<T> {
     pub fn get(&self, name: &str) -> Option<ChildRef<T>> {
         self.0.load().get(name).cloned()
     }

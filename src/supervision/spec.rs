@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Message, Recipient};
 
-use super::arbiters::{Arbiters, Site};
+use super::arbiters::{ArbiterSite, Arbiters};
 use super::child;
 use super::exit::{Exit, ExitReason};
 use super::policy::{RestartPolicy, Settings};
@@ -21,13 +21,13 @@ impl Message for Shutdown {
 }
 
 /// What an incarnation is given at its birth.
-pub struct Link<T> {
+pub struct SupervisorLink<T> {
     generation: u64,
     exit: Exit,
     on_ready: Arc<dyn Fn(T) + Send + Sync>,
 }
 
-impl<T> Clone for Link<T> {
+impl<T> Clone for SupervisorLink<T> {
     fn clone(&self) -> Self {
         Self {
             generation: self.generation,
@@ -37,15 +37,15 @@ impl<T> Clone for Link<T> {
     }
 }
 
-impl<T> fmt::Debug for Link<T> {
+impl<T> fmt::Debug for SupervisorLink<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("SupervisorLink")
             .field("generation", &self.generation)
             .finish_non_exhaustive()
     }
 }
 
-impl<T> Link<T> {
+impl<T> SupervisorLink<T> {
     /// A link to no supervisor: for those who run a child by themselves, such as tests.
     pub fn detached(generation: u64, on_ready: impl Fn(T) + Send + Sync + 'static) -> Self {
         Self::new(generation, Exit::new(), on_ready)
@@ -83,7 +83,8 @@ impl<T> Link<T> {
 /// Starts an incarnation: a factory with the type of its actor hidden.
 pub struct Start<T>(pub(super) Arc<Launcher<T>>);
 
-pub(super) type Launcher<T> = dyn Fn(&Site, Link<T>, OnExit) -> Recipient<Shutdown> + Send + Sync;
+pub(super) type Launcher<T> =
+    dyn Fn(&ArbiterSite, SupervisorLink<T>, OnExit) -> Recipient<Shutdown> + Send + Sync;
 pub(super) type OnExit = Box<dyn FnOnce(ExitReason) + Send>;
 
 impl<T> Clone for Start<T> {
@@ -97,7 +98,7 @@ impl<T: 'static> Start<T> {
     pub fn new<A, F>(factory: F) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<Shutdown>,
-        F: Fn(&mut Context<A>, Link<T>) -> A + Send + Sync + 'static,
+        F: Fn(&mut Context<A>, SupervisorLink<T>) -> A + Send + Sync + 'static,
     {
         let factory = Arc::new(factory);
         Self(Arc::new(move |site, link, on_exit| {

@@ -1,4 +1,4 @@
-//! The actor that keeps one child alive: it carries out what [`Machine`] decides.
+//! The actor that keeps one child alive: it carries out what [`RestartMachine`] decides.
 //!
 //! It lives on the arbiter that started it, the child on one of the pool. It knows nothing of
 //! what the child does.
@@ -7,43 +7,43 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipi
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::arbiters::Site;
-use super::exit::{Exit, ExitReason, caught};
-use super::machine::{Action, Event, Machine, State, Step, Then};
+use super::arbiters::ArbiterSite;
+use super::exit::{Exit, ExitReason, catch_panic};
+use super::machine::{Action, AfterExit, ChildEvent, ChildState, Decision, RestartMachine};
 use super::policy::Settings;
-use super::roster::{ChildRef, Offer, Snapshot, Status};
-use super::spec::{ChildSpec, Escalation, Link, Shutdown, Start};
+use super::roster::{ChildRef, ChildSnapshot, ChildStatus, ChildValue};
+use super::spec::{ChildSpec, Escalation, Shutdown, Start, SupervisorLink};
 
 /// Keeps one child alive.
-pub struct Supervisor<T: Offer> {
+pub struct Supervisor<T: ChildValue> {
     spec: ChildSpec<T>,
-    machine: Machine,
+    machine: RestartMachine,
     generation: u64,
-    child: Option<Child>,
+    child: Option<RunningChild>,
     /// What the current incarnation offers, once it is ready.
     value: Option<T>,
     timer: Option<SpawnHandle>,
-    snapshot: watch::Sender<Snapshot<T>>,
+    snapshot: watch::Sender<ChildSnapshot<T>>,
 }
 
 /// The current incarnation.
-struct Child {
+struct RunningChild {
     shutdown: Recipient<Shutdown>,
     exit: Exit,
-    site: Site,
+    site: ArbiterSite,
 }
 
-impl<T: Offer> Supervisor<T> {
+impl<T: ChildValue> Supervisor<T> {
     /// Starts a supervisor on the calling arbiter, and its child unless it is lazy.
     ///
     /// The supervisor runs until [`ChildRef::stop`], or until its arbiter ends; its child ends
     /// with it.
     pub fn supervise(spec: ChildSpec<T>) -> ChildRef<T> {
-        let (snapshot, receiver) = watch::channel(Snapshot {
+        let (snapshot, receiver) = watch::channel(ChildSnapshot {
             status: if spec.lazy {
-                Status::Idle
+                ChildStatus::Idle
             } else {
-                Status::Starting
+                ChildStatus::Starting
             },
             last_exit: None,
             since: Instant::now(),
@@ -52,7 +52,7 @@ impl<T: Offer> Supervisor<T> {
             stuck: 0,
         });
         let name = spec.name.clone();
-        let machine = Machine::new(spec.policy, spec.settings.clone());
+        let machine = RestartMachine::new(spec.policy, spec.settings.clone());
         let supervisor = Self {
             spec,
             machine,
@@ -65,12 +65,12 @@ impl<T: Offer> Supervisor<T> {
         ChildRef::new(name, receiver, supervisor.start())
     }
 
-    fn handle_event(&mut self, event: Event, ctx: &mut Context<Self>) {
+    fn handle_event(&mut self, event: ChildEvent, ctx: &mut Context<Self>) {
         let step = self
             .machine
             .decide(event, Instant::now(), self.spec.random.chance());
         if step.stuck {
-            self.leave_behind();
+            self.abandon_blocked_child();
         }
         self.publish();
         self.escalate(&step);
@@ -81,7 +81,7 @@ impl<T: Offer> Supervisor<T> {
             Action::Kill => self.kill(),
             Action::Finish => ctx.stop(),
         }
-        self.arm(ctx);
+        self.schedule_tick(ctx);
     }
 
     fn launch(&mut self, ctx: &mut Context<Self>) {
@@ -93,13 +93,13 @@ impl<T: Offer> Supervisor<T> {
         let exit = Exit::new();
         let to_ready = ctx.address();
         let to_exit = ctx.address();
-        let on_ready = move |value| to_ready.do_send(News::Ready { generation, value });
-        let on_exit = move |reason| to_exit.do_send(News::Exit { generation, reason });
-        let link = Link::new(generation, exit.clone(), on_ready);
+        let on_ready = move |value| to_ready.do_send(IncarnationEvent::Ready { generation, value });
+        let on_exit = move |reason| to_exit.do_send(IncarnationEvent::Exit { generation, reason });
+        let link = SupervisorLink::new(generation, exit.clone(), on_ready);
         let site = self.spec.arbiters.site(self.spec.key);
         log::debug!(child = &*self.spec.name, generation, arbiter = site.index; "child starts");
         let shutdown = (self.spec.start.0)(&site, link, Box::new(on_exit));
-        self.child = Some(Child {
+        self.child = Some(RunningChild {
             shutdown,
             exit,
             site,
@@ -115,19 +115,19 @@ impl<T: Offer> Supervisor<T> {
     fn kill(&self) {
         let Some(child) = &self.child else { return };
         let reason = match self.machine.state() {
-            State::Ending {
-                then: Then::Fail(reason),
+            ChildState::Ending {
+                then: AfterExit::Fail(reason),
                 ..
             } => reason.clone(),
             _ => ExitReason::Killed,
         };
         log::warn!(child = &*self.spec.name, generation = self.generation, why:% = reason;
             "child is killed");
-        child.exit.kill_because(reason);
+        child.exit.kill_with_reason(reason);
     }
 
     /// Its thread is blocked, and nothing within the process can free it.
-    fn leave_behind(&mut self) {
+    fn abandon_blocked_child(&mut self) {
         let Some(child) = self.child.take() else {
             return;
         };
@@ -141,7 +141,7 @@ impl<T: Offer> Supervisor<T> {
         self.spec.arbiters.retire(&child.site);
     }
 
-    fn arm(&mut self, ctx: &mut Context<Self>) {
+    fn schedule_tick(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
@@ -149,50 +149,53 @@ impl<T: Offer> Supervisor<T> {
             let wait = deadline.saturating_duration_since(Instant::now());
             self.timer = Some(ctx.run_later(wait, |supervisor, ctx| {
                 supervisor.timer = None;
-                supervisor.handle_event(Event::Tick, ctx);
+                supervisor.handle_event(ChildEvent::Tick, ctx);
             }));
         }
     }
 
-    fn status(&self) -> Status<T> {
+    fn status(&self) -> ChildStatus<T> {
         let is_held = self.machine.is_held();
         match self.machine.state() {
-            State::Idle if is_held => Status::Stopped,
-            State::Ending {
-                then: Then::Rest, ..
-            } if is_held => Status::Stopping,
-            State::Idle
-            | State::Ending {
-                then: Then::Rest, ..
-            } => Status::Idle,
-            State::Starting { .. }
-            | State::Ending {
-                then: Then::Relaunch | Then::Fail(_),
+            ChildState::Idle if is_held => ChildStatus::Stopped,
+            ChildState::Ending {
+                then: AfterExit::Rest,
                 ..
-            } => Status::Starting,
-            State::Up { .. } => match &self.value {
-                Some(value) => Status::Up {
+            } if is_held => ChildStatus::Stopping,
+            ChildState::Idle
+            | ChildState::Ending {
+                then: AfterExit::Rest,
+                ..
+            } => ChildStatus::Idle,
+            ChildState::Starting { .. }
+            | ChildState::Ending {
+                then: AfterExit::Relaunch | AfterExit::Fail(_),
+                ..
+            } => ChildStatus::Starting,
+            ChildState::Up { .. } => match &self.value {
+                Some(value) => ChildStatus::Up {
                     value: value.clone(),
                     generation: self.generation,
                 },
-                None => Status::Starting,
+                None => ChildStatus::Starting,
             },
-            State::Waiting {
+            ChildState::Waiting {
                 next_attempt,
                 broken: false,
-            } => Status::Backoff {
+            } => ChildStatus::Backoff {
                 next_attempt: *next_attempt,
             },
-            State::Waiting {
+            ChildState::Waiting {
                 next_attempt,
                 broken: true,
-            } => Status::Broken {
+            } => ChildStatus::Broken {
                 next_attempt: *next_attempt,
             },
-            State::Ending {
-                then: Then::Stop, ..
-            } => Status::Stopping,
-            State::Stopped => Status::Stopped,
+            ChildState::Ending {
+                then: AfterExit::Stop,
+                ..
+            } => ChildStatus::Stopping,
+            ChildState::Stopped => ChildStatus::Stopped,
         }
     }
 
@@ -208,16 +211,16 @@ impl<T: Offer> Supervisor<T> {
 
     /// Callers see it idle before the question is asked: who comes in between is seen by it.
     fn rest_if(&mut self, is_unused: &dyn Fn() -> bool, ctx: &mut Context<Self>) {
-        if !matches!(self.machine.state(), State::Up { .. }) {
+        if !matches!(self.machine.state(), ChildState::Up { .. }) {
             return;
         }
         let mut since = Instant::now();
         self.snapshot.send_modify(|snapshot| {
-            snapshot.status = Status::Idle;
+            snapshot.status = ChildStatus::Idle;
             std::mem::swap(&mut snapshot.since, &mut since);
         });
         if is_unused() {
-            return self.handle_event(Event::Rest, ctx);
+            return self.handle_event(ChildEvent::Rest, ctx);
         }
         let status = self.status();
         self.snapshot.send_modify(|snapshot| {
@@ -226,7 +229,7 @@ impl<T: Offer> Supervisor<T> {
         });
     }
 
-    fn escalate(&self, step: &Step) {
+    fn escalate(&self, step: &Decision) {
         let (Some(panics), Some(escalate)) = (step.escalate, &self.spec.escalate) else {
             return;
         };
@@ -239,13 +242,13 @@ impl<T: Offer> Supervisor<T> {
             panics,
             why,
         };
-        if let Err(panic) = caught(|| escalate(escalation)) {
+        if let Err(panic) = catch_panic(|| escalate(escalation)) {
             log::error!(panic = &*panic; "an escalation was lost in a panic");
         }
     }
 
     fn child_exited(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
-        let asked = matches!(self.machine.state(), State::Ending { .. });
+        let asked = matches!(self.machine.state(), ChildState::Ending { .. });
         let reason = match reason {
             ExitReason::Normal if asked => ExitReason::Shutdown,
             other => other,
@@ -267,29 +270,29 @@ impl<T: Offer> Supervisor<T> {
             snapshot.panics += u64::from(reason.is_panic());
             snapshot.last_exit = Some(reason.clone());
         });
-        self.handle_event(Event::Exit(reason), ctx);
+        self.handle_event(ChildEvent::Exit(reason), ctx);
     }
 }
 
-impl<T: Offer> Actor for Supervisor<T> {
+impl<T: ChildValue> Actor for Supervisor<T> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
         if !self.spec.lazy {
-            self.handle_event(Event::Wake, ctx);
+            self.handle_event(ChildEvent::Wake, ctx);
         }
     }
 }
 
-impl<T: Offer> Drop for Supervisor<T> {
+impl<T: ChildValue> Drop for Supervisor<T> {
     /// However the supervisor ends, its child ends with it and callers are told.
     fn drop(&mut self) {
         if let Some(child) = &self.child {
             child.exit.kill();
         }
         self.snapshot.send_if_modified(|snapshot| {
-            let news = !matches!(snapshot.status, Status::Stopped);
-            snapshot.status = Status::Stopped;
+            let news = !matches!(snapshot.status, ChildStatus::Stopped);
+            snapshot.status = ChildStatus::Stopped;
             news
         });
     }
@@ -297,30 +300,31 @@ impl<T: Offer> Drop for Supervisor<T> {
 
 /// What a supervisor hears of its child.
 #[derive(Debug)]
-pub(crate) enum News<T> {
+pub(crate) enum IncarnationEvent<T> {
     Ready { generation: u64, value: T },
     Exit { generation: u64, reason: ExitReason },
 }
 
-impl<T> Message for News<T> {
+impl<T> Message for IncarnationEvent<T> {
     type Result = ();
 }
 
-impl<T: Offer> Handler<News<T>> for Supervisor<T> {
+impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
     type Result = ();
 
-    fn handle(&mut self, news: News<T>, ctx: &mut Self::Context) {
-        let (News::Ready { generation, .. } | News::Exit { generation, .. }) = &news;
+    fn handle(&mut self, news: IncarnationEvent<T>, ctx: &mut Self::Context) {
+        let (IncarnationEvent::Ready { generation, .. }
+        | IncarnationEvent::Exit { generation, .. }) = &news;
         // Late news: of an old incarnation, or of one that was left behind.
         if *generation != self.generation || self.child.is_none() {
             return;
         }
         match news {
-            News::Ready { value, .. } => {
+            IncarnationEvent::Ready { value, .. } => {
                 self.value = Some(value);
-                self.handle_event(Event::Ready, ctx);
+                self.handle_event(ChildEvent::Ready, ctx);
             }
-            News::Exit { reason, .. } => self.child_exited(reason, ctx),
+            IncarnationEvent::Exit { reason, .. } => self.child_exited(reason, ctx),
         }
     }
 }
@@ -341,24 +345,24 @@ impl<T> Message for Control<T> {
     type Result = ();
 }
 
-impl<T: Offer> Handler<Control<T>> for Supervisor<T> {
+impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
     type Result = ();
 
     fn handle(&mut self, control: Control<T>, ctx: &mut Self::Context) {
         match control {
-            Control::Wake => self.handle_event(Event::Wake, ctx),
-            Control::Reconnect => self.handle_event(Event::Reconnect, ctx),
+            Control::Wake => self.handle_event(ChildEvent::Wake, ctx),
+            Control::Reconnect => self.handle_event(ChildEvent::Reconnect, ctx),
             Control::Configure(settings, start) => {
                 let renew = start.is_some();
                 if let Some(start) = start {
                     self.spec.start = start;
                 }
-                self.handle_event(Event::Configure { settings, renew }, ctx);
+                self.handle_event(ChildEvent::Configure { settings, renew }, ctx);
             }
             Control::Rest(is_unused) => self.rest_if(&is_unused, ctx),
-            Control::Hold => self.handle_event(Event::Hold, ctx),
-            Control::Release => self.handle_event(Event::Release, ctx),
-            Control::Stop => self.handle_event(Event::Stop, ctx),
+            Control::Hold => self.handle_event(ChildEvent::Hold, ctx),
+            Control::Release => self.handle_event(ChildEvent::Release, ctx),
+            Control::Stop => self.handle_event(ChildEvent::Stop, ctx),
         }
     }
 }
@@ -370,7 +374,7 @@ impl Message for Barrier {
     type Result = ();
 }
 
-impl<T: Offer> Handler<Barrier> for Supervisor<T> {
+impl<T: ChildValue> Handler<Barrier> for Supervisor<T> {
     type Result = ();
 
     fn handle(&mut self, _: Barrier, _: &mut Self::Context) {}

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Where a child is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum ChildPhase {
     /// Not running by intent: not woken yet, at rest, or it ended as it should.
     Idle,
     /// Born, not ready.
@@ -24,7 +24,7 @@ pub enum Phase {
     Stopped,
 }
 
-impl Phase {
+impl ChildPhase {
     /// The word that is also its serialised form.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ChildPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChildView {
     pub name: Arc<str>,
-    pub phase: Phase,
+    pub phase: ChildPhase,
     /// How long it has been in this phase, in milliseconds.
     pub phase_ms: u64,
     /// Number of the current or last incarnation, from 1; 0 before the first.

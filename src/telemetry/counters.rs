@@ -40,7 +40,7 @@ counters! {
     /// Refused because a limit was reached.
     CallsShed = "calls_shed",
     /// Refused because a breaker was open.
-    CallsBarred = "calls_barred",
+    CallsRejected = "calls_barred",
     /// Sent to their server once more by the gateway.
     CallsRepeated = "calls_repeated",
     /// Breakers of servers and tools that opened.
@@ -68,7 +68,7 @@ counters! {
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
     /// Messages of servers outside of calls that were lost, since they said too many.
-    NewsLost = "news_lost",
+    ServerEventsLost = "news_lost",
     /// Times that the machine had slept, or the process was stopped.
     ClockJumps = "clock_jumps",
     /// Messages that fault injection lost or garbled, and connections that it refused, silenced

@@ -27,7 +27,7 @@ pub fn init_logging(as_json: bool) {
             );
             line.insert("target".to_owned(), json!(record.target()));
             line.insert("message".to_owned(), json!(record.args().to_string()));
-            let mut fields = Fields(line);
+            let mut fields = JsonFields(line);
             // A field that cannot be read is left out.
             let _ = record.key_values().visit(&mut fields);
             writeln!(out, "{}", serde_json::Value::Object(fields.0))
@@ -37,9 +37,9 @@ pub fn init_logging(as_json: bool) {
     let _ = builder.try_init();
 }
 
-struct Fields(Map<String, serde_json::Value>);
+struct JsonFields(Map<String, serde_json::Value>);
 
-impl<'kvs> VisitSource<'kvs> for Fields {
+impl<'kvs> VisitSource<'kvs> for JsonFields {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {
         let value = match (value.to_u64(), value.to_i64(), value.to_bool()) {
             (Some(number), _, _) => json!(number),

@@ -2,10 +2,10 @@
 
 mod clock;
 mod counters;
+mod log_ring;
 mod logging;
-mod ring;
 
 pub use clock::{rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
+pub use log_ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};
 pub use logging::init_logging;
-pub use ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};

@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Connector, EventSink, Link, LinkError, LinkEvent, OpenError, Outgoing, SendError, messages,
+    Connector, EventSink, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame, SendError,
+    messages,
 };
 
 /// Opens links to a server that a test plays.
@@ -21,19 +22,19 @@ pub struct MemoryConnector {
     opened: mpsc::UnboundedSender<MemoryServer>,
     refusal: Arc<Mutex<Option<String>>>,
     queue_max: usize,
-    attributes: bool,
+    knows_call_of_requests: bool,
 }
 
 /// The server's end of one link.
 #[derive(Debug)]
 pub struct MemoryServer {
-    frames: mpsc::Receiver<Outgoing>,
+    frames: mpsc::Receiver<OutgoingFrame>,
     forgotten: mpsc::UnboundedReceiver<u64>,
-    events: mpsc::UnboundedSender<ServerEvent>,
+    events: mpsc::UnboundedSender<MemoryServerEvent>,
 }
 
 #[derive(Debug)]
-enum ServerEvent {
+enum MemoryServerEvent {
     Frame { call: Option<u64>, frame: Bytes },
     Fail { call: u64, error: LinkError },
     SessionGone { call: Option<u64> },
@@ -41,17 +42,17 @@ enum ServerEvent {
 }
 
 impl MemoryConnector {
-    /// `attributes`: whether messages of the server name the call that they belong to.
+    /// `knows_call_of_requests`: whether messages of the server name the call that they belong to.
     pub fn new(
         queue_max: usize,
-        attributes: bool,
+        knows_call_of_requests: bool,
     ) -> (Self, mpsc::UnboundedReceiver<MemoryServer>) {
         let (opened, servers) = mpsc::unbounded_channel();
         let connector = Self {
             opened,
             refusal: Arc::default(),
             queue_max,
-            attributes,
+            knows_call_of_requests,
         };
         (connector, servers)
     }
@@ -61,11 +62,11 @@ impl MemoryConnector {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    fn connect(&self, sink: EventSink) -> Result<MemoryLink, OpenError> {
+    fn connect(&self, sink: EventSink) -> Result<MemoryLink, LinkOpenError> {
         let refusal = self.refusal.lock();
         let refusal = refusal.unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(reason) = refusal {
-            return Err(OpenError::Other(reason));
+            return Err(LinkOpenError::Other(reason));
         }
         let (frames, received) = mpsc::channel(self.queue_max.max(1));
         let (events, to_deliver) = mpsc::unbounded_channel();
@@ -75,7 +76,7 @@ impl MemoryConnector {
             forgotten,
             events,
         };
-        let gone = |_| OpenError::Other("nobody plays the server".to_owned());
+        let gone = |_| LinkOpenError::Other("nobody plays the server".to_owned());
         self.opened.send(server).map_err(gone)?;
         let deliver = AbortOnDropHandle::new(actix_rt::spawn(deliver(to_deliver, sink)));
         Ok(MemoryLink {
@@ -87,20 +88,20 @@ impl MemoryConnector {
 }
 
 /// Hands on what the server does, until it closes or is dropped.
-async fn deliver(mut events: mpsc::UnboundedReceiver<ServerEvent>, sink: EventSink) {
+async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: EventSink) {
     while let Some(event) = events.recv().await {
         match event {
-            ServerEvent::Frame { call, frame } => {
-                let received = messages::each(frame, |envelope| {
+            MemoryServerEvent::Frame { call, frame } => {
+                let received = messages::for_each_message(frame, |envelope| {
                     sink(LinkEvent::Received { call, envelope });
                 });
                 if let Err(error) = received {
                     log::warn!(error:%; "the test server sent no message");
                 }
             }
-            ServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
-            ServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
-            ServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
+            MemoryServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
+            MemoryServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
+            MemoryServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
         }
     }
     let reason = "the server was dropped".to_owned();
@@ -108,13 +109,16 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<ServerEvent>, sink: EventSi
 }
 
 impl Connector for MemoryConnector {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let link = self.connect(sink);
         async move { link.map(|link| Box::new(link) as Box<dyn Link>) }.boxed_local()
     }
 
-    fn attributes(&self) -> bool {
-        self.attributes
+    fn knows_call_of_requests(&self) -> bool {
+        self.knows_call_of_requests
     }
 
     fn transport(&self) -> &'static str {
@@ -123,13 +127,13 @@ impl Connector for MemoryConnector {
 }
 
 struct MemoryLink {
-    frames: mpsc::Sender<Outgoing>,
+    frames: mpsc::Sender<OutgoingFrame>,
     forget: mpsc::UnboundedSender<u64>,
     _deliver: AbortOnDropHandle<()>,
 }
 
 impl Link for MemoryLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let sent = self.frames.try_send(outgoing);
         sent.map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
@@ -150,7 +154,7 @@ impl Link for MemoryLink {
 
 impl MemoryServer {
     /// The next frame of the gateway; `None` once the link is closed.
-    pub async fn recv(&mut self) -> Option<Outgoing> {
+    pub async fn recv(&mut self) -> Option<OutgoingFrame> {
         self.frames.recv().await
     }
 
@@ -167,26 +171,26 @@ impl MemoryServer {
     /// Sends a message on the stream of a call.
     pub fn send_for(&self, call: Option<u64>, frame: impl Into<Bytes>) {
         let frame = frame.into();
-        self.event(ServerEvent::Frame { call, frame });
+        self.event(MemoryServerEvent::Frame { call, frame });
     }
 
     /// Lets one call fail in transport.
     pub fn fail(&self, call: u64, error: LinkError) {
-        self.event(ServerEvent::Fail { call, error });
+        self.event(MemoryServerEvent::Fail { call, error });
     }
 
     /// Says that the session is unknown.
     pub fn session_gone(&self, call: Option<u64>) {
-        self.event(ServerEvent::SessionGone { call });
+        self.event(MemoryServerEvent::SessionGone { call });
     }
 
     /// Ends the link as a crash does. Dropping the server does the same.
     pub fn close(self, reason: &str) {
         let reason = reason.to_owned();
-        self.event(ServerEvent::Close { reason });
+        self.event(MemoryServerEvent::Close { reason });
     }
 
-    fn event(&self, event: ServerEvent) {
+    fn event(&self, event: MemoryServerEvent) {
         // An error means that the link is gone: nobody can notice.
         let _ = self.events.send(event);
     }
@@ -208,18 +212,22 @@ mod tests {
             });
             connector.refuse(Some("down".to_owned()));
             let refused = connector.open(Rc::clone(&sink)).await.err().unwrap();
-            assert_eq!(refused, OpenError::Other("down".to_owned()));
+            assert_eq!(refused, LinkOpenError::Other("down".to_owned()));
 
             connector.refuse(None);
             let link = connector.open(sink).await.unwrap();
             let mut server = servers.recv().await.unwrap();
             let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-            link.send(Outgoing::new(Some(1), frame.clone())).unwrap();
+            link.send(OutgoingFrame::new(Some(1), frame.clone()))
+                .unwrap();
             assert_eq!(
-                link.send(Outgoing::new(Some(2), frame.clone())),
+                link.send(OutgoingFrame::new(Some(2), frame.clone())),
                 Err(SendError::Full)
             );
-            assert_eq!(server.recv().await, Some(Outgoing::new(Some(1), frame)));
+            assert_eq!(
+                server.recv().await,
+                Some(OutgoingFrame::new(Some(1), frame))
+            );
             assert_eq!(server.forgotten(), None);
             link.forget(1);
             assert_eq!(server.forgotten(), Some(1));
@@ -232,7 +240,7 @@ mod tests {
             assert!(matches!(event, LinkEvent::Closed(ending) if ending.reason == "crashed"));
             let frame = Bytes::from("{}");
             assert_eq!(
-                link.send(Outgoing::new(None, frame)),
+                link.send(OutgoingFrame::new(None, frame)),
                 Err(SendError::Closed)
             );
         });

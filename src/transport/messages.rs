@@ -14,7 +14,10 @@ const BATCH_MAX: usize = 1024;
 /// # Errors
 ///
 /// Returns the error of the first message that is none; those before it were taken.
-pub(crate) fn each(bytes: Bytes, mut take: impl FnMut(Envelope)) -> Result<(), EnvelopeError> {
+pub(crate) fn for_each_message(
+    bytes: Bytes,
+    mut take: impl FnMut(Envelope),
+) -> Result<(), EnvelopeError> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'[') {
         take(Envelope::parse(bytes)?);
         return Ok(());
@@ -55,19 +58,19 @@ pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
 /// Looks for the top-level `id` of a JSON-RPC response while its bytes pass by. Keeps a few bytes
 /// only, whatever the message's size.
 #[derive(Debug, Default)]
-pub(crate) struct IdScanner {
+pub(crate) struct ResponseIdScanner {
     depth: usize,
-    state: Scan,
+    state: ScanState,
     /// The key or number that is being read, up to a bound.
     word: Vec<u8>,
     /// The last string at depth 1, if a colon would make it a key.
-    key: Key,
+    key: ScannedKey,
     id: Option<u64>,
     is_call: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Scan {
+enum ScanState {
     #[default]
     Outside,
     InString,
@@ -75,7 +78,7 @@ enum Scan {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum ScannedKey {
     #[default]
     None,
     Id,
@@ -86,13 +89,13 @@ enum Key {
 /// Digits of the largest `u64`.
 const WORD_MAX: usize = 20;
 
-impl IdScanner {
+impl ResponseIdScanner {
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match self.state {
-                Scan::InString => self.in_string(byte),
-                Scan::Escaped => self.state = Scan::InString,
-                Scan::Outside => self.outside(byte),
+                ScanState::InString => self.in_string(byte),
+                ScanState::Escaped => self.state = ScanState::InString,
+                ScanState::Outside => self.outside(byte),
             }
         }
     }
@@ -106,17 +109,17 @@ impl IdScanner {
     fn in_string(&mut self, byte: u8) {
         match byte {
             b'\\' => {
-                self.state = Scan::Escaped;
+                self.state = ScanState::Escaped;
                 self.keep(byte);
             }
             b'"' => {
-                self.state = Scan::Outside;
-                if self.depth == 1 && self.key != Key::IdValue {
+                self.state = ScanState::Outside;
+                if self.depth == 1 && self.key != ScannedKey::IdValue {
                     self.is_call |= self.word == b"method";
                     self.key = if self.word == b"id" {
-                        Key::Id
+                        ScannedKey::Id
                     } else {
-                        Key::None
+                        ScannedKey::None
                     };
                 }
                 self.word.clear();
@@ -129,19 +132,22 @@ impl IdScanner {
         match byte {
             b'"' => {
                 self.word.clear();
-                self.state = Scan::InString;
+                self.state = ScanState::InString;
             }
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => {
                 self.end_value();
                 self.depth = self.depth.saturating_sub(1);
             }
-            b':' if self.depth == 1 && self.key == Key::Id => {
-                self.key = Key::IdValue;
+            b':' if self.depth == 1 && self.key == ScannedKey::Id => {
+                self.key = ScannedKey::IdValue;
                 self.word.clear();
             }
             b',' => self.end_value(),
-            _ if self.depth == 1 && self.key == Key::IdValue && !byte.is_ascii_whitespace() => {
+            _ if self.depth == 1
+                && self.key == ScannedKey::IdValue
+                && !byte.is_ascii_whitespace() =>
+            {
                 self.keep(byte);
             }
             _ => {}
@@ -149,10 +155,10 @@ impl IdScanner {
     }
 
     fn end_value(&mut self) {
-        if self.depth == 1 && self.key == Key::IdValue {
+        if self.depth == 1 && self.key == ScannedKey::IdValue {
             let number = std::str::from_utf8(&self.word).ok();
             self.id = number.and_then(|text| text.parse().ok());
-            self.key = Key::None;
+            self.key = ScannedKey::None;
         }
     }
 
@@ -170,7 +176,7 @@ mod tests {
     use super::*;
 
     fn scan(text: &str) -> Option<u64> {
-        let mut scanner = IdScanner::default();
+        let mut scanner = ResponseIdScanner::default();
         scanner.feed(text.as_bytes());
         scanner.response_id()
     }
@@ -221,7 +227,7 @@ mod tests {
         ];
         for (text, expected, good) in cases {
             let mut count = 0;
-            let outcome = each(Bytes::from(text.clone()), |_| count += 1);
+            let outcome = for_each_message(Bytes::from(text.clone()), |_| count += 1);
             assert_eq!((count, outcome.is_ok()), (expected, good), "{text}");
         }
     }
@@ -241,9 +247,9 @@ mod tests {
             ),
             cut in 0..200_usize,
         ) {
-            let mut whole = IdScanner::default();
+            let mut whole = ResponseIdScanner::default();
             whole.feed(&bytes);
-            let mut parts = IdScanner::default();
+            let mut parts = ResponseIdScanner::default();
             let (head, tail) = bytes.split_at(cut.min(bytes.len()));
             parts.feed(head);
             parts.feed(tail);

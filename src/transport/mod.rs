@@ -8,13 +8,13 @@ mod faults;
 mod http_sse;
 mod memory;
 mod messages;
+mod orphans;
 mod process;
 mod recorder;
 mod settings;
 mod spawner;
 mod sse;
 mod stdio;
-mod strays;
 mod streamable_http;
 mod tls;
 
@@ -32,8 +32,10 @@ use crate::protocol::{Envelope, Revision};
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http_sse::{AutoConnector, SseConnector};
 pub use memory::{MemoryConnector, MemoryServer};
-pub use process::{Exit, Instance};
-pub use recorder::{PendingCall, Recorder, RecorderSettings, Recording, Secrets, Tape, Told};
+pub use process::{ProcessExit, ProcessOwner};
+pub use recorder::{
+    LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport, Secrets,
+};
 pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use sse::read_events;
@@ -64,22 +66,22 @@ pub enum LinkEvent {
     SessionGone { call: Option<u64> },
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
-    Closed(Ending),
+    Closed(LinkEnd),
 }
 
 /// How a link ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ending {
+pub struct LinkEnd {
     /// For people.
     pub reason: String,
     /// How the server's process ended, if it has one and the system told.
-    pub exit: Option<Exit>,
+    pub exit: Option<ProcessExit>,
     /// The limit (its key under `[servers.NAME.limits]`) that the process is known to have
     /// reached.
     pub limit: Option<&'static str>,
 }
 
-impl From<String> for Ending {
+impl From<String> for LinkEnd {
     fn from(reason: String) -> Self {
         Self {
             reason,
@@ -88,7 +90,7 @@ impl From<String> for Ending {
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
@@ -121,7 +123,7 @@ pub enum SendError {
 
 /// Why a link could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum LinkOpenError {
     #[error("command `{command}` cannot be started: {reason}")]
     Spawn { command: String, reason: String },
     #[error("{0}")]
@@ -138,7 +140,7 @@ pub struct HttpSession {
 
 /// A frame on its way to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct OutgoingFrame {
     /// The number of the request in it, `None` for notifications and responses.
     pub call: Option<u64>,
     pub frame: Bytes,
@@ -148,7 +150,7 @@ pub struct Outgoing {
     pub headers: Option<Headers>,
 }
 
-impl Outgoing {
+impl OutgoingFrame {
     pub fn new(call: Option<u64>, frame: Bytes) -> Self {
         Self {
             call,
@@ -165,7 +167,7 @@ pub trait Link {
     /// # Errors
     ///
     /// Returns [`SendError`] when the frame was not taken and will not be sent.
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError>;
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError>;
 
     /// Nobody waits for this call any more: frees what the transport holds for it. A transport
     /// sets no deadline for an answer; whoever gives up says so here. On Streamable HTTP it ends
@@ -178,7 +180,7 @@ pub trait Link {
     /// Streamable HTTP: later requests are sent in this session instead.
     fn set_session(&self, _session: HttpSession) {}
 
-    /// Streamable HTTP: what a lane on another arbiter needs to speak in the same session.
+    /// Streamable HTTP: what a worker channel on another arbiter needs to speak in the same session.
     fn http_session(&self) -> Option<HttpSession> {
         None
     }
@@ -202,16 +204,19 @@ pub fn http_connector(settings: HttpSettings, tls: Tls) -> Arc<dyn Connector> {
 
 /// Opens links to one server. Shared by arbiters, so that the tests can inject one in memory.
 pub trait Connector: Send + Sync {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>>;
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>>;
 
     /// A second link into the same session for the arbiter that calls; `None` where the
     /// transport has only one way in.
-    fn lane(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
+    fn worker_link(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
         None
     }
 
     /// Whether the transport tells on whose call's stream a request of the server came.
-    fn attributes(&self) -> bool;
+    fn knows_call_of_requests(&self) -> bool;
 
     /// `stdio`, `http` or `sse`, for views and logs.
     fn transport(&self) -> &'static str;

@@ -3,7 +3,7 @@
 //! The system ends a child with the *thread* that started it (`PR_SET_PDEATHSIG`), so neither a
 //! web worker nor a connection's arbiter may start one. The keeper also waits for every child, so
 //! that none stays behind as a zombie, and ends all process groups when it ends itself. Each child
-//! is given a mark, by which descendants are found that left the group.
+//! is given a tag, by which descendants are found that left the group.
 
 use std::io;
 use std::time::Duration;
@@ -15,30 +15,33 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::ChildLimits;
-use super::process::{Exit, FINDS_MARKED, Group, Instance, Pipes, VARIABLE, Wanted, prepare};
-use super::strays::Finder;
+use super::orphans::OrphanFinder;
+use super::process::{
+    ChildPipes, FINDS_TAGGED_PROCESSES, OrphanScope, ProcessExit, ProcessGroup, ProcessOwner,
+    TAG_VARIABLE, prepare,
+};
 
 /// Children that wait to be started.
-const JOBS_MAX: usize = 256;
+const COMMANDS_MAX: usize = 256;
 
 /// How long a group that was killed may take to vanish before the keeper looks away.
-pub(super) const VANISH_MAX: Duration = Duration::from_secs(5);
+pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long the keeper waits before it looks whether the rest of a group has left; doubled each
 /// time up to the second value.
-pub(super) const LOOK_FIRST: Duration = Duration::from_millis(5);
-pub(super) const LOOK_MAX: Duration = Duration::from_millis(160);
+pub(super) const POLL_FIRST: Duration = Duration::from_millis(5);
+pub(super) const POLL_MAX: Duration = Duration::from_millis(160);
 
 /// Handle of the thread that keeps the children. The thread ends, and all children with it, after
 /// [`Spawner::stop`], or when the last handle and the last child's handle are dropped.
 #[derive(Clone, Debug)]
 pub struct Spawner {
-    jobs: mpsc::Sender<Job>,
+    commands: mpsc::Sender<SpawnerCommand>,
 }
 
 #[derive(Debug)]
-enum Job {
-    Spawn(Box<Order>, oneshot::Sender<io::Result<Started>>),
+enum SpawnerCommand {
+    Spawn(Box<SpawnRequest>, oneshot::Sender<io::Result<StartedChild>>),
     /// End what earlier gateways left behind, after this grace.
     EndOrphans(Duration, oneshot::Sender<()>),
     Stop(oneshot::Sender<()>),
@@ -46,7 +49,7 @@ enum Job {
 
 /// What to start.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct SpawnRequest {
     /// All three standard streams must be piped.
     pub(crate) command: Command,
     /// How long descendants may take to leave after their leader, once asked.
@@ -56,59 +59,64 @@ pub(crate) struct Order {
 
 /// A running child as the keeper hands it out. Dropping `stage` kills it.
 #[derive(Debug)]
-struct Started {
-    pipes: Pipes,
-    exit: oneshot::Receiver<Exit>,
-    stage: watch::Sender<Stage>,
+struct StartedChild {
+    pipes: ChildPipes,
+    exit: oneshot::Receiver<ProcessExit>,
+    stage: watch::Sender<StopStage>,
     gone: oneshot::Receiver<()>,
 }
 
 /// A running child as its connection sees it.
 #[derive(Debug)]
 pub(crate) struct SpawnedChild {
-    pub(crate) pipes: Pipes,
-    pub(crate) exit: oneshot::Receiver<Exit>,
+    pub(crate) pipes: ChildPipes,
+    pub(crate) exit: oneshot::Receiver<ProcessExit>,
     pub(crate) group: GroupHandle,
 }
 
 /// Power over all processes of one child. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct GroupHandle {
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<StopStage>,
     gone: oneshot::Receiver<()>,
     /// Keeps the keeper.
-    _keeper: mpsc::Sender<Job>,
+    _spawner: mpsc::Sender<SpawnerCommand>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum StopStage {
     Run,
     Terminate,
     Kill,
 }
 
 impl Spawner {
-    /// Starts the thread; its children and all that they start carry a mark of this instance.
+    /// Starts the thread; its children and all that they start carry a tag of this instance.
     ///
     /// # Errors
     ///
     /// Returns the system's error when it gives no thread or no event queue.
-    pub fn start(instance: Instance) -> io::Result<Self> {
+    pub fn start(instance: ProcessOwner) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let (jobs, queue) = mpsc::channel(JOBS_MAX);
+        let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         std::thread::Builder::new()
             .name("process-keeper".to_owned())
-            .spawn(move || runtime.block_on(run(queue, Finder::new(instance))))?;
-        Ok(Self { jobs })
+            .spawn(move || runtime.block_on(run(queue, OrphanFinder::new(instance))))?;
+        Ok(Self { commands })
     }
 
     /// Ends all processes that earlier gateways of the same data directory left behind: asks them,
     /// and kills them after `grace`. To be called only while no other gateway uses the directory.
     pub async fn end_orphans(&self, grace: Duration) {
         let (done, ended) = oneshot::channel();
-        if self.jobs.send(Job::EndOrphans(grace, done)).await.is_ok() {
+        if self
+            .commands
+            .send(SpawnerCommand::EndOrphans(grace, done))
+            .await
+            .is_ok()
+        {
             // An error means that the thread has ended.
             let _ = ended.await;
         }
@@ -118,17 +126,17 @@ impl Spawner {
     /// when all are gone.
     pub async fn stop(&self) {
         let (done, ended) = oneshot::channel();
-        if self.jobs.send(Job::Stop(done)).await.is_ok() {
+        if self.commands.send(SpawnerCommand::Stop(done)).await.is_ok() {
             // An error means that the thread has ended.
             let _ = ended.await;
         }
     }
 
-    pub(crate) async fn spawn(&self, order: Order) -> io::Result<SpawnedChild> {
+    pub(crate) async fn spawn(&self, order: SpawnRequest) -> io::Result<SpawnedChild> {
         let ended = || io::Error::other("the gateway is stopping");
         let (reply, spawned) = oneshot::channel();
-        let job = Job::Spawn(Box::new(order), reply);
-        self.jobs.send(job).await.map_err(|_| ended())?;
+        let job = SpawnerCommand::Spawn(Box::new(order), reply);
+        self.commands.send(job).await.map_err(|_| ended())?;
         let started = spawned.await.map_err(|_| ended())??;
         Ok(SpawnedChild {
             pipes: started.pipes,
@@ -136,7 +144,7 @@ impl Spawner {
             group: GroupHandle {
                 stage: started.stage,
                 gone: started.gone,
-                _keeper: self.jobs.clone(),
+                _spawner: self.commands.clone(),
             },
         })
     }
@@ -145,12 +153,12 @@ impl Spawner {
 impl GroupHandle {
     /// Asks all processes to end (SIGTERM).
     pub(crate) fn terminate(&self) {
-        self.stage.send_replace(Stage::Terminate);
+        self.stage.send_replace(StopStage::Terminate);
     }
 
     /// Ends all processes (SIGKILL).
     pub(crate) fn kill(&self) {
-        self.stage.send_replace(Stage::Kill);
+        self.stage.send_replace(StopStage::Kill);
     }
 
     /// Ends when no process is left.
@@ -160,7 +168,7 @@ impl GroupHandle {
     }
 }
 
-async fn run(mut queue: mpsc::Receiver<Job>, finder: Finder) {
+async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
     let stop = CancellationToken::new();
     let mut children = JoinSet::new();
     let mut done = None;
@@ -168,17 +176,17 @@ async fn run(mut queue: mpsc::Receiver<Job>, finder: Finder) {
     loop {
         tokio::select! {
             job = queue.recv() => match job {
-                Some(Job::Spawn(order, reply)) => {
-                    let marked = Strays {
+                Some(SpawnerCommand::Spawn(order, reply)) => {
+                    let marked = ChildOrphans {
                         finder: finder.clone(),
                         child: numbers.next().unwrap_or_default(),
                     };
                     let _ = reply.send(start(*order, marked, &mut children, &stop));
                 }
-                Some(Job::EndOrphans(grace, reply)) => {
+                Some(SpawnerCommand::EndOrphans(grace, reply)) => {
                     children.spawn(end_orphans(finder.clone(), grace, stop.clone(), reply));
                 }
-                Some(Job::Stop(reply)) => {
+                Some(SpawnerCommand::Stop(reply)) => {
                     done = Some(reply);
                     break;
                 }
@@ -190,7 +198,7 @@ async fn run(mut queue: mpsc::Receiver<Job>, finder: Finder) {
     queue.close();
     stop.cancel();
     let all = async { while children.join_next().await.is_some() {} };
-    if timeout(VANISH_MAX, all).await.is_err() {
+    if timeout(KILL_WAIT_MAX, all).await.is_err() {
         log::error!(children = children.len(); "child processes do not end");
     }
     if let Some(done) = done {
@@ -199,14 +207,14 @@ async fn run(mut queue: mpsc::Receiver<Job>, finder: Finder) {
 }
 
 async fn end_orphans(
-    finder: Finder,
+    finder: OrphanFinder,
     grace: Duration,
     stop: CancellationToken,
     reply: oneshot::Sender<()>,
 ) {
-    if FINDS_MARKED {
+    if FINDS_TAGGED_PROCESSES {
         finder
-            .end_all(Wanted::EarlierRuns, grace, stop.cancelled())
+            .end_all(OrphanScope::EarlierRuns, grace, stop.cancelled())
             .await;
     } else {
         log::info!("what a killed gateway left behind cannot be found on this system");
@@ -215,40 +223,40 @@ async fn end_orphans(
 }
 
 fn start(
-    mut order: Order,
-    strays: Strays,
+    mut order: SpawnRequest,
+    orphans: ChildOrphans,
     children: &mut JoinSet<()>,
     stop: &CancellationToken,
-) -> io::Result<Started> {
+) -> io::Result<StartedChild> {
     prepare(&mut order.command, order.limits);
-    let mark = strays.finder.instance().mark(strays.child);
+    let tag = orphans.finder.instance().tag(orphans.child);
     // The last word on the environment: a child cannot be configured to hide.
-    order.command.env(VARIABLE, mark);
+    order.command.env(TAG_VARIABLE, tag);
     let mut child = order.command.spawn()?;
     // From here on an early return kills the child.
-    let group = Group::of(&child);
-    let pipes = Pipes::take(&mut child)?;
-    let (stage, stages) = watch::channel(Stage::Run);
+    let group = ProcessGroup::of(&child);
+    let pipes = ChildPipes::take(&mut child)?;
+    let (stage, stages) = watch::channel(StopStage::Run);
     let (exit_sender, exit) = oneshot::channel();
     let (gone_sender, gone) = oneshot::channel();
-    let orders = Orders {
+    let orders = StopStages {
         stages,
         stop: stop.clone(),
     };
     children.spawn(async move {
-        let mut kept = Kept {
+        let mut reaper = ChildReaper {
             group,
             orders,
             killed: false,
         };
-        let exit = kept.leader(child).await;
+        let exit = reaper.wait_for_leader(child).await;
         let _ = exit_sender.send(exit);
-        kept.descendants(order.grace).await;
-        kept.strays(&strays, order.grace).await;
-        drop(kept);
+        reaper.end_descendants(order.grace).await;
+        reaper.end_child_orphans(&orphans, order.grace).await;
+        drop(reaper);
         let _ = gone_sender.send(());
     });
-    Ok(Started {
+    Ok(StartedChild {
         pipes,
         exit,
         stage,
@@ -256,47 +264,47 @@ fn start(
     })
 }
 
-struct Orders {
-    stages: watch::Receiver<Stage>,
+struct StopStages {
+    stages: watch::Receiver<StopStage>,
     stop: CancellationToken,
 }
 
-impl Orders {
+impl StopStages {
     /// The next order; a connection that is gone and a gateway that stops order to kill.
-    async fn next(&mut self) -> Stage {
+    async fn next(&mut self) -> StopStage {
         tokio::select! {
             changed = self.stages.changed() => match changed {
                 Ok(()) => *self.stages.borrow_and_update(),
-                Err(_) => Stage::Kill,
+                Err(_) => StopStage::Kill,
             },
-            () = self.stop.cancelled() => Stage::Kill,
+            () = self.stop.cancelled() => StopStage::Kill,
         }
     }
 }
 
 /// The descendants of one child that left its group.
-struct Strays {
-    finder: Finder,
+struct ChildOrphans {
+    finder: OrphanFinder,
     child: u64,
 }
 
-struct Kept {
-    group: Group,
-    orders: Orders,
+struct ChildReaper {
+    group: ProcessGroup,
+    orders: StopStages,
     /// Nobody is asked any more.
     killed: bool,
 }
 
-impl Kept {
+impl ChildReaper {
     /// Waits for the leader's end and carries out orders meanwhile.
-    async fn leader(&mut self, mut child: Child) -> Exit {
+    async fn wait_for_leader(&mut self, mut child: Child) -> ProcessExit {
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status,
                 stage = self.orders.next() => match stage {
-                    Stage::Run => {}
-                    Stage::Terminate => self.group.terminate(),
-                    Stage::Kill => {
+                    StopStage::Run => {}
+                    StopStage::Terminate => self.group.terminate(),
+                    StopStage::Kill => {
                         self.killed = true;
                         self.group.kill();
                         // Where there are no groups; fails harmlessly where there are.
@@ -306,45 +314,45 @@ impl Kept {
                 },
             }
         };
-        status.map_or(Exit::Unknown, Exit::from)
+        status.map_or(ProcessExit::Unknown, ProcessExit::from)
     }
 
     /// Ends what the leader left behind: first asks, then kills.
-    async fn descendants(&mut self, grace: Duration) {
+    async fn end_descendants(&mut self, grace: Duration) {
         if !self.group.is_alive() {
             return;
         }
         self.group.terminate();
-        if !self.vanishes(grace, true).await {
+        if !self.is_gone_within(grace, true).await {
             self.group.kill();
-            self.vanishes(VANISH_MAX, false).await;
+            self.is_gone_within(KILL_WAIT_MAX, false).await;
         }
     }
 
     /// Ends those who left the group, as other sessions and daemons do.
-    async fn strays(&mut self, strays: &Strays, grace: Duration) {
+    async fn end_child_orphans(&mut self, orphans: &ChildOrphans, grace: Duration) {
         let grace = if self.killed { Duration::ZERO } else { grace };
         let orders = &mut self.orders;
-        let hurry = async { while orders.next().await != Stage::Kill {} };
-        let wanted = Wanted::Child(strays.child);
-        strays.finder.end_all(wanted, grace, hurry).await;
+        let hurry = async { while orders.next().await != StopStage::Kill {} };
+        let wanted = OrphanScope::Child(orphans.child);
+        orphans.finder.end_all(wanted, grace, hurry).await;
     }
 
     /// Whether the group is gone within `grace`. If it `heeds_orders`, one to kill ends the wait.
-    async fn vanishes(&mut self, grace: Duration, heeds_orders: bool) -> bool {
+    async fn is_gone_within(&mut self, grace: Duration, heeds_orders: bool) -> bool {
         let deadline = Instant::now() + grace;
-        let mut pause = LOOK_FIRST;
+        let mut pause = POLL_FIRST;
         while Instant::now() < deadline {
             if !heeds_orders {
                 sleep(pause).await;
-            } else if timeout(pause, self.orders.next()).await == Ok(Stage::Kill) {
+            } else if timeout(pause, self.orders.next()).await == Ok(StopStage::Kill) {
                 self.killed = true;
                 return false;
             }
             if !self.group.is_alive() {
                 return true;
             }
-            pause = (2 * pause).min(LOOK_MAX);
+            pause = (2 * pause).min(POLL_MAX);
         }
         false
     }

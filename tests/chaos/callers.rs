@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mcpvisor::supervision::Seeded;
+use mcpvisor::supervision::SeededRandom;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -83,7 +83,7 @@ pub(crate) struct Caller {
     number: u64,
     next: u64,
     sessions: Vec<String>,
-    random: Seeded,
+    random: SeededRandom,
     place: watch::Receiver<Place>,
     servers: Rc<[String]>,
     tally: Rc<Tally>,
@@ -101,7 +101,7 @@ impl Caller {
             number,
             next: 0,
             sessions: Vec::new(),
-            random: Seeded::new(seed ^ (number << 32)),
+            random: SeededRandom::new(seed ^ (number << 32)),
             place,
             servers,
             tally,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use mcpvisor::supervision::Seeded;
+use mcpvisor::supervision::SeededRandom;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -51,7 +51,7 @@ enum Repair {
 }
 
 pub(crate) struct Storm<'a> {
-    random: Seeded,
+    random: SeededRandom,
     gateway: Gateway,
     fleet: &'a Fleet,
     places: watch::Sender<Place>,
@@ -67,7 +67,7 @@ impl<'a> Storm<'a> {
         places: watch::Sender<Place>,
     ) -> Self {
         Self {
-            random: Seeded::new(seed),
+            random: SeededRandom::new(seed),
             gateway,
             fleet,
             places,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use mcpvisor::downstream::{BreakerSettings, Order};
+use mcpvisor::downstream::{BreakerSettings, ServerOrder};
 use mcpvisor::id::ServerName;
 use mcpvisor::transport::LinkError;
 use serde_json::json;
@@ -192,7 +192,7 @@ fn an_operator_trips_and_resets_a_server_or_a_tool() {
         let name = || ServerName::try_new("a").unwrap();
         let order = |order| world.downstreams.order(name(), order);
         let tool = || Some("echo".to_owned());
-        order(Order::Trip(tool())).await.unwrap();
+        order(ServerOrder::Trip(tool())).await.unwrap();
         let failure = client.call("a__echo").await.failure();
         assert_eq!(failure["code"], "breaker_open");
         assert!(failure["retryAfterMs"].is_null(), "{failure}");
@@ -203,17 +203,17 @@ fn an_operator_trips_and_resets_a_server_or_a_tool() {
             sentence.contains("mcpvisor servers reset a echo"),
             "{sentence}"
         );
-        order(Order::Reset(tool())).await.unwrap();
+        order(ServerOrder::Reset(tool())).await.unwrap();
         client.call("a__echo").await.result();
-        order(Order::Trip(None)).await.unwrap();
+        order(ServerOrder::Trip(None)).await.unwrap();
         assert_eq!(world.view("a").breaker.state, "tripped");
         client.call("a__echo").await.failure();
         // A fresh connection does not overrule the operator.
-        order(Order::Restart).await.unwrap();
+        order(ServerOrder::Restart).await.unwrap();
         client.call("a__echo").await.failure();
-        order(Order::Reset(None)).await.unwrap();
+        order(ServerOrder::Reset(None)).await.unwrap();
         client.call("a__echo").await.result();
-        let refused = order(Order::Trip(Some("nothing".to_owned()))).await;
+        let refused = order(ServerOrder::Trip(Some("nothing".to_owned()))).await;
         assert!(refused.unwrap_err().to_string().contains("has no tool"));
     });
 }

@@ -7,7 +7,7 @@ use actix::Addr;
 use bytes::Bytes;
 use mcpvisor::id::{Principal, SessionId};
 use mcpvisor::protocol::{Envelope, Request};
-use mcpvisor::session::{FromClient, OpenStream, Session, ToFront};
+use mcpvisor::session::{ClientReply, FromClient, OpenStream, Session};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -171,7 +171,7 @@ struct Seen {
 }
 
 enum State {
-    Waiting(oneshot::Receiver<ToFront>),
+    Waiting(oneshot::Receiver<ClientReply>),
     Reading(mpsc::Receiver<Bytes>),
     /// Answered with JSON or 202.
     Answered,
@@ -187,16 +187,16 @@ impl Exchange {
         let mut seen = self.seen.borrow_mut();
         if let State::Waiting(answer) = &mut *state {
             match answer.try_recv() {
-                Ok(ToFront::Json(json) | ToFront::Error { frame: json, .. }) => {
+                Ok(ClientReply::Json(json) | ClientReply::Error { frame: json, .. }) => {
                     seen.take(std::str::from_utf8(&json).unwrap());
                     *state = State::Answered;
                 }
-                Ok(ToFront::List(parts)) => {
+                Ok(ClientReply::List(parts)) => {
                     seen.take(std::str::from_utf8(&parts.concat()).unwrap());
                     *state = State::Answered;
                 }
-                Ok(ToFront::Accepted | ToFront::Over) => *state = State::Answered,
-                Ok(ToFront::Stream(events)) => *state = State::Reading(events),
+                Ok(ClientReply::Accepted | ClientReply::Over) => *state = State::Answered,
+                Ok(ClientReply::Stream(events)) => *state = State::Reading(events),
                 Err(oneshot::error::TryRecvError::Empty) => {}
                 Err(oneshot::error::TryRecvError::Closed) => *state = State::Lost,
             }

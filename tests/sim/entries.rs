@@ -38,7 +38,7 @@ fn a_connection_declares_exactly_what_its_client_did_and_roots() {
 #[test]
 fn who_shares_a_connection_is_configured() {
     run(async {
-        // Sharing, transport attributes, links after calls of two silent and two asked clients.
+        // Sharing, whether the transport knows the call of a request, links after calls of two silent and two asked clients.
         let table = [
             (Sharing::Auto, true, 2),
             (Sharing::Auto, false, 3),
@@ -47,16 +47,22 @@ fn who_shares_a_connection_is_configured() {
             (Sharing::Principal, false, 4),
             (Sharing::Session, true, 5),
         ];
-        for (sharing, attributes, links) in table {
+        for (sharing, knows_call_of_requests, links) in table {
             let world = Rc::new(World::new());
-            let server = world.start("a", attributes, |plan| plan.settings.sharing = sharing);
+            let server = world.start("a", knows_call_of_requests, |plan| {
+                plan.settings.sharing = sharing
+            });
             pass(millis(50)).await;
             for capabilities in [json!({}), json!({}), asked_for(), asked_for()] {
                 let client = world.client(capabilities).await;
                 client.call("a__echo").await.result();
                 client.call("a__echo").await.result();
             }
-            assert_eq!(server.links(), links, "{sharing:?} {attributes}");
+            assert_eq!(
+                server.links(),
+                links,
+                "{sharing:?} {knows_call_of_requests}"
+            );
         }
     });
 }

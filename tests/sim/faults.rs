@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mcpvisor::supervision::{Phase, Seeded};
+use mcpvisor::supervision::{ChildPhase, SeededRandom};
 use mcpvisor::telemetry::LogRing;
 use mcpvisor::transport::{Connector, FaultParts, FaultSettings, FaultyConnector};
 use serde_json::json;
@@ -20,11 +20,11 @@ struct Faulty {
 }
 
 impl Faulty {
-    async fn start(attributes: bool, faults: FaultSettings) -> Self {
+    async fn start(knows_call_of_requests: bool, faults: FaultSettings) -> Self {
         let world = Rc::new(World::new());
         let log = LogRing::default();
         let parts = FaultParts {
-            random: Arc::new(Seeded::new(7)),
+            random: Arc::new(SeededRandom::new(7)),
             log: log.clone(),
             counters: world.counters.clone(),
         };
@@ -36,7 +36,7 @@ impl Faulty {
                 Arc::new(FaultyConnector::new(inner, faults, parts))
             }));
         };
-        let server = world.start("a", attributes, plan);
+        let server = world.start("a", knows_call_of_requests, plan);
         pass(millis(1)).await;
         Self { world, server, log }
     }
@@ -44,7 +44,7 @@ impl Faulty {
     /// Waits until its server is up and listed, however often it takes.
     async fn up(&self) {
         for _ in 0..1000 {
-            if self.world.view("a").shared.phase == Phase::Up {
+            if self.world.view("a").shared.phase == ChildPhase::Up {
                 return;
             }
             pass(millis(500)).await;
@@ -127,12 +127,12 @@ fn of_lost_messages_every_caller_hears_by_its_deadline() {
 #[test]
 fn garbage_fails_the_call_over_http_and_is_a_stray_line_of_a_child() {
     run(async {
-        for attributes in [true, false] {
+        for knows_call_of_requests in [true, false] {
             let faults = FaultSettings {
                 garbage: 0.3,
                 ..FaultSettings::default()
             };
-            let faulty = Faulty::start(attributes, faults).await;
+            let faulty = Faulty::start(knows_call_of_requests, faults).await;
             faulty.up().await;
             let client = faulty.client().await;
             let mut calls = Vec::new();
@@ -141,7 +141,7 @@ fn garbage_fails_the_call_over_http_and_is_a_stray_line_of_a_child() {
             }
             let over = calls.iter().filter(|call| call.is_over()).count();
             // Only the transport that can tell whose it was tells at once.
-            assert_eq!(over == calls.len(), attributes);
+            assert_eq!(over == calls.len(), knows_call_of_requests);
             pass(seconds(700)).await;
             let (answered, failed) = outcomes(&calls);
             assert!(answered >= 20 && failed >= 5, "{answered} {failed}");
@@ -208,7 +208,7 @@ fn refused_connections_are_never_opened() {
         pass(seconds(600)).await;
         assert_eq!(faulty.server.links(), 0);
         let view = faulty.world.view("a");
-        assert_eq!(view.shared.phase, Phase::Broken);
+        assert_eq!(view.shared.phase, ChildPhase::Broken);
         let exit = view.shared.last_exit.unwrap();
         assert!(exit.contains("faults.refuse"), "{exit}");
         // And some are, by chance.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use mcpvisor::transport::{Connector, EventSink, Link, OpenError, Outgoing, SendError};
+use mcpvisor::transport::{Connector, EventSink, Link, LinkOpenError, OutgoingFrame, SendError};
 
 /// Its links panic when they are given a frame with the word "poison".
 pub(crate) struct PanickingConnector(pub(crate) Arc<dyn Connector>);
@@ -13,15 +13,18 @@ pub(crate) struct PanickingConnector(pub(crate) Arc<dyn Connector>);
 struct PanickingLink(Box<dyn Link>);
 
 impl Connector for PanickingConnector {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let opening = self.0.open(sink);
         opening
             .map(|link| link.map(|link| Box::new(PanickingLink(link)) as Box<dyn Link>))
             .boxed_local()
     }
 
-    fn attributes(&self) -> bool {
-        self.0.attributes()
+    fn knows_call_of_requests(&self) -> bool {
+        self.0.knows_call_of_requests()
     }
 
     fn transport(&self) -> &'static str {
@@ -30,7 +33,7 @@ impl Connector for PanickingConnector {
 }
 
 impl Link for PanickingLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let text = String::from_utf8_lossy(&outgoing.frame);
         if text.contains("poison") {
             // A panic on which nobody comments.

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use mcpvisor::protocol::Revision;
-use mcpvisor::supervision::{Arbiters, Spread};
+use mcpvisor::supervision::{Arbiters, HashPlacement};
 use mcpvisor::transport::{
-    Connector, EventSink, HttpSession, Link, LinkError, OpenError, Outgoing, SendError,
+    Connector, EventSink, HttpSession, Link, LinkError, LinkOpenError, OutgoingFrame, SendError,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -30,17 +30,20 @@ struct SessionLink {
 }
 
 impl Connector for WithLanes {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let opening = self.0.open(sink);
         opening.map(|link| link.map(session_link)).boxed_local()
     }
 
-    fn lane(&self, _: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+    fn worker_link(&self, _: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
         let opened = self.0.open(sink).now_or_never()?;
         opened.ok().map(session_link)
     }
 
-    fn attributes(&self) -> bool {
+    fn knows_call_of_requests(&self) -> bool {
         true
     }
 
@@ -55,7 +58,7 @@ fn session_link(inner: Box<dyn Link>) -> Box<dyn Link> {
 }
 
 impl Link for SessionLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         if String::from_utf8_lossy(&outgoing.frame).contains("poison") {
             // A panic on which nobody comments.
             std::panic::resume_unwind(Box::new("panic on demand"));
@@ -77,7 +80,7 @@ impl Link for SessionLink {
         async move {
             sleep(self.close_takes).await;
             let goodbye = Bytes::from(r#"{"jsonrpc":"2.0","method":"goodbye"}"#);
-            let _ = self.inner.send(Outgoing::new(None, goodbye));
+            let _ = self.inner.send(OutgoingFrame::new(None, goodbye));
             sleep(Duration::from_millis(50)).await;
         }
         .boxed_local()
@@ -100,7 +103,7 @@ struct Lanes {
 
 impl Lanes {
     async fn start() -> Self {
-        let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), Spread).unwrap();
+        let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), HashPlacement).unwrap();
         let world = Rc::new(World::on(arbiters.clone(), |_| {}));
         let server = world.start("a", true, |plan: &mut Plan| {
             plan.wrap = Some(Box::new(|inner| Arc::new(WithLanes(inner))));
@@ -193,8 +196,8 @@ fn a_lane_that_panics_restarts_the_connection_and_everybody_is_answered() {
         let lanes = Lanes::start().await;
         let clients = lanes.clients().await;
         let exchanges = lanes.held(&clients, 0).await;
-        let lane = lanes.server.held().iter().map(|call| call.link).max();
-        assert_eq!(lane, Some(1));
+        let worker_channel = lanes.server.held().iter().map(|call| call.link).max();
+        assert_eq!(worker_channel, Some(1));
         let of_lane = lanes.server.held().iter().position(|call| call.link == 1);
         let params = json!({"name": "a__hold", "poison": true});
         let poisoned = clients[of_lane.unwrap()]
@@ -205,7 +208,7 @@ fn a_lane_that_panics_restarts_the_connection_and_everybody_is_answered() {
         for exchange in &exchanges {
             assert_eq!(exchange.failure()["code"], "server_lost");
         }
-        // It died with the lane before it was sent: it certainly did not run.
+        // It died with the worker channel before it was sent: it certainly did not run.
         assert_eq!(poisoned.failure()["code"], "server_unavailable");
         until("up again", || {
             let view = lanes.world.view("a").shared;

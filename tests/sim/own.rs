@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use mcpvisor::session::{Arrange, PartKeeper, Restored};
+use mcpvisor::session::{Arrangement, PartStore, RestoredCatalog};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, ChildView};
 use serde_json::{Value, json};
@@ -31,7 +31,10 @@ fn a_panic_of_the_keeper_costs_no_server_anything() {
         let asked = json!({"elicitation": {"form": {}}});
         let first = world.client(asked.clone()).await;
         first.call("a__echo").await.result();
-        assert_eq!(told(&world.downstreams.keeper_view()), (1, "up", 0));
+        assert_eq!(
+            told(&world.downstreams.connection_manager_view()),
+            (1, "up", 0)
+        );
         // What it dies over is done by the next, and what came with it.
         world.starts_panic.store(1, SeqCst);
         world.start("b", false, |_| {});
@@ -40,7 +43,10 @@ fn a_panic_of_the_keeper_costs_no_server_anything() {
         world.start("c", false, |_| {});
         pass(millis(100)).await;
         call.result();
-        assert_eq!(told(&world.downstreams.keeper_view()), (2, "up", 1));
+        assert_eq!(
+            told(&world.downstreams.connection_manager_view()),
+            (2, "up", 1)
+        );
         for server in ["a", "b", "c"] {
             let view = world.view(server);
             assert_eq!(told(&view.shared), (1, "up", 0), "{server}");
@@ -75,7 +81,10 @@ fn a_server_whose_start_panics_is_given_up_and_no_other() {
         let client = world.client(json!({})).await;
         assert_eq!(client.tools().await.len(), 6);
         client.call("b__echo").await.result();
-        assert_eq!(told(&world.downstreams.keeper_view()), (3, "up", 2));
+        assert_eq!(
+            told(&world.downstreams.connection_manager_view()),
+            (3, "up", 2)
+        );
         // The next change of its configuration.
         world.start("bad", false, |_| {});
         pass(millis(100)).await;
@@ -95,7 +104,7 @@ fn a_lazy_server_rests_after_its_lists_whoever_started_it() {
         world.starts_panic.store(1, SeqCst);
         world.start("other", false, |_| {});
         pass(millis(100)).await;
-        assert_eq!(world.downstreams.keeper_view().panics, 1);
+        assert_eq!(world.downstreams.connection_manager_view().panics, 1);
         server.answer(&server.last("tools/list"), json!({"tools": [tool("echo")]}));
         pass(millis(500)).await;
         assert_eq!(world.view("lazy").shared.phase.as_str(), "idle");
@@ -110,10 +119,16 @@ fn all_servers_are_stopped_while_the_keeper_is_away() {
         world.starts_panic.store(1, SeqCst);
         world.start("b", false, |_| {});
         settle().await;
-        assert_eq!(world.downstreams.keeper_view().phase.as_str(), "backoff");
+        assert_eq!(
+            world.downstreams.connection_manager_view().phase.as_str(),
+            "backoff"
+        );
         world.downstreams.stop_all().await;
         assert!(server.open_links().is_empty());
-        assert_eq!(world.downstreams.keeper_view().phase.as_str(), "stopped");
+        assert_eq!(
+            world.downstreams.connection_manager_view().phase.as_str(),
+            "stopped"
+        );
         pass(seconds(5)).await;
         assert!(world.downstreams.all().is_empty());
     });
@@ -134,13 +149,13 @@ fn clock() -> u64 {
 /// Panics where the lists of servers are taken in.
 fn keeping(first_list_wait: u64) -> Rc<World> {
     let nobody = mcpvisor::id::ServerName::try_new("never-listed").unwrap();
-    let restored = Restored {
-        arrangement: Arrange {
+    let restored = RestoredCatalog {
+        arrangement: Arrangement {
             servers: vec![(nobody, Default::default())],
-            ..Arrange::default()
+            ..Arrangement::default()
         },
         parts: Vec::new(),
-        keeper: PartKeeper::new(std::sync::Arc::new(MemoryStore::default()), clock),
+        part_store: PartStore::new(std::sync::Arc::new(MemoryStore::default()), clock),
     };
     let world = World::after(Some(restored), Arbiters::current().unwrap(), |settings| {
         settings.first_list_wait = seconds(first_list_wait);
@@ -155,7 +170,7 @@ fn a_panic_of_the_fanout_loses_no_list() {
         listings_panic(1);
         let servers = ["a", "b"].map(|name| world.start(name, false, |_| {}));
         pass(millis(100)).await;
-        assert_eq!(told(&world.feed.view()), (2, "up", 1));
+        assert_eq!(told(&world.publisher.view()), (2, "up", 1));
         let client = world.client(json!({})).await;
         let stream = client.listen(None).await;
         assert_eq!(client.tools().await.len(), 6);
@@ -166,7 +181,7 @@ fn a_panic_of_the_fanout_loses_no_list() {
             server.say(note(CHANGED, json!({})));
         }
         pass(millis(500)).await;
-        assert_eq!(told(&world.feed.view()), (3, "up", 2));
+        assert_eq!(told(&world.publisher.view()), (3, "up", 2));
         assert_eq!(client.tools().await, ["a__one", "b__one"]);
         assert_eq!(stream.of(CHANGED).len(), 1);
         assert!(servers.iter().all(|server| server.links() == 1));
@@ -195,15 +210,15 @@ fn news_that_come_while_the_fanout_is_away_are_carried_afterwards() {
         listings_panic(2);
         server.script(|script| drop(script.lists.insert("tools", Vec::new())));
         server.say(note(CHANGED, json!({})));
-        while world.feed.view().panics == 0 {
+        while world.publisher.view().panics == 0 {
             pass(millis(1)).await;
         }
-        assert_eq!(world.feed.view().phase.as_str(), "backoff");
+        assert_eq!(world.publisher.view().phase.as_str(), "backoff");
         server.say(note(UPDATED, uri));
         settle().await;
         assert!(stream.of(UPDATED).is_empty());
         pass(seconds(1)).await;
-        assert_eq!(told(&world.feed.view()), (3, "up", 2));
+        assert_eq!(told(&world.publisher.view()), (3, "up", 2));
         assert_eq!(stream.of(UPDATED).len(), 1);
         assert_eq!(client.tools().await.len(), 3);
         // It is read again from time to time, or when the server says so.
@@ -226,7 +241,7 @@ fn the_first_list_does_not_wait_for_ever_when_the_fanout_dies() {
         let client = world.client(json!({})).await;
         let list = client.request("tools/list", json!({})).await;
         pass(millis(1500)).await;
-        assert_eq!(world.feed.view().panics, 1);
+        assert_eq!(world.publisher.view().panics, 1);
         assert!(list.is_waiting());
         pass(millis(600)).await;
         assert_eq!(list.result()["tools"].as_array().unwrap().len(), 3);

@@ -35,9 +35,9 @@ async fn held(client: &Client, server: &Server) -> (Exchange, Frame) {
 #[test]
 fn a_question_reaches_the_client_of_its_call_and_the_answer_comes_back() {
     run(async {
-        for attributes in [true, false] {
+        for knows_call_of_requests in [true, false] {
             let world = Rc::new(World::new());
-            let server = world.start("a", attributes, |_| {});
+            let server = world.start("a", knows_call_of_requests, |_| {});
             pass(millis(50)).await;
             let first = world.client(asked_for()).await;
             let second = world.client(asked_for()).await;
@@ -64,7 +64,7 @@ fn a_question_reaches_the_client_of_its_call_and_the_answer_comes_back() {
             assert_eq!(first_exchange.result(), text(json!(1)));
             assert_eq!(second_exchange.result(), text(json!(2)));
             // Attributed calls share a connection, others have one for each session.
-            let links = if attributes { 2 } else { 3 };
+            let links = if knows_call_of_requests { 2 } else { 3 };
             assert_eq!(server.links(), links);
         }
     });
@@ -104,9 +104,9 @@ fn assert_refused(server: &Server, id: &str, method: &str) {
 fn without_a_client_to_ask_the_gateway_answers() {
     run(async {
         let methods = [ELICIT, "roots/list", "sampling/createMessage"];
-        for attributes in [true, false] {
+        for knows_call_of_requests in [true, false] {
             let world = Rc::new(World::new());
-            let server = world.start("a", attributes, |_| {});
+            let server = world.start("a", knows_call_of_requests, |_| {});
             pass(millis(50)).await;
             for method in methods {
                 // Outside of any call.
@@ -266,9 +266,9 @@ fn a_question_on_the_general_stream_is_withdrawn_there() {
 #[test]
 fn a_session_that_ends_cancels_its_questions() {
     run(async {
-        for attributes in [true, false] {
+        for knows_call_of_requests in [true, false] {
             let world = Rc::new(World::new());
-            let server = world.start("a", attributes, |_| {});
+            let server = world.start("a", knows_call_of_requests, |_| {});
             pass(millis(50)).await;
             let client = world.client(asked_for()).await;
             let (exchange, call) = held(&client, &server).await;

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use mcpvisor::downstream::{Order, StartMode};
+use mcpvisor::downstream::{ServerOrder, StartMode};
 use mcpvisor::id::ServerName;
-use mcpvisor::supervision::Phase;
+use mcpvisor::supervision::ChildPhase;
 use serde_json::json;
 
 use crate::server::text;
@@ -15,7 +15,7 @@ fn idle_stop(time: Duration) -> impl FnOnce(&mut Plan) {
     move |plan| plan.settings.limits.idle_stop = time
 }
 
-fn phase(world: &World) -> Phase {
+fn phase(world: &World) -> ChildPhase {
     world.view("a").shared.phase
 }
 
@@ -29,9 +29,9 @@ fn an_unused_connection_is_closed_in_time_and_opened_by_a_call() {
             pass(seconds(30)).await;
             client.call("a__echo").await.result();
             pass(seconds(58)).await;
-            assert_eq!(phase(&world), Phase::Up, "{round}");
+            assert_eq!(phase(&world), ChildPhase::Up, "{round}");
             pass(seconds(3)).await;
-            assert_eq!(phase(&world), Phase::Idle, "{round}");
+            assert_eq!(phase(&world), ChildPhase::Idle, "{round}");
             // Nothing but a call opens it, however long it takes.
             pass(seconds(1_000)).await;
             assert_eq!(client.tools().await.len(), 3);
@@ -61,9 +61,9 @@ fn a_call_that_takes_longer_is_not_cut() {
         settle().await;
         held.result();
         pass(seconds(4)).await;
-        assert_eq!((phase(&world), server.links()), (Phase::Up, 1));
+        assert_eq!((phase(&world), server.links()), (ChildPhase::Up, 1));
         pass(seconds(7)).await;
-        assert_eq!(phase(&world), Phase::Idle);
+        assert_eq!(phase(&world), ChildPhase::Idle);
     });
 }
 
@@ -77,17 +77,17 @@ fn a_lazy_server_is_closed_as_soon_as_it_is_listed() {
         };
         let server = world.stdio("a", plan).await;
         pass(seconds(20)).await;
-        assert_eq!(phase(&world), Phase::Up, "it was not listed yet");
+        assert_eq!(phase(&world), ChildPhase::Up, "it was not listed yet");
         server.behave();
         server.crash("tries again");
         pass(seconds(2)).await;
-        assert_eq!((phase(&world), server.links()), (Phase::Idle, 2));
+        assert_eq!((phase(&world), server.links()), (ChildPhase::Idle, 2));
         let client = world.client(json!({})).await;
         assert_eq!(client.tools().await.len(), 3);
         client.call("a__echo").await.result();
         // From now on it runs.
         pass(seconds(1_000)).await;
-        assert_eq!((phase(&world), server.links()), (Phase::Up, 3));
+        assert_eq!((phase(&world), server.links()), (ChildPhase::Up, 3));
     });
 }
 
@@ -105,7 +105,11 @@ fn calls_that_wait_for_a_lazy_server_fail_when_it_is_stopped() {
         pass(seconds(5)).await;
         assert!(waiting.is_waiting() && second.is_waiting());
         let name = ServerName::try_new("a").unwrap();
-        let said = world.downstreams.order(name, Order::Stop).await.unwrap();
+        let said = world
+            .downstreams
+            .order(name, ServerOrder::Stop)
+            .await
+            .unwrap();
         assert!(said.contains("is stopped"), "{said}");
         settle().await;
         for call in [waiting, second] {

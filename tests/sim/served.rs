@@ -6,7 +6,9 @@ use bytes::Bytes;
 use mcpvisor::downstream::Caller;
 use mcpvisor::id::{Principal, ViewId};
 use mcpvisor::protocol::{CapabilityProfile, Envelope, Revision};
-use mcpvisor::session::{Running, Sessionless, Started, ToFront, event_message};
+use mcpvisor::session::{
+    ClientReply, RunningRequest, ServeOutcome, SessionlessRequest, event_message,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -20,7 +22,7 @@ use crate::world::{World, settle};
 pub(crate) struct Served {
     answer: Option<Value>,
     events: Option<mpsc::Receiver<Bytes>>,
-    running: Option<Running>,
+    running: Option<RunningRequest>,
 }
 
 impl Served {
@@ -55,7 +57,7 @@ impl Served {
             profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
             level: None,
         };
-        let sessionless = Sessionless {
+        let sessionless = SessionlessRequest {
             request,
             caller: Arc::new(caller),
             headers: None,
@@ -68,19 +70,19 @@ impl Served {
             running: None,
         };
         match world.sessions.serve(sessionless).await {
-            Started::Done(answer) => served.take(answer),
-            Started::Running(running) => served.running = Some(running),
+            ServeOutcome::Done(answer) => served.take(answer),
+            ServeOutcome::Running(running) => served.running = Some(running),
         }
         settle().await;
         served
     }
 
-    fn take(&mut self, answer: ToFront) {
+    fn take(&mut self, answer: ClientReply) {
         match answer {
-            ToFront::Json(frame) | ToFront::Error { frame, .. } => {
+            ClientReply::Json(frame) | ClientReply::Error { frame, .. } => {
                 self.answer = Some(serde_json::from_slice(&frame).unwrap());
             }
-            ToFront::Stream(events) => self.events = Some(events),
+            ClientReply::Stream(events) => self.events = Some(events),
             other => panic!("{other:?}"),
         }
     }

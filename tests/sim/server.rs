@@ -89,18 +89,18 @@ pub(crate) struct Server(Rc<Inner>);
 
 struct Inner {
     connector: MemoryConnector,
-    attributes: bool,
+    knows_call_of_requests: bool,
     script: RefCell<Script>,
     frames: RefCell<Vec<Frame>>,
     links: RefCell<Vec<Link>>,
 }
 
 impl Server {
-    pub(crate) fn play(script: Script, attributes: bool) -> (Self, MemoryConnector) {
-        let (connector, opened) = MemoryConnector::new(script.queue, attributes);
+    pub(crate) fn play(script: Script, knows_call_of_requests: bool) -> (Self, MemoryConnector) {
+        let (connector, opened) = MemoryConnector::new(script.queue, knows_call_of_requests);
         let server = Self(Rc::new(Inner {
             connector: connector.clone(),
-            attributes,
+            knows_call_of_requests,
             script: RefCell::new(script),
             frames: RefCell::default(),
             links: RefCell::default(),
@@ -342,7 +342,7 @@ impl Server {
 
     /// Sends on the stream of a call, if the transport has one.
     pub(crate) fn say_for(&self, call: &Frame, message: Value) {
-        let stream = call.call.filter(|_| self.0.attributes);
+        let stream = call.call.filter(|_| self.0.knows_call_of_requests);
         self.with(call.link, |server| {
             server.send_for(stream, message.to_string());
         });

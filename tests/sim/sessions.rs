@@ -281,7 +281,7 @@ fn a_session_that_died_and_is_never_asked_for_leaves_nothing() {
         assert_eq!(world.view("a").own.len(), 0);
         // The subscription ended with the connection that it was on.
         assert!(server.of("resources/unsubscribe").is_empty());
-        assert_eq!(world.desired.level(), None);
+        assert_eq!(world.subscription_registry.level(), None);
         assert_eq!(world.store.scan("").await.unwrap(), []);
     });
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use mcpvisor::supervision::{Seeded, Settings};
+use mcpvisor::supervision::{SeededRandom, Settings};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ fn random_faults_cost_no_caller_its_answer() {
 
 pub(crate) struct Storm {
     pub(crate) world: Rc<World>,
-    random: Seeded,
+    random: SeededRandom,
     pub(crate) servers: Vec<Played>,
     pub(crate) faults: usize,
     /// How often a server refused a call unseen, by the call's tag: only then it may come again.
@@ -74,7 +74,7 @@ pub(crate) struct Storm {
 pub(crate) struct Played {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
-    pub(crate) attributes: bool,
+    pub(crate) knows_call_of_requests: bool,
     /// Held calls that the server finished or refused.
     pub(crate) finished: RefCell<Vec<(usize, u64)>>,
 }
@@ -138,16 +138,16 @@ impl Storm {
             settings.answer_timeout = seconds(30);
             settings.events_per_stream = 16;
         }));
-        let servers = SERVERS.map(|(name, attributes)| Played {
+        let servers = SERVERS.map(|(name, knows_call_of_requests)| Played {
             name,
-            server: world.start(name, attributes, plan),
-            attributes,
+            server: world.start(name, knows_call_of_requests, plan),
+            knows_call_of_requests,
             finished: RefCell::default(),
         });
         pass(millis(50)).await;
         let mut storm = Self {
             world,
-            random: Seeded::new(seed),
+            random: SeededRandom::new(seed),
             servers: servers.into(),
             faults: 0,
             unseen: HashMap::new(),

@@ -197,7 +197,9 @@ impl Storm {
     }
 
     fn forgets_its_session(&mut self) -> Option<()> {
-        let (played, call) = self.held().filter(|(played, _)| played.attributes)?;
+        let (played, call) = self
+            .held()
+            .filter(|(played, _)| played.knows_call_of_requests)?;
         let done = (call.link, call.call.unwrap());
         // The gateway sends it again under the same number, unless it did so before.
         if self.unseen.contains_key(&tag(&call)) {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use mcpvisor::supervision::Phase;
+use mcpvisor::supervision::ChildPhase;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
@@ -16,9 +16,9 @@ use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 const STATUS: &str = "notifications/tasks/status";
 const PROGRESS: &str = "notifications/progress";
 
-async fn world(plan: impl FnOnce(&mut Plan), attributes: bool) -> (Rc<World>, Server) {
+async fn world(plan: impl FnOnce(&mut Plan), knows_call_of_requests: bool) -> (Rc<World>, Server) {
     let world = Rc::new(World::new());
-    let server = if attributes {
+    let server = if knows_call_of_requests {
         world.http("a", plan).await
     } else {
         world.stdio("a", plan).await
@@ -67,9 +67,9 @@ fn told(stream: &Exchange, method: &str) -> Vec<Value> {
 #[test]
 fn news_of_a_task_reach_the_client_that_made_it_and_nobody_else() {
     run(async {
-        for attributes in [true, false] {
+        for knows_call_of_requests in [true, false] {
             for capabilities in [json!({}), json!({"elicitation": {}})] {
-                let (world, server) = world(tasking, attributes).await;
+                let (world, server) = world(tasking, knows_call_of_requests).await;
                 let owner = world.client(capabilities.clone()).await;
                 let other = world.client(capabilities).await;
                 let stream = owner.listen(None).await;
@@ -179,10 +179,10 @@ fn a_server_with_a_task_of_a_client_is_not_at_rest() {
         let client = world.client(json!({})).await;
         let (call, _) = wanted(&server, &client, "t-9").await;
         pass(seconds(600)).await;
-        assert_eq!(world.view("a").shared.phase, Phase::Up);
+        assert_eq!(world.view("a").shared.phase, ChildPhase::Up);
         server.say_on(call.link, status("t-9", "completed"));
         pass(seconds(120)).await;
-        assert_eq!(world.view("a").shared.phase, Phase::Idle);
+        assert_eq!(world.view("a").shared.phase, ChildPhase::Idle);
     });
 }
 

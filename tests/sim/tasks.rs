@@ -48,9 +48,12 @@ fn form() -> Value {
         "requestedSchema": {"type": "object", "properties": {"who": {"type": "string"}}}})
 }
 
-async fn world(plan: impl FnOnce(&mut Plan), attributes: bool) -> (Rc<World>, Server, Client) {
+async fn world(
+    plan: impl FnOnce(&mut Plan),
+    knows_call_of_requests: bool,
+) -> (Rc<World>, Server, Client) {
     let world = Rc::new(World::new());
-    let server = if attributes {
+    let server = if knows_call_of_requests {
         world.http("a", plan).await
     } else {
         world.stdio("a", plan).await
@@ -81,8 +84,8 @@ async fn status(server: &Server, status: Value) -> Frame {
 #[test]
 fn c_task_02_a_tool_that_wants_to_be_a_task_is_one_for_any_client() {
     run(async {
-        for attributes in [true, false] {
-            let (world, server, client) = world(tasking, attributes).await;
+        for knows_call_of_requests in [true, false] {
+            let (world, server, client) = world(tasking, knows_call_of_requests).await;
             let (exchange, call) = begun(&server, &client).await;
             assert_eq!(call.json["params"]["task"], json!({"ttl": 3_600_000}));
             assert_eq!(call.json["params"]["name"], "required");
@@ -156,8 +159,8 @@ fn only_what_asks_for_tasks_is_told_to_be_one() {
 #[test]
 fn c_task_03_a_task_that_asks_asks_the_client_of_its_call() {
     run(async {
-        for attributes in [true, false] {
-            let (world, server, client) = world(tasking, attributes).await;
+        for knows_call_of_requests in [true, false] {
+            let (world, server, client) = world(tasking, knows_call_of_requests).await;
             let (exchange, _) = begun(&server, &client).await;
             status(&server, task("input_required", 1)).await;
             let result = server.last("tasks/result");

@@ -11,13 +11,13 @@ use crate::server::{Frame, Server, ask, note, text};
 use crate::tasks::{EXTENSION, RELATED, task, tasking};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
-async fn world(attributes: bool) -> (Rc<World>, Server) {
-    world_with(World::new(), attributes).await
+async fn world(knows_call_of_requests: bool) -> (Rc<World>, Server) {
+    world_with(World::new(), knows_call_of_requests).await
 }
 
-async fn world_with(world: World, attributes: bool) -> (Rc<World>, Server) {
+async fn world_with(world: World, knows_call_of_requests: bool) -> (Rc<World>, Server) {
     let world = Rc::new(world);
-    let server = if attributes {
+    let server = if knows_call_of_requests {
         world.http("a", tasking).await
     } else {
         world.stdio("a", tasking).await
@@ -85,8 +85,8 @@ fn question(message: &str) -> Value {
 #[test]
 fn s_task_x_a_task_of_an_older_server_is_followed_in_the_newer_words() {
     run(async {
-        for attributes in [true, false] {
-            let (world, server) = world(attributes).await;
+        for knows_call_of_requests in [true, false] {
+            let (world, server) = world(knows_call_of_requests).await;
             let mut found =
                 Served::send(&world, &with_extension(), "server/discover", json!({})).await;
             let extensions = found.result()["capabilities"]["extensions"].clone();

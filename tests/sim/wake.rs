@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use mcpvisor::supervision::Phase;
+use mcpvisor::supervision::ChildPhase;
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -45,7 +45,10 @@ fn connections_are_checked_as_soon_as_the_machine_is_awake() {
         pass(seconds(10)).await;
         assert_eq!(world.view("alive").shared.generation, 1);
         let view = world.view("dead");
-        assert_eq!((view.shared.phase, view.shared.generation), (Phase::Up, 2));
+        assert_eq!(
+            (view.shared.phase, view.shared.generation),
+            (ChildPhase::Up, 2)
+        );
         client.call("dead__echo").await.result();
         pass(seconds(60)).await;
         assert_eq!(world.counted("clock_jumps"), 1);

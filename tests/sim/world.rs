@@ -13,16 +13,17 @@ use actix::System;
 use mcpvisor::auth::Policy;
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
-    CrashReport, Desired, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits,
-    ServerSettings, ServerView, Sharing, StartMode, TransportSettings,
+    CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
+    ServerStatusView, Sharing, StartMode, SubscriptionRegistry, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::session::{
-    Arrange, CatalogView, Feed, Restored, Sealing, SessionSettings, Sessions, SessionsSpec,
+    Arrangement, CatalogPublisher, CatalogView, RestoredCatalog, Sealing, SessionSettings,
+    Sessions, SessionsSpec,
 };
 use mcpvisor::store::MemoryStore;
-use mcpvisor::supervision::{Arbiters, Seeded, Settings, Tuning};
+use mcpvisor::supervision::{Arbiters, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
 use mcpvisor::transport::{Connector, StdioSettings};
 use serde_json::Value;
@@ -77,10 +78,10 @@ type Wrap = Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>;
 pub(crate) struct World {
     pub(crate) downstreams: Downstreams,
     pub(crate) sessions: Sessions,
-    pub(crate) feed: Feed,
+    pub(crate) publisher: CatalogPublisher,
     pub(crate) catalog: CatalogView,
     pub(crate) counters: Counters,
-    pub(crate) desired: Arc<Desired>,
+    pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) store_is_down: Arc<AtomicBool>,
     pub(crate) first_list_wait: Duration,
@@ -143,7 +144,7 @@ impl World {
 
     /// With what a process before this one kept.
     pub(crate) fn after(
-        before: Option<Restored>,
+        before: Option<RestoredCatalog>,
         arbiters: Arbiters,
         tune: impl FnOnce(&mut SessionSettings),
     ) -> Self {
@@ -152,22 +153,22 @@ impl World {
         let first_list_wait = settings.first_list_wait;
         let counters = Counters::default();
         let numbers = CallNumbers::default();
-        let desired = Arc::new(Desired::default());
+        let subscription_registry = Arc::new(SubscriptionRegistry::default());
         let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let store = Arc::new(MemoryStore::default());
         let store_is_down = Arc::<AtomicBool>::default();
-        let (feed, catalog) = Feed::start(counters.clone(), before).unwrap();
+        let (publisher, catalog) = CatalogPublisher::start(counters.clone(), before).unwrap();
         let made = connectors.clone();
         let starts_panic = Arc::<AtomicU32>::default();
         let panics = starts_panic.clone();
         let downstreams = Downstreams::start(PoolParts {
             arbiters: arbiters.clone(),
             numbers: numbers.clone(),
-            desired: desired.clone(),
-            listener: feed.listener(),
+            subscription_registry: subscription_registry.clone(),
+            listener: publisher.listener(),
             store: store.clone(),
-            random: Arc::new(Seeded::new(2)),
+            random: Arc::new(SeededRandom::new(2)),
             make_connector: Arc::new(move |server, _| {
                 panic_if_due(&panics);
                 let made = made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,19 +192,19 @@ impl World {
             }),
             policy: Arc::new(PanicsOnDemand),
             numbers,
-            random: Arc::new(Seeded::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
             mint,
             sealing: Sealing::new([7; 32], || 0, mint),
             counters: counters.clone(),
         });
-        feed.attach(sessions.clone());
+        publisher.attach(sessions.clone());
         Self {
             downstreams,
             sessions,
-            feed,
+            publisher,
             catalog,
             counters,
-            desired,
+            subscription_registry,
             store,
             store_is_down,
             first_list_wait,
@@ -231,7 +232,7 @@ impl World {
     pub(crate) fn start(
         &self,
         name: &str,
-        attributes: bool,
+        knows_call_of_requests: bool,
         plan: impl FnOnce(&mut Plan),
     ) -> Server {
         let mut planned = Plan {
@@ -240,7 +241,7 @@ impl World {
             wrap: None,
         };
         plan(&mut planned);
-        let (server, connector) = Server::play(planned.script, attributes);
+        let (server, connector) = Server::play(planned.script, knows_call_of_requests);
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let connector = match planned.wrap {
             Some(wrap) => wrap(connector),
@@ -266,7 +267,7 @@ impl World {
     /// Changes the order of the servers as a reload does.
     pub(crate) fn arrange(&self, change: impl FnOnce(&mut Vec<(ServerName, NameSettings)>)) {
         change(&mut self.order.borrow_mut());
-        self.feed.arrange(Arrange {
+        self.publisher.arrange(Arrangement {
             servers: self.order.borrow().clone(),
             catalog: CatalogSettings::default(),
             first_list_wait: self.first_list_wait,
@@ -304,7 +305,7 @@ impl World {
         Client::open(self.clone(), arbiter, capabilities).await
     }
 
-    pub(crate) fn view(&self, server: &str) -> ServerView {
+    pub(crate) fn view(&self, server: &str) -> ServerStatusView {
         let name = ServerName::try_new(server).unwrap();
         self.downstreams.get(&name).unwrap().view()
     }
@@ -325,7 +326,7 @@ fn session_settings() -> SessionSettings {
         events_bytes_max: 1 << 20,
         stream_queue_max: 256,
         answer_timeout: seconds(300),
-        news_max: 64 * 1024,
+        server_events_max: 64 * 1024,
         first_list_wait: seconds(2),
     }
 }

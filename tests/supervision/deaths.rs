@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::Addr;
-use mcpvisor::supervision::{ExitReason, Phase, Supervisor};
+use mcpvisor::supervision::{ChildPhase, ExitReason, Supervisor};
 
 use crate::support::{Birth, Census, Fault, Fragile, Order, Puppet, PuppetRef, order};
 use crate::support::{patience, puppets, run, threads};
@@ -11,8 +11,8 @@ use crate::support::{patience, puppets, run, threads};
 /// Waits for the next incarnation and returns how the one before ended.
 async fn next(child: &PuppetRef, generation: u64) -> (Addr<Puppet>, Option<ExitReason>) {
     let mut changes = child.subscribe();
-    let waited =
-        changes.wait_for(|now| now.generation >= generation && now.status.phase() == Phase::Up);
+    let waited = changes
+        .wait_for(|now| now.generation >= generation && now.status.phase() == ChildPhase::Up);
     tokio::time::timeout_at(patience(), waited)
         .await
         .expect("never up")

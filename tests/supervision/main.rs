@@ -26,8 +26,8 @@ fn every_guarantee_names_tests_that_exist() {
             include_str!("../../src/supervision/machine/tests.rs"),
         ),
         (
-            "proofs",
-            include_str!("../../src/supervision/machine/proofs.rs"),
+            "properties",
+            include_str!("../../src/supervision/machine/properties.rs"),
         ),
         ("deaths", include_str!("deaths.rs")),
         ("resting", include_str!("resting.rs")),

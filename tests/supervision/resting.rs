@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::supervision::{Arbiters, Phase, Supervisor};
+use mcpvisor::supervision::{Arbiters, ChildPhase, Supervisor};
 use tokio::time::sleep;
 
 use crate::support::{Birth, Census, patience, puppets, run_paused};
@@ -26,7 +26,7 @@ fn an_unused_child_leaves_and_comes_back_when_it_is_waited_for() {
             child.rest_if(|| true);
             sleep(Duration::from_secs(1)).await;
             let view = child.view();
-            assert_eq!((view.phase, census.alive()), (Phase::Idle, 0));
+            assert_eq!((view.phase, census.alive()), (ChildPhase::Idle, 0));
             assert_eq!(view.last_exit_code, Some("shutdown"));
         }
     });
@@ -45,7 +45,7 @@ fn a_held_child_is_brought_back_by_its_release_only() {
         child.wake();
         child.reconnect_now();
         let away = child.wait_up(patience()).await.unwrap_err();
-        assert_eq!(away.phase, Phase::Stopped);
+        assert_eq!(away.phase, ChildPhase::Stopped);
         sleep(Duration::from_secs(3600)).await;
         assert_eq!((child.view().generation, census.alive()), (1, 0));
         child.release();
@@ -71,7 +71,7 @@ fn who_waits_for_a_child_is_told_at_once_that_it_is_held() {
             child.hold();
         });
         let phase = away.unwrap_err().phase;
-        assert!(matches!(phase, Phase::Stopping | Phase::Stopped));
+        assert!(matches!(phase, ChildPhase::Stopping | ChildPhase::Stopped));
         assert!(start.elapsed() < Duration::from_secs(2));
     });
 }

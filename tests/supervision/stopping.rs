@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
 use mcpvisor::supervision::{
-    Arbiters, ChildSpec, Link, Phase, Shutdown, Start, StillRunning, Supervisor, Tuning,
+    Arbiters, ArbitersStillRunning, ChildPhase, ChildSpec, Shutdown, Start, Supervisor,
+    SupervisorLink, Tuning,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -26,19 +27,19 @@ fn a_child_that_leaves_is_awaited_and_callers_fail_at_once() {
         let view = child.view();
         assert_eq!(
             (view.phase, view.last_exit_code),
-            (Phase::Stopped, Some("shutdown"))
+            (ChildPhase::Stopped, Some("shutdown"))
         );
         let away = child.wait_up(patience()).await.unwrap_err();
         assert_eq!(
             (away.phase, start.elapsed().as_millis()),
-            (Phase::Stopped, 0)
+            (ChildPhase::Stopped, 0)
         );
     });
 }
 
 fn deaf(arbiters: &Arbiters, census: &Census) -> ChildSpec<Addr<Puppet>> {
     let census = census.clone();
-    let start = Start::new(move |_, link: Link<Addr<Puppet>>| {
+    let start = Start::new(move |_, link: SupervisorLink<Addr<Puppet>>| {
         let mut puppet = Puppet::new(link, Birth::Healthy, &census);
         puppet.deaf = true;
         puppet
@@ -59,10 +60,13 @@ fn a_child_that_ignores_shutdown_is_killed_when_its_time_is_up() {
         let start = Instant::now();
         child.stop();
         sleep(Duration::from_secs(4)).await;
-        assert_eq!((child.view().phase, census.alive()), (Phase::Stopping, 1));
+        assert_eq!(
+            (child.view().phase, census.alive()),
+            (ChildPhase::Stopping, 1)
+        );
         assert_eq!(
             child.current().unwrap_err().phase,
-            Phase::Stopping,
+            ChildPhase::Stopping,
             "callers fail at once"
         );
         child.stopped().await;
@@ -88,7 +92,7 @@ fn a_supervisor_that_goes_takes_its_child_along() {
         let up = child.wait_up(patience()).await.unwrap();
         supervisors.stop(Duration::from_secs(30)).await.unwrap();
         child.stopped().await;
-        assert_eq!(child.current().unwrap_err().phase, Phase::Stopped);
+        assert_eq!(child.current().unwrap_err().phase, ChildPhase::Stopped);
         until(|| !up.value.connected()).await;
         children.stop(Duration::from_secs(30)).await.unwrap();
     });
@@ -96,7 +100,7 @@ fn a_supervisor_that_goes_takes_its_child_along() {
 }
 
 /// Blocks its thread until told otherwise: the one thing that cannot be killed.
-struct Blocker(Link<Addr<Blocker>>);
+struct Blocker(SupervisorLink<Addr<Blocker>>);
 
 impl Actor for Blocker {
     type Context = Context<Self>;
@@ -149,7 +153,8 @@ fn a_blocked_thread_is_left_behind_and_its_late_news_are_ignored() {
         is_blocking.recv().unwrap();
         child.reconnect_now();
         let mut changes = child.subscribe();
-        let second = changes.wait_for(|now| now.generation == 2 && now.status.phase() == Phase::Up);
+        let second =
+            changes.wait_for(|now| now.generation == 2 && now.status.phase() == ChildPhase::Up);
         timeout_at(patience(), second)
             .await
             .expect("no second incarnation")
@@ -187,7 +192,7 @@ fn a_pool_with_a_blocked_thread_says_so_and_ends_later() {
         is_blocking.recv().unwrap();
         let within = Duration::from_millis(50);
         let error = arbiters.stop(within).await.unwrap_err();
-        assert_eq!(error, StillRunning { blocked: 1, within });
+        assert_eq!(error, ArbitersStillRunning { blocked: 1, within });
         drop(unblock);
         until(|| thread_count() <= before).await;
     });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mcpvisor::supervision::{ChildSpec, Phase, Seeded, Supervisor};
+use mcpvisor::supervision::{ChildPhase, ChildSpec, SeededRandom, Supervisor};
 use tokio::time::{Instant, timeout};
 
 use crate::memory::bytes;
@@ -72,7 +72,7 @@ fn failures(children: &[PuppetRef]) -> u64 {
     children.iter().map(|child| child.view().restarts).sum()
 }
 
-fn fault(random: &Seeded) -> Fault {
+fn fault(random: &SeededRandom) -> Fault {
     let number = random.next();
     if number.is_multiple_of(300) {
         return Fault::Arbiter;
@@ -80,7 +80,7 @@ fn fault(random: &Seeded) -> Fault {
     FAULTS[usize::try_from(number / 300 % 10).unwrap()]
 }
 
-async fn ask(child: &PuppetRef, random: &Seeded, tally: &Tally) {
+async fn ask(child: &PuppetRef, random: &SeededRandom, tally: &Tally) {
     Tally::add(&tally.asked);
     let Ok(up) = child.wait_up(Instant::now() + DEADLINE).await else {
         return Tally::add(&tally.away);
@@ -132,7 +132,7 @@ fn ten_thousand_failures_cost_no_caller_its_answer() {
         });
         let started = Instant::now();
         let callers = (0..CALLERS).map(|caller| {
-            let random = Seeded::new(SEED + caller as u64);
+            let random = SeededRandom::new(SEED + caller as u64);
             actix_rt::spawn(call(
                 children.clone(),
                 random,
@@ -157,7 +157,7 @@ fn ten_thousand_failures_cost_no_caller_its_answer() {
         }
         for child in &*children {
             child.stopped().await;
-            assert_eq!(child.view().phase, Phase::Stopped);
+            assert_eq!(child.view().phase, ChildPhase::Stopped);
         }
         let generations: u64 = children.iter().map(|child| child.view().generation).sum();
         // Only a dying thread takes a child before its factory ran.
@@ -171,7 +171,7 @@ fn ten_thousand_failures_cost_no_caller_its_answer() {
     });
 }
 
-async fn call(children: Arc<[PuppetRef]>, random: Seeded, tally: Arc<Tally>, census: Census) {
+async fn call(children: Arc<[PuppetRef]>, random: SeededRandom, tally: Arc<Tally>, census: Census) {
     loop {
         let failures = failures(&children);
         if failures >= FAILURES {

@@ -12,7 +12,8 @@ use actix::{
     System,
 };
 use mcpvisor::supervision::{
-    Arbiters, ChildRef, ChildSpec, Exit, Link, Settings, Shutdown, Spread, Start, Tuning,
+    Arbiters, ChildRef, ChildSpec, Exit, HashPlacement, Settings, Shutdown, Start, SupervisorLink,
+    Tuning,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -61,7 +62,7 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
 }
 
 pub(crate) fn threads(count: usize) -> Arbiters {
-    Arbiters::start(NonZeroUsize::new(count).unwrap(), Spread).unwrap()
+    Arbiters::start(NonZeroUsize::new(count).unwrap(), HashPlacement).unwrap()
 }
 
 /// Settings for tests on real time: quick, and never broken.
@@ -145,7 +146,7 @@ impl Census {
 pub(crate) struct Puppet {
     generation: u64,
     exit: Exit,
-    link: Option<Link<Addr<Puppet>>>,
+    link: Option<SupervisorLink<Addr<Puppet>>>,
     birth: Birth,
     /// What to do when asked to leave.
     pub(crate) deaf: bool,
@@ -154,7 +155,7 @@ pub(crate) struct Puppet {
 }
 
 impl Puppet {
-    pub(crate) fn new(link: Link<Addr<Self>>, birth: Birth, census: &Census) -> Self {
+    pub(crate) fn new(link: SupervisorLink<Addr<Self>>, birth: Birth, census: &Census) -> Self {
         assert!(birth != Birth::FactoryPanics, "panic in factory");
         census.0.fetch_add(1, Ordering::SeqCst);
         Self {
@@ -283,7 +284,7 @@ pub(crate) fn puppets(
     birth: impl Fn(u64) -> Birth + Send + Sync + 'static,
 ) -> ChildSpec<Addr<Puppet>> {
     let census = census.clone();
-    let start = Start::new(move |_, link: Link<Addr<Puppet>>| {
+    let start = Start::new(move |_, link: SupervisorLink<Addr<Puppet>>| {
         let birth = birth(link.generation());
         Puppet::new(link, birth, &census)
     });

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use actix::Addr;
 use mcpvisor::supervision::{
-    Arbiters, ChildSpec, Link, Phase, Random, Seeded, Start, Supervisor, Tuning,
+    Arbiters, ChildPhase, ChildSpec, Random, SeededRandom, Start, Supervisor, SupervisorLink,
+    Tuning,
 };
 use tokio::time::{Instant, sleep};
 
@@ -75,7 +76,7 @@ fn start(
 ) -> Start<Addr<Puppet>> {
     let births = births.clone();
     let census = Census::default();
-    Start::new(move |_, link: Link<Addr<Puppet>>| {
+    Start::new(move |_, link: SupervisorLink<Addr<Puppet>>| {
         births.at.lock().unwrap().push(births.now());
         let birth = birth(link.generation());
         Puppet::new(link, birth, &census)
@@ -108,11 +109,11 @@ fn attempts_back_off_and_a_broken_child_is_tried_periodically() {
             _ => Birth::Healthy,
         });
         until(&births, 6).await;
-        assert_eq!(child.current().unwrap_err().phase, Phase::Backoff);
+        assert_eq!(child.current().unwrap_err().phase, ChildPhase::Backoff);
         until(&births, 56).await;
         assert_eq!(births.all(), [0, 1_000, 3_000, 7_000]);
         let away = child.current().unwrap_err();
-        assert_eq!(away.phase, Phase::Broken);
+        assert_eq!(away.phase, ChildPhase::Broken);
         let wait = away.retry_after.unwrap();
         assert!((990..=1_010).contains(&wait.as_millis()), "{wait:?}");
         let told = format!(
@@ -133,7 +134,7 @@ fn attempts_back_off_and_a_broken_child_is_tried_periodically() {
 fn jitter_shortens_waits_within_its_share() {
     run_paused(async {
         let births = Births::new();
-        supervise(&births, Seeded::new(12), |_| Birth::StartedPanics);
+        supervise(&births, SeededRandom::new(12), |_| Birth::StartedPanics);
         until(&births, 1_000).await;
         let births = births.all();
         let bounds = [(500, 1_000), (1_000, 2_000), (2_000, 4_000)];
@@ -167,7 +168,7 @@ fn stable_uptime_forgets_failures() {
         until(&births, 71).await;
         assert_eq!(
             child.current().unwrap_err().phase,
-            Phase::Broken,
+            ChildPhase::Broken,
             "13 s is not stable"
         );
         until(&births, 150).await;
@@ -225,7 +226,7 @@ fn a_healthy_child_is_renewed_when_asked_for_or_when_its_spec_changed() {
         assert_eq!(births.all(), [0, 2_000, 3_000]);
         let view = child.view();
         assert_eq!((view.restarts, view.last_exit_code), (2, Some("shutdown")));
-        assert_eq!(view.phase, Phase::Up);
+        assert_eq!(view.phase, ChildPhase::Up);
     });
 }
 
@@ -238,7 +239,7 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again() {
             _ => Birth::Healthy,
         });
         until(&births, 9).await;
-        assert_eq!(child.current().unwrap_err().phase, Phase::Starting);
+        assert_eq!(child.current().unwrap_err().phase, ChildPhase::Starting);
         until(&births, 12).await;
         assert_eq!(births.all(), [0, 11_000]);
         assert_eq!(child.view().last_exit_code, Some("start_timeout"));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mcpvisor::supervision::{
-    Arbiters, ChildSpec, ExitReason, Phase, RestartPolicy, Roster, Supervisor, Tuning,
+    Arbiters, ChildPhase, ChildSpec, ExitReason, RestartPolicy, Roster, Supervisor, Tuning,
 };
 use tokio::time::{Instant, sleep};
 
@@ -42,7 +42,7 @@ fn a_caller_waits_for_a_restart_but_not_in_vain() {
             .wait_up(start + Duration::from_secs(3))
             .await
             .unwrap_err();
-        assert_eq!(away.phase, Phase::Backoff);
+        assert_eq!(away.phase, ChildPhase::Backoff);
         assert!(start.elapsed() < Duration::from_secs(1), "waited in vain");
         let up = child.wait_up(start + Duration::from_secs(5)).await.unwrap();
         assert_eq!(up.generation, 2);
@@ -63,7 +63,7 @@ fn a_wait_ends_at_its_deadline() {
             .unwrap_err();
         assert_eq!(
             (away.phase, start.elapsed().as_secs()),
-            (Phase::Starting, 3)
+            (ChildPhase::Starting, 3)
         );
     });
 }
@@ -80,7 +80,7 @@ fn an_idle_child_is_woken_by_who_waits_for_it() {
         });
         for generation in 1..4 {
             sleep(Duration::from_secs(60)).await;
-            assert_eq!((child.view().phase, census.alive()), (Phase::Idle, 0));
+            assert_eq!((child.view().phase, census.alive()), (ChildPhase::Idle, 0));
             let up = child
                 .wait_up(Instant::now() + Duration::from_secs(1))
                 .await
@@ -131,7 +131,7 @@ fn a_roster_names_views_and_stops_its_children() {
             roster
                 .views()
                 .iter()
-                .all(|view| view.phase == Phase::Stopped)
+                .all(|view| view.phase == ChildPhase::Stopped)
         );
     });
 }

@@ -6,7 +6,7 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 use mcpvisor::protocol::Revision;
-use mcpvisor::transport::{Connector as _, HttpConnector, HttpSession, Outgoing, Tls};
+use mcpvisor::transport::{Connector as _, HttpConnector, HttpSession, OutgoingFrame, Tls};
 
 use crate::http_peer::{
     PROGRESS, Peer, Then, call, event, json, open, parts, result, settings, sse,
@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(5);
 async fn outcome(handler: impl Fn() -> HttpResponse + Send + Sync + 'static) -> String {
     let peer = Peer::start(move |_| handler());
     let (link, mut events) = open(settings(&peer.url)).await;
-    link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+    link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
         .unwrap();
     events.next().await
 }
@@ -41,15 +41,15 @@ fn c_http_14_the_session_goes_with_every_later_request_and_is_ended() {
             _ => HttpResponse::MethodNotAllowed().finish(),
         });
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         assert_eq!(link.http_session(), None);
         link.set_revision(Revision::V2025_06_18);
-        link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+        link.send(OutgoingFrame::new(None, Bytes::from(INITIALIZED)))
             .unwrap();
         link.listen();
-        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+        link.send(OutgoingFrame::new(Some(2), call(2, "tools/list")))
             .unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
         let session = link.http_session().unwrap();
@@ -57,12 +57,13 @@ fn c_http_14_the_session_goes_with_every_later_request_and_is_ended() {
 
         let (lane_sink, mut lane_events) = sink();
         let connector = HttpConnector::new(settings(&peer.url), Tls::system());
-        let lane = connector.lane(session, lane_sink).unwrap();
-        lane.send(Outgoing::new(Some(2), call(2, "tools/list")))
+        let worker_link = connector.worker_link(session, lane_sink).unwrap();
+        worker_link
+            .send(OutgoingFrame::new(Some(2), call(2, "tools/list")))
             .unwrap();
         assert_eq!(lane_events.next().await, "result of 2 2 {}");
-        lane.close(GRACE).await;
-        assert_eq!(peer.count("DELETE"), 0, "a lane is a guest");
+        worker_link.close(GRACE).await;
+        assert_eq!(peer.count("DELETE"), 0, "a worker_link is a guest");
         link.close(GRACE).await;
         assert_eq!(peer.count("DELETE"), 1);
 
@@ -163,7 +164,7 @@ fn an_answer_to_another_request_fails_the_call() {
     run(async {
         let peer = Peer::start(|_| json(result(8)));
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "result of 7 8 {}");
         assert_eq!(
@@ -186,17 +187,18 @@ fn large_bodies_pass_and_one_over_the_limit_fails_alone() {
             ))
         };
         for length in [1 << 20, 16 << 20] {
-            link.send(Outgoing::new(Some(1), frame(1, length))).unwrap();
+            link.send(OutgoingFrame::new(Some(1), frame(1, length)))
+                .unwrap();
             let expected = format!("result of 1 1 of {} bytes", length - overhead + 2);
             assert_eq!(events.next().await, expected);
         }
-        link.send(Outgoing::new(Some(2), frame(2, (16 << 20) + 1)))
+        link.send(OutgoingFrame::new(Some(2), frame(2, (16 << 20) + 1)))
             .unwrap();
         assert_eq!(
             events.next().await,
             "failed 2: answer is larger than the limit of 16777216 bytes (limits.body)"
         );
-        link.send(Outgoing::new(Some(3), frame(3, overhead)))
+        link.send(OutgoingFrame::new(Some(3), frame(3, overhead)))
             .unwrap();
         assert_eq!(events.next().await, "result of 3 3 \"\"");
 
@@ -217,12 +219,12 @@ fn a_server_that_is_not_there_was_sent_nothing() {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         drop(listener);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         let event = events.next().await;
         assert!(event.starts_with("failed 7: not sent: "), "{event}");
         // One failed call is no reason to close.
-        link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+        link.send(OutgoingFrame::new(None, Bytes::from(INITIALIZED)))
             .unwrap();
         link.close(GRACE).await;
         assert!(events.is_silent());
@@ -241,7 +243,7 @@ fn a_body_that_breaks_off_or_stands_still_is_lost() {
         let mut settings = settings(&peer.url);
         settings.stream_idle_timeout = Duration::from_millis(50);
         let (link, mut events) = open(settings).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         let event = events.next().await;
         assert!(event.starts_with(&format!("{lost}stood still")), "{event}");
@@ -260,21 +262,21 @@ fn c_http_15_an_unknown_session_is_told_apart_from_an_unknown_path() {
             HttpResponse::NotFound().finish()
         });
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         assert_eq!(
             events.next().await,
             "failed 7: server answered with HTTP status 404: "
         );
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         link.set_revision(Revision::NEWEST_LEGACY);
-        link.send(Outgoing::new(Some(8), call(8, "tools/call")))
+        link.send(OutgoingFrame::new(Some(8), call(8, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "session gone Some(8)");
         // A call that was on its way meanwhile is told the same, not that it was wrong.
-        link.send(Outgoing::new(Some(9), call(9, "tools/call")))
+        link.send(OutgoingFrame::new(Some(9), call(9, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "session gone Some(9)");
         // A new handshake on the same link begins without the old id.
@@ -283,7 +285,7 @@ fn c_http_15_an_unknown_session_is_told_apart_from_an_unknown_path() {
             id: None,
             ..session
         });
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         assert_eq!(peer.seen().last().unwrap().header("mcp-session-id"), None);
@@ -319,10 +321,10 @@ fn a_server_that_says_400_for_an_unknown_session_is_understood() {
                 _ => HttpResponse::BadRequest().body(answer.clone()),
             });
             let (link, mut events) = open(settings(&peer.url)).await;
-            link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
                 .unwrap();
             assert_eq!(events.next().await, "result of 1 1 {}");
-            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
                 .unwrap();
             let event = events.next().await;
             assert_eq!(event == "session gone Some(7)", gone, "{body}: {event}");
@@ -351,7 +353,7 @@ fn forgetting_a_call_and_closing_hang_up() {
             move || open_calls.load(std::sync::atomic::Ordering::SeqCst) == expected
         };
         for id in 1..=3 {
-            link.send(Outgoing::new(Some(id), call(id, "tools/call")))
+            link.send(OutgoingFrame::new(Some(id), call(id, "tools/call")))
                 .unwrap();
         }
         until("three calls", open_is(3)).await;
@@ -389,13 +391,13 @@ fn answers_to_the_server_pass_while_calls_hold_all_connections() {
         let mut settings = settings(&peer.url);
         settings.connections_max = 1;
         let (link, mut events) = open(settings).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         assert_eq!(
             events.next().await,
             "notification of 7 notifications/progress"
         );
-        link.send(Outgoing::new(None, Bytes::from(result(3))))
+        link.send(OutgoingFrame::new(None, Bytes::from(result(3))))
             .unwrap();
         until("the answer", || peer.seen().len() == 2).await;
     });
@@ -411,7 +413,7 @@ fn streams_that_end_with_their_answer_leave_the_connection_usable() {
         let (link, mut events) = open(settings(&peer.url)).await;
         for _ in 0..5 {
             for id in [1, 2] {
-                link.send(Outgoing::new(Some(id), call(id, "tools/call")))
+                link.send(OutgoingFrame::new(Some(id), call(id, "tools/call")))
                     .unwrap();
                 assert_eq!(events.next().await, format!("result of {id} {id} {{}}"));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use mcpvisor::transport::Outgoing;
+use mcpvisor::transport::OutgoingFrame;
 
 use crate::http_peer::{call, open, result, settings};
 use crate::support::{run, until};
@@ -63,7 +63,7 @@ fn headers_are_written_as_the_specification_writes_them() {
     run(async {
         let (url, seen) = serve(vec![vec![answer(&result(7))]]);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "result of 7 7 {}");
         let request = seen.lock().unwrap()[0].clone();
@@ -109,10 +109,11 @@ fn a_connection_that_closes_when_used_costs_only_calls_that_may_have_run() {
             let hangs_up = vec![answer(&result(1)), None];
             let (url, seen) = serve(vec![hangs_up, vec![answer(&result(2))]]);
             let (link, mut events) = open(settings(&url)).await;
-            link.send(Outgoing::new(Some(1), call(1, "tools/call")))
+            link.send(OutgoingFrame::new(Some(1), call(1, "tools/call")))
                 .unwrap();
             assert_eq!(events.next().await, "result of 1 1 {}");
-            link.send(Outgoing::new(Some(2), call(2, method))).unwrap();
+            link.send(OutgoingFrame::new(Some(2), call(2, method)))
+                .unwrap();
             assert_eq!(events.next().await, expected, "{method}");
             assert_eq!(seen.lock().unwrap().len(), requests, "{method}");
         }
@@ -124,7 +125,7 @@ fn an_idle_connection_that_was_closed_costs_no_call() {
     run(async {
         let (url, seen) = serve(vec![vec![answer(&result(1))], vec![answer(&result(2))]]);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Outgoing::new(Some(1), call(1, "tools/call")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         // The second connection can be made once the first was closed.
@@ -134,7 +135,7 @@ fn an_idle_connection_that_was_closed_costs_no_call() {
             .strip_suffix("/mcp")
             .unwrap();
         until("it is closed", || is_closed(address, 1)).await;
-        link.send(Outgoing::new(Some(2), call(2, "tools/call")))
+        link.send(OutgoingFrame::new(Some(2), call(2, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
         assert_eq!(seen.lock().unwrap().len(), 2);
@@ -183,7 +184,7 @@ fn whatever_a_hostile_peer_answers_its_call_fails_once() {
         for case in cases {
             let (url, _) = serve(vec![vec![Some(case.clone())]]);
             let (link, mut events) = open(settings(&url)).await;
-            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
                 .unwrap();
             let event = events.next().await;
             let case: String = case.chars().take(200).collect();
@@ -201,7 +202,7 @@ fn a_body_shorter_than_announced_is_lost() {
         let short = format!("{head}Content-Length: 100\r\n\r\n{}", result(7));
         let (url, _) = serve(vec![vec![Some(short)]]);
         let (link, mut events) = open(settings(&url)).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         let expected = "failed 7: connection lost before the answer: the answer broke off";
         assert_eq!(events.next().await, expected);
@@ -237,9 +238,9 @@ fn calls_do_not_overtake_the_end_of_the_handshake() {
         });
         let (link, mut events) = open(settings(&url)).await;
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        link.send(Outgoing::new(None, Bytes::from(initialized)))
+        link.send(OutgoingFrame::new(None, Bytes::from(initialized)))
             .unwrap();
-        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+        link.send(OutgoingFrame::new(Some(2), call(2, "tools/list")))
             .unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
         server.join().unwrap();

@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use actix_web::HttpResponse;
 use mcpvisor::bridge::headers::Headers;
 use mcpvisor::protocol::{Method, Revision};
-use mcpvisor::transport::Outgoing;
+use mcpvisor::transport::OutgoingFrame;
 
 use crate::http_peer::{PROGRESS, Peer, Then, call, event, json, open, parts, result, settings};
 use crate::support::{run, until};
 
-fn sessionless(id: u64, method: &str) -> Outgoing {
+fn sessionless(id: u64, method: &str) -> OutgoingFrame {
     let headers = Headers::new("2026-07-28", &Method::parse(method), Some("ä".into()));
     let region = ("Mcp-Param-Region".to_owned(), "us west".to_owned());
-    Outgoing {
+    OutgoingFrame {
         headers: Some(Headers {
             params: vec![region],
             ..headers
         }),
-        ..Outgoing::new(Some(id), call(id, method))
+        ..OutgoingFrame::new(Some(id), call(id, method))
     }
 }
 
@@ -53,7 +53,7 @@ fn c_http_04_headers_go_with_their_message_and_no_session_does() {
         }
         // A handshake on the same link is none the wiser.
         link.set_revision(Revision::NEWEST_LEGACY);
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         let last = peer.seen().pop().unwrap();

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use mcpvisor::transport::{
-    AutoConnector, Connector as _, HttpSettings, Link, LinkError, Outgoing, SseConnector, Tls,
+    AutoConnector, Connector as _, HttpSettings, Link, LinkError, OutgoingFrame, SseConnector, Tls,
 };
 use tokio::sync::mpsc;
 
@@ -96,12 +96,12 @@ fn c_sse_01_messages_go_where_the_stream_says_and_answers_come_on_it() {
     run(async {
         let (peer, stream) = sse_peer();
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
-        link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+        link.send(OutgoingFrame::new(None, Bytes::from(INITIALIZED)))
             .unwrap();
-        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+        link.send(OutgoingFrame::new(Some(2), call(2, "tools/list")))
             .unwrap();
         assert_eq!(events.next().await, "result 2 {}");
         stream.say(event(PROGRESS));
@@ -143,9 +143,12 @@ fn the_end_of_the_stream_is_the_end_of_the_link() {
             events.next().await,
             "closed: the server ended the event stream"
         );
-        assert!(link.send(Outgoing::new(Some(1), call(1, "ping"))).is_err());
         assert!(
-            link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+            link.send(OutgoingFrame::new(Some(1), call(1, "ping")))
+                .is_err()
+        );
+        assert!(
+            link.send(OutgoingFrame::new(None, Bytes::from(INITIALIZED)))
                 .is_err()
         );
     });
@@ -179,12 +182,12 @@ fn a_refused_message_fails_its_call_and_a_lost_session_the_link() {
             _ => HttpResponse::NotFound().body("no such session"),
         });
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Outgoing::new(Some(1), call(1, "tools/list")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "tools/list")))
             .unwrap();
         let text = "too large".to_owned();
         let error = LinkError::Status { status: 413, text };
         assert_eq!(events.next().await, format!("failed 1: {error}"));
-        link.send(Outgoing::new(Some(2), call(2, "tools/call")))
+        link.send(OutgoingFrame::new(Some(2), call(2, "tools/call")))
             .unwrap();
         let failed = events.next().await;
         assert!(failed.starts_with("failed 2: not sent: "), "{failed}");
@@ -242,19 +245,19 @@ fn a_server_that_refuses_streamable_http_is_served_over_http_sse() {
     run(async {
         let (peer, stream) = sse_peer();
         let connector = auto(&peer.url);
-        assert!(connector.attributes());
+        assert!(connector.knows_call_of_requests());
         let (sink, mut events) = sink();
         let link = connector.open(sink).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
         assert_eq!(
-            (connector.attributes(), connector.transport()),
+            (connector.knows_call_of_requests(), connector.transport()),
             (false, "sse")
         );
-        link.send(Outgoing::new(None, Bytes::from(INITIALIZED)))
+        link.send(OutgoingFrame::new(None, Bytes::from(INITIALIZED)))
             .unwrap();
-        link.send(Outgoing::new(Some(2), call(2, "tools/list")))
+        link.send(OutgoingFrame::new(Some(2), call(2, "tools/list")))
             .unwrap();
         assert_eq!(events.next().await, "result 2 {}");
         stream.end();
@@ -271,7 +274,7 @@ fn a_server_that_refuses_streamable_http_is_served_over_http_sse() {
         assert_eq!(posts(), 1);
         let (sink, mut events) = crate::support::sink();
         let link = connector.open(sink).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
         assert_eq!(posts(), 1);
@@ -300,7 +303,7 @@ fn a_verdict_that_fails_is_forgotten() {
         let connector = auto(&peer.url);
         let (sink_1, mut events) = sink();
         let link = connector.open(sink_1).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result 1 {}");
         drop(link);
@@ -309,7 +312,7 @@ fn a_verdict_that_fails_is_forgotten() {
         assert_eq!(connector.transport(), "http");
         let (sink_2, mut events) = sink();
         let link = connector.open(sink_2).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         link.close(GRACE).await;
@@ -322,7 +325,7 @@ fn a_refusal_stands_if_there_is_no_http_sse_either() {
         let peer = Peer::start(|_| HttpResponse::NotFound().body("nothing here"));
         let (sink, mut events) = sink();
         let link = auto(&peer.url).open(sink).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         let failed = events.next().await;
         let expected = "failed 1: server answered with HTTP status 404: nothing here; HTTP+SSE was \
@@ -338,7 +341,7 @@ fn a_refusal_stands_if_there_is_no_http_sse_either() {
         });
         let (sink, mut events) = crate::support::sink();
         let link = auto(&peer.url).open(sink).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         let refused = events.next().await;
         assert_eq!(refused, r#"error of 1 1 {"code":-1,"message":"no"}"#);
@@ -353,7 +356,7 @@ fn outages_and_refused_tokens_are_no_verdict() {
             let peer = Peer::start(move |_| HttpResponse::build(status).finish());
             let (sink, mut events) = sink();
             let link = auto(&peer.url).open(sink).await.unwrap();
-            link.send(Outgoing::new(Some(1), call(1, "initialize")))
+            link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
                 .unwrap();
             let failed = events.next().await;
             assert!(failed.starts_with("failed 1"), "{failed}");
@@ -375,7 +378,7 @@ fn a_link_that_is_dropped_meanwhile_leaves_no_stream_behind() {
         });
         let (sink, mut events) = sink();
         let link = auto(&peer.url).open(sink).await.unwrap();
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         until("the stream is open", || stream.is_open()).await;
         drop(link);

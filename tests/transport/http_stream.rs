@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use mcpvisor::protocol::Revision;
-use mcpvisor::transport::Outgoing;
+use mcpvisor::transport::OutgoingFrame;
 
 use crate::http_peer::{
     PROGRESS, Peer, Seen, Then, call, event, json, open, parts, result, settings, sse,
@@ -33,7 +33,7 @@ async fn events_of(
     let mut settings = settings(&peer.url);
     settings.event_max = 1000;
     let (link, mut received) = open(settings).await;
-    link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+    link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
         .unwrap();
     let mut events = Vec::new();
     for _ in 0..expected {
@@ -142,7 +142,7 @@ fn a_silent_stream_counts_as_broken() {
         let mut settings = settings(&peer.url);
         settings.stream_idle_timeout = Duration::from_millis(50);
         let (link, mut events) = open(settings).await;
-        link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+        link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
             .unwrap();
         assert_eq!(
             events.next().await,
@@ -207,7 +207,7 @@ fn a_server_without_a_stream_of_its_own_is_fine() {
             let (link, mut events) = open(settings(&peer.url)).await;
             link.listen();
             until("the GET", || peer.count("GET") == 1).await;
-            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
                 .unwrap();
             assert_eq!(events.next().await, "result of 7 7 {}", "{status}");
             assert!(events.is_silent());
@@ -228,7 +228,7 @@ fn c_http_15_the_stream_tells_that_the_session_is_gone() {
             _ => HttpResponse::NotFound().finish(),
         });
         let (link, mut events) = open(settings(&peer.url)).await;
-        link.send(Outgoing::new(Some(1), call(1, "initialize")))
+        link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         link.set_revision(Revision::NEWEST_LEGACY);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcpvisor::telemetry::{LogRing, LogSource};
 use mcpvisor::transport::{
-    ChildLimits, Connector, Link, Outgoing, SendError, Spawner, StdioConnector, StdioSettings,
+    ChildLimits, Connector, Link, OutgoingFrame, SendError, Spawner, StdioConnector, StdioSettings,
 };
 
 use crate::support::{Events, instance, run, sink};
@@ -61,17 +61,17 @@ fn frames_go_out_as_lines_and_come_back_in_order() {
         let spread = "{\"jsonrpc\":\"2.0\",\r\n\"id\":1,\n\"result\":\"a\"}\n";
         child
             .link
-            .send(Outgoing::new(Some(1), Bytes::from(spread)))
+            .send(OutgoingFrame::new(Some(1), Bytes::from(spread)))
             .unwrap();
         let ping = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
         child
             .link
-            .send(Outgoing::new(None, Bytes::from(ping)))
+            .send(OutgoingFrame::new(None, Bytes::from(ping)))
             .unwrap();
         let batch = format!("[{ping},{ping}]");
         child
             .link
-            .send(Outgoing::new(None, Bytes::from(batch)))
+            .send(OutgoingFrame::new(None, Bytes::from(batch)))
             .unwrap();
         assert_eq!(child.events.next().await, r#"result 1 "a""#);
         for _ in 0..3 {
@@ -91,21 +91,21 @@ fn large_messages_pass_and_one_over_the_limit_fails_alone() {
         for length in [1 << 20, 16 << 20] {
             child
                 .link
-                .send(Outgoing::new(Some(1), request(1, length - overhead)))
+                .send(OutgoingFrame::new(Some(1), request(1, length - overhead)))
                 .unwrap();
             let expected = format!("result 1 of {} bytes", length - overhead + 2);
             assert_eq!(child.events.next().await, expected);
         }
         child
             .link
-            .send(Outgoing::new(
+            .send(OutgoingFrame::new(
                 Some(7),
                 request(7, (16 << 20) - overhead + 1),
             ))
             .unwrap();
         child
             .link
-            .send(Outgoing::new(Some(8), request(8, 1)))
+            .send(OutgoingFrame::new(Some(8), request(8, 1)))
             .unwrap();
         assert_eq!(
             child.events.next().await,
@@ -145,7 +145,7 @@ fn a_child_that_floods_and_does_not_read_blocks_nobody() {
         let mut child = shell(&spawner, &script).await;
         let frame = request(1, 64 << 10);
         let refused = loop {
-            match child.link.send(Outgoing::new(None, frame.clone())) {
+            match child.link.send(OutgoingFrame::new(None, frame.clone())) {
                 Ok(()) => assert_eq!(child.events.next().await, "notification flood"),
                 Err(error) => break error,
             }

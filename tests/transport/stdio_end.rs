@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mcpvisor::transport::{Outgoing, Spawner};
+use mcpvisor::transport::{OutgoingFrame, Spawner};
 
 use crate::stdio::{GRACE, open, settings, shell};
 use crate::support::{instance, is_alive, run, until};
@@ -77,7 +77,10 @@ fn calls_that_never_came_into_the_pipe_are_told_apart() {
         );
         for call in [1, 2, 3] {
             let frame = Bytes::from(frame.clone());
-            child.link.send(Outgoing::new(Some(call), frame)).unwrap();
+            child
+                .link
+                .send(OutgoingFrame::new(Some(call), frame))
+                .unwrap();
         }
         let events = child.events.until_the_end().await;
         let not_sent = "not sent: the server ended or stopped reading before";
@@ -98,7 +101,7 @@ fn a_child_that_closed_its_input_is_of_no_use() {
         let mut child = shell(&spawner, &script).await;
         let pid = child.events.params_name().await;
         let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-        child.link.send(Outgoing::new(Some(1), frame)).unwrap();
+        child.link.send(OutgoingFrame::new(Some(1), frame)).unwrap();
         let expected = [
             "failed 1: not sent: the server ended or stopped reading before",
             "closed: server closed its standard input",
@@ -217,7 +220,7 @@ fn close_lets_a_polite_child_finish_its_work() {
         let frame = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         child
             .link
-            .send(Outgoing::new(None, Bytes::from(frame)))
+            .send(OutgoingFrame::new(None, Bytes::from(frame)))
             .unwrap();
         child.link.close(GRACE).await;
         let received = std::fs::read_to_string(folder.path().join("received")).unwrap();
@@ -292,7 +295,7 @@ fn children_do_not_end_with_the_thread_that_opened_them() {
         let ping = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
         other
             .link
-            .send(Outgoing::new(None, Bytes::from(ping)))
+            .send(OutgoingFrame::new(None, Bytes::from(ping)))
             .unwrap();
         assert_eq!(other.events.next().await, "request 2 ping");
     });

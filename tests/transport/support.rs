@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mcpvisor::protocol::{Envelope, Outcome};
-use mcpvisor::transport::{EventSink, Instance, LinkEvent};
+use mcpvisor::transport::{EventSink, LinkEvent, ProcessOwner};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -14,8 +14,8 @@ use uuid::Uuid;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A data directory and a run of their own.
-pub(crate) fn instance() -> Instance {
-    Instance::new(Uuid::new_v4(), Uuid::new_v4())
+pub(crate) fn instance() -> ProcessOwner {
+    ProcessOwner::new(Uuid::new_v4(), Uuid::new_v4())
 }
 
 /// What a link reported.

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use mcpvisor::transport::{
-    Connector as _, HttpConnector, Link, Outgoing, Tls, install_crypto_provider,
+    Connector as _, HttpConnector, Link, OutgoingFrame, Tls, install_crypto_provider,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -88,7 +88,7 @@ fn a_server_is_reached_over_tls_if_its_certificate_is_trusted() {
         let url = serve(Arc::clone(&ours.server));
         let (link, mut events) = open(&url, Tls::with_roots(ours.roots)).await;
         for _ in 0..2 {
-            link.send(Outgoing::new(Some(7), call(7, "tools/list")))
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/list")))
                 .unwrap();
             assert_eq!(events.next().await, "result of 7 7 {}");
         }
@@ -100,7 +100,7 @@ fn a_server_is_reached_over_tls_if_its_certificate_is_trusted() {
         ];
         for (url, tls) in untrusted {
             let (link, mut events) = open(&url, tls).await;
-            link.send(Outgoing::new(Some(7), call(7, "tools/call")))
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
                 .unwrap();
             let event = events.next().await;
             assert!(event.starts_with("failed 7: not sent: "), "{event}");

@@ -151,13 +151,13 @@ const FIRST_MAX: usize = 96;
 
 /// What a sessionless client reads in every result of the gateway.
 #[derive(Clone, Debug)]
-pub struct Dress {
+pub struct ResultDecorator {
     server_info: RawJson,
     /// `_meta` with that alone.
     meta: String,
 }
 
-impl Dress {
+impl ResultDecorator {
     /// `server_info` is the `Implementation` object of the gateway.
     pub fn new(server_info: RawJson) -> Self {
         let meta = format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, server_info.as_str());
@@ -176,7 +176,7 @@ impl Dress {
         }
     }
 
-    /// A whole answer around [`Dress::complete`].
+    /// A whole answer around [`ResultDecorator::complete`].
     pub fn answer(&self, id: &RequestId, result: &RawJson, caching: Option<Caching>) -> Bytes {
         let hints = hints(caching);
         match self.inserted(result, &hints) {

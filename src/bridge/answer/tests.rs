@@ -9,8 +9,8 @@ fn raw(text: &str) -> RawJson {
     RawJson::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
 }
 
-fn dress() -> Dress {
-    Dress::new(RawJson::from_value(
+fn dress() -> ResultDecorator {
+    ResultDecorator::new(RawJson::from_value(
         &json!({ "name": "gw", "version": "1" }),
     ))
 }

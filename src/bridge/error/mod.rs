@@ -8,7 +8,7 @@ use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Revision, code};
 use super::headers::HeaderMismatch;
 use super::meta::InvalidMeta;
 use super::object;
-use super::projection::Legs;
+use super::projection::Revisions;
 use super::question::{InvalidAnswer, Requirement, url_elicitations};
 use super::seal::{Ambiguous, InvalidState};
 
@@ -39,7 +39,7 @@ struct ErrorObject {
 }
 
 /// A server's error object for its client; `None` when it may stay as it is.
-pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Legs) -> Option<Shown> {
+pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Revisions) -> Option<Shown> {
     let Some(object) = object::read::<ErrorObject>(error.as_str()) else {
         let message = "server answered with a malformed error";
         return Some(replaced(message, error, asked));

@@ -10,7 +10,7 @@ fn show(error: &Value, method: &Method, from: Revision, to: Revision) -> Option<
         uri: Some("file:///x"),
         server: "db",
     };
-    from_server(&RawJson::from_value(error), asked, Legs { from, to })
+    from_server(&RawJson::from_value(error), asked, Revisions { from, to })
 }
 
 fn shown_error(shown: Option<Shown>) -> Value {

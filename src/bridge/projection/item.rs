@@ -3,7 +3,7 @@
 use crate::protocol::{RawJson, Revision};
 
 use super::super::object::{self, Change, Object, rebuild_elements};
-use super::Legs;
+use super::Revisions;
 use super::output::{self, is_wrapped};
 
 /// What an item is.
@@ -45,7 +45,7 @@ fn known(kind: ItemKind, field: &str) -> Option<Known> {
 }
 
 /// An item of a list for its reader; `None` when it may stay as it is.
-pub fn project_item(kind: ItemKind, item: &RawJson, legs: Legs) -> Option<RawJson> {
+pub fn project_item(kind: ItemKind, item: &RawJson, legs: Revisions) -> Option<RawJson> {
     if legs.from == legs.to {
         return None;
     }

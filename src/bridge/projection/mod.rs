@@ -22,12 +22,12 @@ pub use request::{project_params, project_progress};
 
 /// The way of an answer: the revision of who wrote it, and of who reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Legs {
+pub struct Revisions {
     pub from: Revision,
     pub to: Revision,
 }
 
-impl Legs {
+impl Revisions {
     fn crosses_eras(self) -> bool {
         self.from.era() != self.to.era()
     }
@@ -41,7 +41,7 @@ impl Legs {
 pub fn project_result(
     method: &Method,
     result: &RawJson,
-    legs: Legs,
+    legs: Revisions,
     wrapped: bool,
 ) -> Option<RawJson> {
     if legs.from == legs.to {
@@ -75,7 +75,7 @@ pub fn project_result(
     changed.map(RawJson::of_parts)
 }
 
-fn may_differ(result: &RawJson, legs: Legs) -> bool {
+fn may_differ(result: &RawJson, legs: Revisions) -> bool {
     let words: &[&str] = match legs.to {
         Revision::V2026_07_28 => return false,
         Revision::V2025_11_25 => &["\"structuredContent\""],

@@ -12,12 +12,12 @@ fn raw(value: &Value) -> RawJson {
 }
 
 fn result(method: Method, value: &Value, from: Revision, to: Revision) -> Option<Value> {
-    let projected = project_result(&method, &raw(value), Legs { from, to }, false);
+    let projected = project_result(&method, &raw(value), Revisions { from, to }, false);
     projected.map(|raw| raw.parse().unwrap())
 }
 
 fn item(kind: ItemKind, value: &Value, from: Revision, to: Revision) -> Option<Value> {
-    project_item(kind, &raw(value), Legs { from, to }).map(|raw| raw.parse().unwrap())
+    project_item(kind, &raw(value), Revisions { from, to }).map(|raw| raw.parse().unwrap())
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn s_tool_09_structured_content_is_an_object_for_clients_with_a_handshake() {
         assert_eq!(list["structuredContent"], json!({ "result": ["lead-1"] }));
         let object = result(Method::ToolsCall, &call(json!({ "a": 1 })), V2026_07_28, to);
         assert_eq!(object, None);
-        let legs = Legs {
+        let legs = Revisions {
             from: V2026_07_28,
             to,
         };
@@ -358,7 +358,7 @@ proptest! {
         if let Some(structured) = structured {
             call["structuredContent"] = serde_json::from_str(structured).unwrap();
         }
-        let (legs, legs_same) = (Legs { from, to }, Legs { from, to: from });
+        let (legs, legs_same) = (Revisions { from, to }, Revisions { from, to: from });
         let projected = project_result(&Method::ToolsCall, &raw(&call), legs, wrapped);
         if let Some(projected) = projected {
             let value: Value = projected.parse().unwrap();

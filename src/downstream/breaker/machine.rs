@@ -34,7 +34,7 @@ impl Default for BreakerSettings {
 
 /// How a call ended, as far as a breaker is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CallVerdict {
     Success,
     Failure,
     /// It ended with its connection. Calls that end together are one failure.
@@ -47,20 +47,20 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     /// The newest event when the call was let through: events are numbered upwards.
-    pub(crate) mark: u64,
+    pub(crate) event_number: u64,
     /// It is the one that tries whether things work again.
     pub(crate) is_trial: bool,
 }
 
 /// What became of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum BreakerTransition {
     Opened,
     Closed,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     /// With the failures in a row, oldest first.
     Closed(VecDeque<Instant>),
     Open {
@@ -74,7 +74,7 @@ enum State {
 
 /// What can be seen of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum BreakerSnapshot {
     Closed { failures: usize },
     Open { next_try: Duration },
     HalfOpen,
@@ -83,7 +83,7 @@ pub(crate) enum Seen {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: State,
+    state: BreakerState,
     /// The event with which it closed: calls from before say nothing any more.
     closed_at: u64,
     /// The last failure that was counted.
@@ -92,7 +92,7 @@ pub(crate) struct Breaker {
 
 /// Why a call is not let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum BreakerRefusal {
     /// The next one is let through after this time.
     For(Duration),
     Tripped,
@@ -100,21 +100,21 @@ pub(crate) enum Refused {
 
 impl Breaker {
     /// A closed one.
-    pub(crate) fn new(mark: u64) -> Self {
+    pub(crate) fn new(event_number: u64) -> Self {
         Self {
-            state: State::Closed(VecDeque::new()),
-            closed_at: mark,
-            failed_at: mark,
+            state: BreakerState::Closed(VecDeque::new()),
+            closed_at: event_number,
+            failed_at: event_number,
         }
     }
 
     /// Whether it knows nothing that a new one would not know.
     pub(crate) fn is_at_rest(&self) -> bool {
-        matches!(&self.state, State::Closed(failures) if failures.is_empty())
+        matches!(&self.state, BreakerState::Closed(failures) if failures.is_empty())
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed(_))
+        matches!(self.state, BreakerState::Closed(_))
     }
 
     /// Whether a call may go; one that does in half-open state is the only one.
@@ -122,39 +122,45 @@ impl Breaker {
         &mut self,
         now: Instant,
         settings: &BreakerSettings,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, BreakerRefusal> {
         match self.state {
-            State::Closed(_) => Ok(false),
-            State::Tripped => Err(Refused::Tripped),
+            BreakerState::Closed(_) => Ok(false),
+            BreakerState::Tripped => Err(BreakerRefusal::Tripped),
             // How long the trial takes is not known.
-            State::HalfOpen => Err(Refused::For(settings.open_for)),
-            State::Open { until } if until > now => Err(Refused::For(until - now)),
-            State::Open { .. } => {
-                self.state = State::HalfOpen;
+            BreakerState::HalfOpen => Err(BreakerRefusal::For(settings.open_for)),
+            BreakerState::Open { until } if until > now => Err(BreakerRefusal::For(until - now)),
+            BreakerState::Open { .. } => {
+                self.state = BreakerState::HalfOpen;
                 Ok(true)
             }
         }
     }
 
-    /// A call that was let through has ended; `mark` is the number of this event.
-    pub(crate) fn tell(
+    /// A call that was let through has ended; `event_number` is the number of this event.
+    pub(crate) fn record(
         &mut self,
         ticket: Ticket,
-        verdict: Verdict,
-        mark: u64,
+        verdict: CallVerdict,
+        event_number: u64,
         now: Instant,
         settings: &BreakerSettings,
-    ) -> Option<Turn> {
+    ) -> Option<BreakerTransition> {
         match (&mut self.state, verdict) {
-            (State::HalfOpen, _) if ticket.is_trial => self.tried(verdict, mark, now, settings),
-            (State::Closed(_), _) if ticket.mark < self.closed_at => None,
-            (State::Closed(failures), Verdict::Success) => {
+            (BreakerState::HalfOpen, _) if ticket.is_trial => {
+                self.tried(verdict, event_number, now, settings)
+            }
+            (BreakerState::Closed(_), _) if ticket.event_number < self.closed_at => None,
+            (BreakerState::Closed(failures), CallVerdict::Success) => {
                 failures.clear();
                 None
             }
-            (State::Closed(_), Verdict::Loss) if ticket.mark < self.failed_at => None,
-            (State::Closed(failures), Verdict::Failure | Verdict::Loss) => {
-                self.failed_at = mark;
+            (BreakerState::Closed(_), CallVerdict::Loss)
+                if ticket.event_number < self.failed_at =>
+            {
+                None
+            }
+            (BreakerState::Closed(failures), CallVerdict::Failure | CallVerdict::Loss) => {
+                self.failed_at = event_number;
                 failures.retain(|failed| *failed + settings.within >= now);
                 failures.push_back(now);
                 let opens = settings.failures > 0 && failures.len() >= settings.failures;
@@ -166,56 +172,56 @@ impl Breaker {
 
     fn tried(
         &mut self,
-        verdict: Verdict,
-        mark: u64,
+        verdict: CallVerdict,
+        event_number: u64,
         now: Instant,
         settings: &BreakerSettings,
-    ) -> Option<Turn> {
+    ) -> Option<BreakerTransition> {
         match verdict {
-            Verdict::Success => {
-                self.reset(mark);
-                Some(Turn::Closed)
+            CallVerdict::Success => {
+                self.reset(event_number);
+                Some(BreakerTransition::Closed)
             }
-            Verdict::Failure | Verdict::Loss => Some(self.open(now + settings.open_for)),
+            CallVerdict::Failure | CallVerdict::Loss => Some(self.open(now + settings.open_for)),
             // The next call tries.
-            Verdict::Nothing => {
-                self.state = State::Open { until: now };
+            CallVerdict::Nothing => {
+                self.state = BreakerState::Open { until: now };
                 None
             }
         }
     }
 
-    fn open(&mut self, until: Instant) -> Turn {
-        self.state = State::Open { until };
-        Turn::Opened
+    fn open(&mut self, until: Instant) -> BreakerTransition {
+        self.state = BreakerState::Open { until };
+        BreakerTransition::Opened
     }
 
     /// The next call tries: there is reason to think that things are different now.
     pub(crate) fn retry_now(&mut self, now: Instant) {
-        if let State::Open { until } = &mut self.state {
+        if let BreakerState::Open { until } = &mut self.state {
             *until = now;
         }
     }
 
     pub(crate) fn trip(&mut self) {
-        self.state = State::Tripped;
+        self.state = BreakerState::Tripped;
     }
 
-    /// Closes it; `mark` is the number of this event.
-    pub(crate) fn reset(&mut self, mark: u64) {
-        *self = Self::new(mark);
+    /// Closes it; `event_number` is the number of this event.
+    pub(crate) fn reset(&mut self, event_number: u64) {
+        *self = Self::new(event_number);
     }
 
-    pub(crate) fn seen(&self, now: Instant) -> Seen {
+    pub(crate) fn seen(&self, now: Instant) -> BreakerSnapshot {
         match &self.state {
-            State::Closed(failures) => Seen::Closed {
+            BreakerState::Closed(failures) => BreakerSnapshot::Closed {
                 failures: failures.len(),
             },
-            State::Open { until } => Seen::Open {
+            BreakerState::Open { until } => BreakerSnapshot::Open {
                 next_try: until.saturating_duration_since(now),
             },
-            State::HalfOpen => Seen::HalfOpen,
-            State::Tripped => Seen::Tripped,
+            BreakerState::HalfOpen => BreakerSnapshot::HalfOpen,
+            BreakerState::Tripped => BreakerSnapshot::Tripped,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The breakers of one server: one for itself, one for each of its tools that failed lately.
 //!
-//! A request asks before it is sent and gets a [`Pass`]; its answer tells how it went. As long as
+//! A request asks before it is sent and gets a [`BreakerPermit`]; its answer tells how it went. As long as
 //! nothing fails, neither takes a lock.
 
 mod machine;
+mod report;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 pub use machine::BreakerSettings;
-use machine::{Breaker, Refused, Seen, Ticket, Turn, Verdict};
+use machine::{Breaker, BreakerRefusal, BreakerSnapshot, BreakerTransition, CallVerdict, Ticket};
 
 use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
 
@@ -28,16 +28,16 @@ const TOOLS_MAX: usize = 1000;
 /// The breakers of one server. Shared by all threads.
 pub(crate) struct Breakers {
     settings: ArcSwap<BreakerSettings>,
-    on_turn: OnTurn,
+    on_event: BreakerEventSink,
     /// Whether any breaker is not at rest.
     is_troubled: AtomicBool,
     /// The newest event: failures that counted, and breakers that closed.
-    mark: AtomicU64,
-    known: Mutex<Known>,
+    event_number: AtomicU64,
+    known: Mutex<KnownBreakers>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownBreakers {
     server: Option<Breaker>,
     /// By native name; those at rest are not kept.
     tools: HashMap<String, Breaker>,
@@ -45,25 +45,25 @@ struct Known {
 
 /// What became of the breakers with one answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Turned {
+pub(crate) struct BreakerEvent {
     /// The native name of a tool, or the whole server.
     pub(crate) tool: Option<String>,
-    pub(crate) turn: Turn,
+    pub(crate) turn: BreakerTransition,
 }
 
 /// Who wants to know when a breaker opens and closes.
-pub(crate) type OnTurn = Box<dyn Fn(&Turned) + Send + Sync>;
+pub(crate) type BreakerEventSink = Box<dyn Fn(&BreakerEvent) + Send + Sync>;
 
 /// A request that the breakers let through. Dropped without an answer, it says nothing of its
 /// server.
-pub struct Pass {
+pub struct BreakerPermit {
     breakers: Arc<Breakers>,
     /// The native name of its tool, as JSON.
     tool: Option<RawJson>,
-    mark: u64,
+    event_number: u64,
     is_server_trial: bool,
     is_tool_trial: bool,
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// A breaker, as it is shown.
@@ -82,12 +82,12 @@ pub struct BreakerView {
 }
 
 impl Breakers {
-    pub(crate) fn new(settings: BreakerSettings, on_turn: OnTurn) -> Self {
+    pub(crate) fn new(settings: BreakerSettings, on_event: BreakerEventSink) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
-            on_turn,
+            on_event,
             is_troubled: AtomicBool::new(false),
-            mark: AtomicU64::new(0),
+            event_number: AtomicU64::new(0),
             known: Mutex::default(),
         }
     }
@@ -106,28 +106,28 @@ impl Breakers {
         self: &Arc<Self>,
         server: &str,
         tool: Option<&RawJson>,
-    ) -> Result<Pass, Failure> {
-        let mut pass = Pass {
+    ) -> Result<BreakerPermit, Failure> {
+        let mut permit = BreakerPermit {
             breakers: self.clone(),
             tool: tool.cloned(),
-            mark: self.mark.load(Ordering::Acquire),
+            event_number: self.event_number.load(Ordering::Acquire),
             is_server_trial: false,
             is_tool_trial: false,
-            is_told: false,
+            is_reported: false,
         };
         if !self.is_troubled.load(Ordering::Acquire) {
-            return Ok(pass);
+            return Ok(permit);
         }
         let (now, settings) = (Instant::now(), self.settings.load());
         let name = tool.and_then(text_of);
         let asked = self.lock().ask_server(now, &settings);
-        pass.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
+        permit.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
         if let Some(name) = name {
-            // Refused here, what was let through for the server is given back with the pass.
+            // Refused here, what was let through for the server is given back with the permit.
             let asked = self.lock().ask_tool(&name, now, &settings);
-            pass.is_tool_trial = asked.map_err(|why| refused(server, Some(&name), why))?;
+            permit.is_tool_trial = asked.map_err(|why| refused(server, Some(&name), why))?;
         }
-        Ok(pass)
+        Ok(permit)
     }
 
     /// A fresh connection is ready: the next call of each tool tries, whatever was wrong with the
@@ -138,7 +138,7 @@ impl Breakers {
         }
         let now = Instant::now();
         let mut known = self.lock();
-        let Known { server, tools } = &mut *known;
+        let KnownBreakers { server, tools } = &mut *known;
         for breaker in server.iter_mut().chain(tools.values_mut()) {
             breaker.retry_now(now);
         }
@@ -146,15 +146,15 @@ impl Breakers {
 
     /// Opens a breaker until it is reset.
     pub(crate) fn trip(&self, tool: Option<&str>) {
-        let mark = self.mark.load(Ordering::Acquire);
+        let event_number = self.event_number.load(Ordering::Acquire);
         let mut known = self.lock();
         match tool {
-            None => known.server_breaker(mark).trip(),
+            None => known.server_breaker(event_number).trip(),
             Some(tool) => {
                 let tools = &mut known.tools;
                 tools
                     .entry(tool.to_owned())
-                    .or_insert_with(|| Breaker::new(mark))
+                    .or_insert_with(|| Breaker::new(event_number))
                     .trip();
             }
         }
@@ -164,10 +164,10 @@ impl Breakers {
     /// Closes a breaker, or without a name all of them.
     pub(crate) fn reset(&self, tool: Option<&str>) {
         let mut known = self.lock();
-        let mark = self.mark.fetch_add(1, Ordering::AcqRel) + 1;
+        let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
         match tool {
             None => {
-                known.server = Some(Breaker::new(mark));
+                known.server = Some(Breaker::new(event_number));
                 known.tools.clear();
             }
             Some(tool) => {
@@ -181,7 +181,7 @@ impl Breakers {
     pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
         let now = Instant::now();
         let known = self.lock();
-        let closed = Seen::Closed { failures: 0 };
+        let closed = BreakerSnapshot::Closed { failures: 0 };
         let server = (known.server.as_ref()).map_or(closed, |server| server.seen(now));
         let tools = known.tools.iter();
         let tools = tools.map(|(name, breaker)| view(Some(name.clone()), breaker.seen(now)));
@@ -190,33 +190,50 @@ impl Breakers {
         (view(None, server), tools)
     }
 
-    fn tell(&self, pass: &Pass, verdict: Verdict, of_tool: Verdict) -> Vec<Turned> {
+    fn record(
+        &self,
+        permit: &BreakerPermit,
+        verdict: CallVerdict,
+        of_tool: CallVerdict,
+    ) -> Vec<BreakerEvent> {
         let is_quiet = !self.is_troubled.load(Ordering::Acquire);
-        let says_nothing = |verdict| matches!(verdict, Verdict::Success | Verdict::Nothing);
+        let says_nothing = |verdict| matches!(verdict, CallVerdict::Success | CallVerdict::Nothing);
         if is_quiet && says_nothing(verdict) && says_nothing(of_tool) {
             return Vec::new();
         }
         let (now, settings) = (Instant::now(), self.settings.load());
         let mut known = self.lock();
-        let mark = self.mark.fetch_add(1, Ordering::AcqRel) + 1;
+        let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
         let ticket = |is_trial| Ticket {
-            mark: pass.mark,
+            event_number: permit.event_number,
             is_trial,
         };
         let server = known.server_breaker(0);
-        let turn = server.tell(ticket(pass.is_server_trial), verdict, mark, now, &settings);
-        let mut turned: Vec<Turned> = turn
-            .map(|turn| Turned { tool: None, turn })
+        let turn = server.record(
+            ticket(permit.is_server_trial),
+            verdict,
+            event_number,
+            now,
+            &settings,
+        );
+        let mut turned: Vec<BreakerEvent> = turn
+            .map(|turn| BreakerEvent { tool: None, turn })
             .into_iter()
             .collect();
-        if let Some(name) = pass.tool.as_ref().and_then(text_of)
+        if let Some(name) = permit.tool.as_ref().and_then(text_of)
             && let Some(breaker) = known.tool_breaker(&name, of_tool, &settings)
         {
-            let turn = breaker.tell(ticket(pass.is_tool_trial), of_tool, mark, now, &settings);
+            let turn = breaker.record(
+                ticket(permit.is_tool_trial),
+                of_tool,
+                event_number,
+                now,
+                &settings,
+            );
             if breaker.is_at_rest() {
                 known.tools.remove(&name);
             }
-            turned.extend(turn.map(|turn| Turned {
+            turned.extend(turn.map(|turn| BreakerEvent {
                 tool: Some(name),
                 turn,
             }));
@@ -225,24 +242,29 @@ impl Breakers {
         turned
     }
 
-    fn settle(&self, known: &Known) {
+    fn settle(&self, known: &KnownBreakers) {
         let server = known.server.as_ref();
         let is_troubled =
             server.is_some_and(|server| !server.is_at_rest()) || !known.tools.is_empty();
         self.is_troubled.store(is_troubled, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownBreakers> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn server_breaker(&mut self, mark: u64) -> &mut Breaker {
-        self.server.get_or_insert_with(|| Breaker::new(mark))
+impl KnownBreakers {
+    fn server_breaker(&mut self, event_number: u64) -> &mut Breaker {
+        self.server
+            .get_or_insert_with(|| Breaker::new(event_number))
     }
 
-    fn ask_server(&mut self, now: Instant, settings: &BreakerSettings) -> Result<bool, Refused> {
+    fn ask_server(
+        &mut self,
+        now: Instant,
+        settings: &BreakerSettings,
+    ) -> Result<bool, BreakerRefusal> {
         let server = self.server.as_mut();
         server.map_or(Ok(false), |server| server.ask(now, settings))
     }
@@ -252,7 +274,7 @@ impl Known {
         name: &str,
         now: Instant,
         settings: &BreakerSettings,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, BreakerRefusal> {
         let tool = self.tools.get_mut(name);
         tool.map_or(Ok(false), |tool| tool.ask(now, settings))
     }
@@ -262,10 +284,10 @@ impl Known {
     fn tool_breaker(
         &mut self,
         name: &str,
-        verdict: Verdict,
+        verdict: CallVerdict,
         settings: &BreakerSettings,
     ) -> Option<&mut Breaker> {
-        let fails = matches!(verdict, Verdict::Failure | Verdict::Loss) && settings.tools;
+        let fails = matches!(verdict, CallVerdict::Failure | CallVerdict::Loss) && settings.tools;
         if fails && !self.tools.contains_key(name) {
             if self.tools.len() >= TOOLS_MAX {
                 let mut tools = self.tools.iter();
@@ -279,44 +301,44 @@ impl Known {
     }
 }
 
-impl Pass {
+impl BreakerPermit {
     /// The request was answered.
-    pub(crate) fn tell(mut self, answer: &Result<Response, Failure>) {
+    pub(crate) fn record(mut self, answer: &Result<Response, Failure>) {
         let verdict = verdict(answer);
         let mut of_tool = verdict;
         // Read only where somebody wants it: most results are not parsed at all.
         let counts_errors = self.tool.is_some() && self.breakers.settings.load().tool_errors;
-        if verdict == Verdict::Success && counts_errors && is_tool_error(answer) {
-            of_tool = Verdict::Failure;
+        if verdict == CallVerdict::Success && counts_errors && is_tool_error(answer) {
+            of_tool = CallVerdict::Failure;
         }
-        self.told(verdict, of_tool);
+        self.report(verdict, of_tool);
     }
 
-    fn told(&mut self, verdict: Verdict, of_tool: Verdict) {
-        self.is_told = true;
-        for turned in self.breakers.tell(self, verdict, of_tool) {
-            (self.breakers.on_turn)(&turned);
+    fn report(&mut self, verdict: CallVerdict, of_tool: CallVerdict) {
+        self.is_reported = true;
+        for turned in self.breakers.record(self, verdict, of_tool) {
+            (self.breakers.on_event)(&turned);
         }
     }
 }
 
-impl Drop for Pass {
+impl Drop for BreakerPermit {
     fn drop(&mut self) {
-        if !self.is_told && (self.is_server_trial || self.is_tool_trial) {
-            self.told(Verdict::Nothing, Verdict::Nothing);
+        if !self.is_reported && (self.is_server_trial || self.is_tool_trial) {
+            self.report(CallVerdict::Nothing, CallVerdict::Nothing);
         }
     }
 }
 
 /// What an answer says of its server. An error that a server answers with shows that it works.
-fn verdict(answer: &Result<Response, Failure>) -> Verdict {
+fn verdict(answer: &Result<Response, Failure>) -> CallVerdict {
     let Err(failure) = answer else {
-        return Verdict::Success;
+        return CallVerdict::Success;
     };
     match failure.kind {
-        ErrorKind::Timeout | ErrorKind::ServerProtocol => Verdict::Failure,
-        ErrorKind::ServerLost | ErrorKind::ServerUnavailable => Verdict::Loss,
-        _ => Verdict::Nothing,
+        ErrorKind::Timeout | ErrorKind::ServerProtocol => CallVerdict::Failure,
+        ErrorKind::ServerLost | ErrorKind::ServerUnavailable => CallVerdict::Loss,
+        _ => CallVerdict::Nothing,
     }
 }
 
@@ -344,20 +366,20 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn refused(server: &str, tool: Option<&str>, why: Refused) -> Failure {
+fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
     let (what, name) = match tool {
         Some(tool) => (format!("tool `{tool}` of server `{server}`"), tool),
         None => (format!("server `{server}`"), ""),
     };
     let failure = match why {
-        Refused::For(time) => {
+        BreakerRefusal::For(time) => {
             let message = format!(
                 "{what} failed several times in a row and is not called now (its breaker is open); it is tried again by itself"
             );
             // Rounded up: whoever comes back after this time is let through.
             Failure::new(ErrorKind::BreakerOpen, message).retry_after_ms(millis(time) + 1)
         }
-        Refused::Tripped => {
+        BreakerRefusal::Tripped => {
             let command = format!("mcpvisor servers reset {server} {name}");
             let message = format!(
                 "{what} was switched off by an operator; `{}` switches it on",
@@ -369,12 +391,12 @@ fn refused(server: &str, tool: Option<&str>, why: Refused) -> Failure {
     failure.server(server)
 }
 
-fn view(tool: Option<String>, seen: Seen) -> BreakerView {
+fn view(tool: Option<String>, seen: BreakerSnapshot) -> BreakerView {
     let (state, failures, next_try) = match seen {
-        Seen::Closed { failures } => ("closed", failures, None),
-        Seen::Open { next_try } => ("open", 0, Some(next_try)),
-        Seen::HalfOpen => ("half-open", 0, None),
-        Seen::Tripped => ("tripped", 0, None),
+        BreakerSnapshot::Closed { failures } => ("closed", failures, None),
+        BreakerSnapshot::Open { next_try } => ("open", 0, Some(next_try)),
+        BreakerSnapshot::HalfOpen => ("half-open", 0, None),
+        BreakerSnapshot::Tripped => ("tripped", 0, None),
     };
     BreakerView {
         tool,

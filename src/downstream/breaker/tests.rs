@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::Breakers;
-use super::machine::{Breaker, BreakerSettings, Refused, Seen, Ticket, Turn, Verdict};
+use super::machine::{
+    Breaker, BreakerRefusal, BreakerSettings, BreakerSnapshot, BreakerTransition, CallVerdict,
+    Ticket,
+};
 use crate::protocol::RawJson;
 
 const SETTINGS: BreakerSettings = BreakerSettings {
@@ -19,7 +22,7 @@ const SETTINGS: BreakerSettings = BreakerSettings {
 /// A breaker with the clock and the numbers that it is given.
 struct Bench {
     breaker: Breaker,
-    mark: u64,
+    event_number: u64,
     now: Instant,
 }
 
@@ -27,26 +30,29 @@ impl Bench {
     fn new() -> Self {
         Self {
             breaker: Breaker::new(0),
-            mark: 0,
+            event_number: 0,
             now: Instant::now(),
         }
     }
 
-    fn ask(&mut self) -> Result<Ticket, Refused> {
+    fn ask(&mut self) -> Result<Ticket, BreakerRefusal> {
         let is_trial = self.breaker.ask(self.now, &SETTINGS)?;
-        let mark = self.mark;
-        Ok(Ticket { mark, is_trial })
+        let event_number = self.event_number;
+        Ok(Ticket {
+            event_number,
+            is_trial,
+        })
     }
 
-    fn tell(&mut self, ticket: Ticket, verdict: Verdict) -> Option<Turn> {
-        self.mark += 1;
+    fn record(&mut self, ticket: Ticket, verdict: CallVerdict) -> Option<BreakerTransition> {
+        self.event_number += 1;
         self.breaker
-            .tell(ticket, verdict, self.mark, self.now, &SETTINGS)
+            .record(ticket, verdict, self.event_number, self.now, &SETTINGS)
     }
 
-    fn call(&mut self, verdict: Verdict) -> Option<Turn> {
+    fn call(&mut self, verdict: CallVerdict) -> Option<BreakerTransition> {
         let ticket = self.ask().unwrap();
-        self.tell(ticket, verdict)
+        self.record(ticket, verdict)
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -54,8 +60,8 @@ impl Bench {
     }
 
     fn open(&mut self) {
-        let turns = [Verdict::Failure; 3].map(|verdict| self.call(verdict));
-        assert_eq!(turns, [None, None, Some(Turn::Opened)]);
+        let turns = [CallVerdict::Failure; 3].map(|verdict| self.call(verdict));
+        assert_eq!(turns, [None, None, Some(BreakerTransition::Opened)]);
     }
 }
 
@@ -63,38 +69,47 @@ impl Bench {
 fn failures_in_a_row_within_the_time_open_it() {
     let mut bench = Bench::new();
     bench.open();
-    assert_eq!(bench.ask(), Err(Refused::For(Duration::from_secs(5))));
+    assert_eq!(
+        bench.ask(),
+        Err(BreakerRefusal::For(Duration::from_secs(5)))
+    );
     bench.pass(2);
-    assert_eq!(bench.ask(), Err(Refused::For(Duration::from_secs(3))));
+    assert_eq!(
+        bench.ask(),
+        Err(BreakerRefusal::For(Duration::from_secs(3)))
+    );
     let next_try = Duration::from_secs(3);
-    assert_eq!(bench.breaker.seen(bench.now), Seen::Open { next_try });
+    assert_eq!(
+        bench.breaker.seen(bench.now),
+        BreakerSnapshot::Open { next_try }
+    );
 }
 
 #[test]
 fn a_success_or_time_between_failures_keeps_it_closed() {
     let mut bench = Bench::new();
     for _ in 0..3 {
-        assert_eq!(bench.call(Verdict::Failure), None);
-        assert_eq!(bench.call(Verdict::Failure), None);
-        assert_eq!(bench.call(Verdict::Success), None);
+        assert_eq!(bench.call(CallVerdict::Failure), None);
+        assert_eq!(bench.call(CallVerdict::Failure), None);
+        assert_eq!(bench.call(CallVerdict::Success), None);
     }
     for _ in 0..9 {
         bench.pass(6);
-        assert_eq!(bench.call(Verdict::Failure), None);
+        assert_eq!(bench.call(CallVerdict::Failure), None);
     }
     for _ in 0..9 {
-        assert_eq!(bench.call(Verdict::Nothing), None);
+        assert_eq!(bench.call(CallVerdict::Nothing), None);
     }
 }
 
 #[test]
 fn calls_that_are_lost_together_are_one_failure() {
     let mut bench = Bench::new();
-    for turn in [None, None, Some(Turn::Opened)] {
+    for turn in [None, None, Some(BreakerTransition::Opened)] {
         let together: Vec<Ticket> = (0..10).map(|_| bench.ask().unwrap()).collect();
         let turns: Vec<_> = together
             .into_iter()
-            .filter_map(|ticket| bench.tell(ticket, Verdict::Loss))
+            .filter_map(|ticket| bench.record(ticket, CallVerdict::Loss))
             .collect();
         assert_eq!(turns.first().copied(), turn);
         assert!(turns.len() <= 1);
@@ -111,17 +126,26 @@ fn one_call_tries_and_decides() {
     assert!(trial.is_trial);
     assert!(bench.ask().is_err());
     // What began before it opened decides nothing.
-    assert_eq!(bench.tell(late, Verdict::Success), None);
+    assert_eq!(bench.record(late, CallVerdict::Success), None);
     assert!(bench.ask().is_err());
-    assert_eq!(bench.tell(trial, Verdict::Failure), Some(Turn::Opened));
-    assert_eq!(bench.ask(), Err(Refused::For(Duration::from_secs(5))));
+    assert_eq!(
+        bench.record(trial, CallVerdict::Failure),
+        Some(BreakerTransition::Opened)
+    );
+    assert_eq!(
+        bench.ask(),
+        Err(BreakerRefusal::For(Duration::from_secs(5)))
+    );
     bench.pass(5);
     // Nobody learns anything from a trial that was taken back: the next call tries.
     let trial = bench.ask().unwrap();
-    assert_eq!(bench.tell(trial, Verdict::Nothing), None);
-    assert_eq!(bench.call(Verdict::Success), Some(Turn::Closed));
+    assert_eq!(bench.record(trial, CallVerdict::Nothing), None);
+    assert_eq!(
+        bench.call(CallVerdict::Success),
+        Some(BreakerTransition::Closed)
+    );
     assert!(bench.breaker.is_at_rest());
-    assert_eq!(bench.tell(late, Verdict::Failure), None);
+    assert_eq!(bench.record(late, CallVerdict::Failure), None);
     assert!(bench.breaker.is_at_rest());
 }
 
@@ -131,7 +155,7 @@ fn a_fresh_connection_is_tried_at_once_for_a_tool_too() {
     let echo = RawJson::from_value(&"echo");
     for _ in 0..SETTINGS.failures {
         let pass = breakers.ask("a", Some(&echo)).unwrap();
-        breakers.tell(&pass, Verdict::Nothing, Verdict::Failure);
+        breakers.record(&pass, CallVerdict::Nothing, CallVerdict::Failure);
     }
     assert!(breakers.ask("a", Some(&echo)).is_err());
     breakers.renewed();
@@ -144,11 +168,11 @@ fn an_operator_opens_it_until_he_resets_it() {
     let before = bench.ask().unwrap();
     bench.breaker.trip();
     bench.pass(3600);
-    assert_eq!(bench.ask(), Err(Refused::Tripped));
-    assert_eq!(bench.tell(before, Verdict::Success), None);
+    assert_eq!(bench.ask(), Err(BreakerRefusal::Tripped));
+    assert_eq!(bench.record(before, CallVerdict::Success), None);
     bench.breaker.retry_now(bench.now);
-    assert_eq!(bench.ask(), Err(Refused::Tripped));
-    bench.breaker.reset(bench.mark);
+    assert_eq!(bench.ask(), Err(BreakerRefusal::Tripped));
+    bench.breaker.reset(bench.event_number);
     assert!(!bench.ask().unwrap().is_trial);
 }
 
@@ -174,11 +198,11 @@ proptest! {
                 0 | 1 => under_way.extend(bench.ask().ok()),
                 2 => bench.pass(seconds),
                 _ => {
-                    let verdicts = [Verdict::Success, Verdict::Failure, Verdict::Loss];
+                    let verdicts = [CallVerdict::Success, CallVerdict::Failure, CallVerdict::Loss];
                     let verdict = verdicts[usize::from(what) - 3];
                     if !under_way.is_empty() {
                         let ticket = under_way.remove(0);
-                        bench.tell(ticket, verdict);
+                        bench.record(ticket, verdict);
                     }
                 }
             }
@@ -186,12 +210,12 @@ proptest! {
             prop_assert!(trials <= 1);
         }
         for ticket in under_way {
-            bench.tell(ticket, Verdict::Nothing);
+            bench.record(ticket, CallVerdict::Nothing);
         }
         bench.pass(5);
         let ticket = bench.ask();
         prop_assert!(ticket.is_ok());
-        bench.tell(ticket.unwrap(), Verdict::Success);
+        bench.record(ticket.unwrap(), CallVerdict::Success);
         prop_assert!(bench.breaker.is_closed());
     }
 }

@@ -7,33 +7,33 @@ use memchr::memmem::Finder;
 use serde_json::{Map, Value, json};
 
 use super::super::caller::Caller;
-use super::super::exchange::Tasks;
+use super::super::exchange::TaskMode;
 use super::super::modern;
 use crate::bridge::meta::Declaration;
 use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
 use crate::protocol::{Envelope, Method, Outcome, RawJson, Request, json as text, request};
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 /// A result that is longer is no task, in bytes: the length of ids and messages is bounded by it.
 const TASK_MAX: usize = 16 * 1024;
 
 /// A request about a task.
-pub(super) struct About<'a> {
+pub(super) struct TaskRequest<'a> {
     pub(super) method: Method,
     pub(super) task: &'a str,
     /// `inputResponses`, as JSON.
     pub(super) responses: Option<&'a str>,
 }
 
-impl About<'_> {
-    pub(super) fn legacy(&self, number: u64) -> Outgoing {
+impl TaskRequest<'_> {
+    pub(super) fn legacy(&self, number: u64) -> OutgoingFrame {
         let params = json!({ "taskId": self.task });
-        Outgoing::new(Some(number), request(number, &self.method, &params))
+        OutgoingFrame::new(Some(number), request(number, &self.method, &params))
     }
 
     /// A server of the extension serves only who declares it (S-TASK-X-11).
-    pub(super) fn modern(&self, number: u64, caller: &Caller) -> Outgoing {
+    pub(super) fn modern(&self, number: u64, caller: &Caller) -> OutgoingFrame {
         let declared = client_capabilities(caller.profile.as_map(), modern::REVISION);
         let declared: Map<String, Value> = task::with_extension(&declared);
         let meta = Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared).meta();
@@ -47,9 +47,9 @@ impl About<'_> {
             id.as_str(),
             responses.unwrap_or_default(),
         );
-        Outgoing {
+        OutgoingFrame {
             headers: Some(modern::headers(&self.method, Some(self.task.into()))),
-            ..Outgoing::new(Some(number), Bytes::from(frame))
+            ..OutgoingFrame::new(Some(number), Bytes::from(frame))
         }
     }
 }
@@ -75,8 +75,8 @@ pub(super) fn related_id(request: &Request) -> Option<String> {
 
 /// A question without the task that it belongs to, for a client that does not know of it; and
 /// the task.
-pub(super) fn unrelated(request: Request, tasks: Tasks) -> (Request, Option<String>) {
-    let Some(task) = related_id(&request).filter(|_| tasks != Tasks::Passed) else {
+pub(super) fn detach_from_task(request: Request, tasks: TaskMode) -> (Request, Option<String>) {
+    let Some(task) = related_id(&request).filter(|_| tasks != TaskMode::FollowedByClient) else {
         return (request, None);
     };
     let bare = request

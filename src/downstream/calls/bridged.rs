@@ -4,27 +4,27 @@
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::exchange::{Deadline, Tasks};
-use super::tasks::Step;
-use super::{Calls, Pending};
+use super::super::exchange::{Deadline, TaskMode};
+use super::tasks::TaskStep;
+use super::{Calls, InFlightCall};
 use crate::bridge::task::Task;
 use crate::protocol::{Envelope, Method, Response, notification};
 
 impl Calls {
     pub(super) fn is_bridged(&self, number: u64) -> bool {
         let pending = self.pending.get(&number);
-        pending.is_some_and(|pending| pending.tasks == Tasks::Bridged)
+        pending.is_some_and(|pending| pending.tasks == TaskMode::Bridged)
     }
 
     /// Its server works, which nobody should wait to hear until the task has ended.
-    pub(super) fn vouch(&mut self, number: u64, created: Response) {
+    pub(super) fn report_healthy(&mut self, number: u64, created: Response) {
         if let Some(pending) = self.pending.get_mut(&number) {
-            pending.reply.vouch(&Ok(created));
+            pending.reply.report_healthy(&Ok(created));
         }
     }
 
     /// A task may be silent for as long as it lives.
-    pub(super) fn let_live(&mut self, number: u64, task: &Task, now: Instant) {
+    pub(super) fn extend_to_task_lifetime(&mut self, number: u64, task: &Task, now: Instant) {
         let Some(pending) = self.pending.get_mut(&number) else {
             return;
         };
@@ -37,7 +37,7 @@ impl Calls {
 
     /// Asks for a task, unless its answer or its result is waited for already: then its caller
     /// is told what is known.
-    pub(super) fn look(&mut self, call: u64, now: Instant) {
+    pub(super) fn check_task(&mut self, call: u64, now: Instant) {
         let number = self.current(call);
         let Some(pending) = self.pending.get(&number) else {
             return;
@@ -46,15 +46,17 @@ impl Calls {
             return;
         };
         match following.step() {
-            Step::Pause => self.ask_again(number, now),
-            Step::Status => {}
-            Step::Result | Step::Update | Step::Input => tell_state(pending, following.task()),
+            TaskStep::Pause => self.ask_again(number, now),
+            TaskStep::Status => {}
+            TaskStep::Result | TaskStep::Update | TaskStep::Input => {
+                tell_state(pending, following.task())
+            }
         }
     }
 }
 
 /// How a task is now, for the caller that stands for it; under the server's own id.
-pub(super) fn tell_state(pending: &Pending, task: &Task) {
+pub(super) fn tell_state(pending: &InFlightCall, task: &Task) {
     let state: Option<Value> = task.legacy().parse().ok();
     let frame = notification(&Method::TaskStatus, state.as_ref());
     if let Ok(Envelope::Notification(state)) = Envelope::parse(frame) {

@@ -9,7 +9,7 @@ use bytestring::ByteString;
 
 use super::super::caller::Caller;
 use super::super::exchange::edited_text;
-use super::super::input_loop::Given;
+use super::super::input_loop::InputAnswers;
 use super::super::modern;
 use crate::bridge::headers::{self, Headers, ParamHeaders};
 use crate::bridge::meta::{Declaration, strip_for_legacy};
@@ -18,13 +18,13 @@ use crate::bridge::task;
 use crate::protocol::{
     CapabilityProfile, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 /// Room for the edits that a connection makes itself.
 const EDITS: usize = 4;
 
 /// A call of a client, as it came and what must read differently.
-pub(super) struct Asked<'a> {
+pub(super) struct CallComposer<'a> {
     pub(super) request: &'a Request,
     pub(super) edits: &'a [Edit],
     pub(super) caller: &'a Caller,
@@ -32,9 +32,9 @@ pub(super) struct Asked<'a> {
 
 /// What was declared last: most clients of a connection declare the same.
 #[derive(Default)]
-pub(super) struct Declared(RefCell<Option<(Era, CapabilityProfile, Rc<Declaration>)>>);
+pub(super) struct DeclarationCache(RefCell<Option<(Era, CapabilityProfile, Rc<Declaration>)>>);
 
-impl Declared {
+impl DeclarationCache {
     /// What a sessionless server is told of a client: exactly what that declares.
     fn of(&self, caller: &Caller) -> Rc<Declaration> {
         let (era, profile) = (caller.revision.era(), &caller.profile);
@@ -60,7 +60,7 @@ pub(super) fn legacy(
     mut edits: Vec<Edit>,
     caller: &Caller,
     number: u64,
-) -> Outgoing {
+) -> OutgoingFrame {
     let id = RequestId::from(number);
     edits.push(request.edit_id(&id));
     let stripped = match caller.revision.era() {
@@ -69,17 +69,17 @@ pub(super) fn legacy(
     };
     edits.extend(stripped.or_else(|| request.edit_progress_token(&id)));
     let frame = splice(request.frame.as_bytes(), &mut edits);
-    Outgoing::new(Some(number), frame)
+    OutgoingFrame::new(Some(number), frame)
 }
 
-impl Asked<'_> {
+impl CallComposer<'_> {
     /// For a sessionless server: it is told what exactly this client declares.
     pub(super) fn modern(
         &self,
-        declared: &Declared,
+        declared: &DeclarationCache,
         number: u64,
-        given: Option<&Given>,
-    ) -> Outgoing {
+        given: Option<&InputAnswers>,
+    ) -> OutgoingFrame {
         let (request, caller) = (self.request, self.caller);
         let mut edits = Vec::with_capacity(self.edits.len() + EDITS);
         edits.extend_from_slice(self.edits);
@@ -88,10 +88,10 @@ impl Asked<'_> {
         let declaration = declared.of(caller);
         edits.push(declaration.edit(request, caller.level, Some(&id)));
         if let Some(given) = given {
-            edits.extend(given_edits(request, given));
+            edits.extend(input_edits(request, given));
         }
         let frame = splice(request.frame.as_bytes(), &mut edits);
-        Outgoing::new(Some(number), frame)
+        OutgoingFrame::new(Some(number), frame)
     }
 
     /// The headers of the same, where there are any.
@@ -117,7 +117,7 @@ impl Asked<'_> {
 }
 
 /// The edits that put in what the client gave, in place of what it may have sent of the kind.
-fn given_edits(request: &Request, given: &Given) -> Vec<Edit> {
+fn input_edits(request: &Request, given: &InputAnswers) -> Vec<Edit> {
     let params = &request.params;
     let state = given.state.as_ref();
     let state = state.map(|state| json::quoted(state).as_str().to_owned());
@@ -195,16 +195,16 @@ mod tests {
             Revision::V2025_06_18,
             &json!({"sampling": {}, "elicitation": {}}),
         );
-        let asked = Asked {
+        let asked = CallComposer {
             request: &request,
             edits: &edits,
             caller: &caller,
         };
-        let given = Given {
+        let given = InputAnswers {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
             state: Some("s\"".to_owned()),
         };
-        let sent = asked.modern(&Declared::default(), 9, Some(&given));
+        let sent = asked.modern(&DeclarationCache::default(), 9, Some(&given));
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!((&frame["id"], sent.call), (&json!(9), Some(9)));
         let params = &frame["params"];
@@ -233,11 +233,11 @@ mod tests {
             caller(Revision::V2025_06_18, &sampling),
             caller(Revision::V2026_07_28, &json!({})),
         ];
-        let declared = Declared::default();
+        let declared = DeclarationCache::default();
         for caller in callers {
             assert_eq!(
                 declared.of(&caller).meta(),
-                Declared::default().of(&caller).meta()
+                DeclarationCache::default().of(&caller).meta()
             );
         }
     }
@@ -246,16 +246,16 @@ mod tests {
     fn what_a_client_sent_of_the_kind_gives_way() {
         let request = request(r#"{"name":"n","inputResponses":{"evil":1},"requestState":"evil"}"#);
         let caller = caller(Revision::V2025_11_25, &json!({}));
-        let asked = Asked {
+        let asked = CallComposer {
             request: &request,
             edits: &[],
             caller: &caller,
         };
-        let given = Given {
+        let given = InputAnswers {
             responses: None,
             state: Some("s".to_owned()),
         };
-        let sent = asked.modern(&Declared::default(), 9, Some(&given));
+        let sent = asked.modern(&DeclarationCache::default(), 9, Some(&given));
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!(frame["params"]["inputResponses"], json!({}));
         assert_eq!(frame["params"]["requestState"], "s");
@@ -266,7 +266,7 @@ mod tests {
         let request = request(r#"{"name":"a__n","arguments":{"region":"w","n":2}}"#);
         let edits = native(&request);
         let caller = caller(Revision::V2026_07_28, &json!({}));
-        let asked = Asked {
+        let asked = CallComposer {
             request: &request,
             edits: &edits,
             caller: &caller,

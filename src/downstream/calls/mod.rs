@@ -1,13 +1,13 @@
 //! The calls under way on one link: sent, answered, timed out, taken back, lost.
 //!
 //! Used by the connection itself and by its lanes on other arbiters; whatever belongs to no call
-//! goes back to the owner as [`Unhandled`].
+//! goes back to the owner as [`UnhandledEvent`].
 
 mod about;
 mod bridged;
+mod client_task_events;
 mod compose;
 mod failures;
-mod passed;
 mod questions;
 mod rounds;
 mod tasks;
@@ -20,25 +20,27 @@ use actix::Recipient;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::admission::{Abandoned, Admission, Place};
+use super::admission::{AbandonedCall, Admission, CallPermit};
 use super::caller::Caller;
 use super::deadlines::Deadlines;
-use super::entry::EntrySpec;
-use super::exchange::{Answered, CallMessage, Cancel, Deadline, Exchange, Reply, Tasks, lost};
+use super::entry::ConnectionSpec;
+use super::exchange::{
+    CallMessage, CallRequest, CancelCall, ClientAnswer, Deadline, Reply, TaskMode, lost,
+};
 use crate::id::QuickMap;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, Response, notification,
 };
-use crate::transport::{Ending, Link, LinkError, LinkEvent, Outgoing};
+use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame};
 
-use compose::Declared;
+use compose::DeclarationCache;
 use failures::{link_failure, not_sent};
-use questions::is_asked;
-use rounds::Again;
-use tasks::Following;
+use questions::is_awaiting_answer;
+use rounds::RoundTripState;
+use tasks::FollowedTask;
 
 /// What came over the link and belongs to no call of a client.
-pub(crate) enum Unhandled {
+pub(crate) enum UnhandledEvent {
     Response(Response),
     Notification(Notification),
     /// `of_ended_call`: it came on the stream of a call that is over, so it is of no other.
@@ -52,9 +54,9 @@ pub(crate) enum Unhandled {
         error: LinkError,
     },
     SessionGone,
-    Closed(Ending),
+    Closed(LinkEnd),
     /// What a sessionless server reports is the business of the connection's own stream.
-    Subscription(Box<Exchange>),
+    Subscription(Box<CallRequest>),
     /// A call's headers were refused: it waits until the tools were listed anew.
     HeadersRefused,
     /// The server does not speak the revision that it spoke before.
@@ -65,15 +67,15 @@ pub(crate) enum Unhandled {
 const ABANDONED_MAX: usize = 1000;
 
 pub(crate) struct Calls {
-    spec: Arc<EntrySpec>,
+    spec: Arc<ConnectionSpec>,
     link: Box<dyn Link>,
     admission: Admission,
     /// Every call says of itself what it is.
     is_modern: bool,
-    asker: Recipient<Answered>,
-    pending: QuickMap<u64, Pending>,
+    asker: Recipient<ClientAnswer>,
+    pending: QuickMap<u64, InFlightCall>,
     /// Taken back, and not answered since.
-    abandoned: QuickMap<u64, Abandoned>,
+    abandoned: QuickMap<u64, AbandonedCall>,
     deadlines: Deadlines,
     /// Questions under way, each with the calls whose deadline waits for its answer.
     asked: HashMap<RequestId, Vec<u64>>,
@@ -82,40 +84,40 @@ pub(crate) struct Calls {
     /// Refused by the server because our session was gone; sent again after a new handshake.
     refused: Vec<u64>,
     /// Where a call is that was repeated under another number.
-    moved: QuickMap<u64, u64>,
+    renumbered: QuickMap<u64, u64>,
     /// Questions of ours that a call waits for, by the number that it is pending under.
     inputs: HashMap<RequestId, u64>,
     /// Calls that are repeated after a while.
-    pauses: Deadlines,
+    resend_at: Deadlines,
     /// Calls that wait for the tools to be listed anew.
-    for_headers: Vec<u64>,
+    waiting_for_headers: Vec<u64>,
     /// There is no session until a new handshake is done: calls wait with the refused ones.
-    is_held: bool,
-    declared: Declared,
+    awaits_handshake: bool,
+    declared: DeclarationCache,
 }
 
-struct Pending {
+struct InFlightCall {
     /// What its caller knows it by.
     call: u64,
     /// Kept so that it can be sent again if the server refuses it unseen.
-    outgoing: Outgoing,
+    outgoing: OutgoingFrame,
     /// What it takes to ask a sessionless server once more.
-    again: Option<Box<Again>>,
+    again: Option<Box<RoundTripState>>,
     caller: Arc<Caller>,
-    tasks: Tasks,
+    tasks: TaskMode,
     /// The task that its server goes on in.
-    following: Option<Box<Following>>,
+    following: Option<Box<FollowedTask>>,
     deadline: Deadline,
     reply: Reply,
     resent: bool,
-    _place: Place,
+    _permit: CallPermit,
 }
 
 impl Calls {
     pub(crate) fn new(
-        spec: &Arc<EntrySpec>,
+        spec: &Arc<ConnectionSpec>,
         link: Box<dyn Link>,
-        asker: Recipient<Answered>,
+        asker: Recipient<ClientAnswer>,
         told: Recipient<CallMessage>,
     ) -> Self {
         Self {
@@ -130,17 +132,17 @@ impl Calls {
             asked: HashMap::new(),
             related: HashMap::new(),
             refused: Vec::new(),
-            moved: QuickMap::default(),
+            renumbered: QuickMap::default(),
             inputs: HashMap::new(),
-            pauses: Deadlines::default(),
-            for_headers: Vec::new(),
-            is_held: false,
-            declared: Declared::default(),
+            resend_at: Deadlines::default(),
+            waiting_for_headers: Vec::new(),
+            awaits_handshake: false,
+            declared: DeclarationCache::default(),
         }
     }
 
     /// The server is sessionless.
-    pub(crate) fn speak_modern(&mut self) {
+    pub(crate) fn set_modern(&mut self) {
         self.is_modern = true;
     }
 
@@ -154,12 +156,16 @@ impl Calls {
 
     /// The earliest deadline of a call.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let next = [self.deadlines.next(), self.pauses.next()];
+        let next = [self.deadlines.next(), self.resend_at.next()];
         next.into_iter().flatten().min()
     }
 
     /// Takes what a session sends: a call, or that it is taken back.
-    pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) -> Option<Unhandled> {
+    pub(crate) fn on_message(
+        &mut self,
+        message: CallMessage,
+        now: Instant,
+    ) -> Option<UnhandledEvent> {
         match message {
             CallMessage::Start(exchange) => {
                 let subscribes = matches!(
@@ -167,20 +173,20 @@ impl Calls {
                     Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
                 );
                 if self.is_modern && subscribes {
-                    return Some(Unhandled::Subscription(exchange));
+                    return Some(UnhandledEvent::Subscription(exchange));
                 }
                 self.start(*exchange, now);
             }
-            CallMessage::Cancel(cancel) => self.cancel(&cancel),
-            CallMessage::Turn(turn) => self.on_turn(turn, now),
-            CallMessage::Look(call) => self.look(call, now),
+            CallMessage::CancelCall(cancel) => self.cancel(&cancel),
+            CallMessage::QueueTurn(turn) => self.on_turn(turn, now),
+            CallMessage::CheckTask(call) => self.check_task(call, now),
         }
         None
     }
 
     /// Sends a client's call.
-    fn send(&mut self, exchange: Exchange, place: Place, now: Instant) {
-        let Exchange {
+    fn send(&mut self, exchange: CallRequest, permit: CallPermit, now: Instant) {
+        let CallRequest {
             number,
             caller,
             request,
@@ -190,12 +196,12 @@ impl Calls {
             mut reply,
         } = exchange;
         let (outgoing, again) = if self.is_modern {
-            let again = Again::new(caller.clone(), request, edits);
+            let again = RoundTripState::new(caller.clone(), request, edits);
             (self.compose(&again, number, None), Some(Box::new(again)))
         } else {
             (compose::legacy(&request, edits, &caller, number), None)
         };
-        if self.is_held {
+        if self.awaits_handshake {
             self.refused.push(number);
         } else if let Err(error) = self.link.send(outgoing.clone()) {
             return reply.answer(Err(not_sent(&self.spec.server, error)));
@@ -203,7 +209,7 @@ impl Calls {
             reply.sent();
         }
         self.deadlines.set(number, deadline.from(now));
-        let pending = Pending {
+        let pending = InFlightCall {
             call: number,
             outgoing,
             again,
@@ -213,13 +219,13 @@ impl Calls {
             deadline,
             reply,
             resent: false,
-            _place: place,
+            _permit: permit,
         };
         self.pending.insert(number, pending);
     }
 
     /// Sorts what came over the link; what belongs to a client's call is delivered.
-    pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<Unhandled> {
+    pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<UnhandledEvent> {
         match event {
             LinkEvent::Received {
                 envelope: Envelope::Response(response),
@@ -235,27 +241,27 @@ impl Calls {
             } => self.on_request(call, request),
             LinkEvent::Failed { call, error } => {
                 if !self.is_pending(call) {
-                    return Some(Unhandled::Failed {
+                    return Some(UnhandledEvent::Failed {
                         number: call,
                         error,
                     });
                 }
                 self.on_failed(call, &error, now);
                 // A refused connection concerns more than this call: the owner looks after it.
-                matches!(error, LinkError::NotSent(_)).then_some(Unhandled::Failed {
+                matches!(error, LinkError::NotSent(_)).then_some(UnhandledEvent::Failed {
                     number: call,
                     error,
                 })
             }
             LinkEvent::SessionGone { call } => {
                 self.on_session_gone(call);
-                Some(Unhandled::SessionGone)
+                Some(UnhandledEvent::SessionGone)
             }
-            LinkEvent::Closed(ending) => Some(Unhandled::Closed(ending)),
+            LinkEvent::Closed(ending) => Some(UnhandledEvent::Closed(ending)),
         }
     }
 
-    fn on_response(&mut self, response: Response, now: Instant) -> Option<Unhandled> {
+    fn on_response(&mut self, response: Response, now: Instant) -> Option<UnhandledEvent> {
         let number = response.id.as_ref().and_then(RequestId::as_number);
         let is_pending = |number: &u64| self.pending.contains_key(number);
         let Some(number) = number.filter(is_pending) else {
@@ -264,15 +270,15 @@ impl Calls {
             if abandoned.is_some() {
                 self.cancel_late_task(&response);
             }
-            return Some(Unhandled::Response(response));
+            return Some(UnhandledEvent::Response(response));
         };
         let response = self.on_task_response(number, response, now)?;
         if self.is_modern {
-            return self.on_sessionless(number, response, now);
+            return self.on_modern_response(number, response, now);
         }
         if let Some(pending) = self.take(number) {
-            if pending.tasks == Tasks::Passed {
-                self.note_task(&pending, &response, now);
+            if pending.tasks == TaskMode::FollowedByClient {
+                self.record_task(&pending, &response, now);
             }
             pending.reply.answer(Ok(response));
         }
@@ -284,17 +290,17 @@ impl Calls {
         call: Option<u64>,
         notification: Notification,
         now: Instant,
-    ) -> Option<Unhandled> {
+    ) -> Option<UnhandledEvent> {
         let call = match notification.method {
             Method::Progress => progress_of(&notification).map(|number| self.current(number)),
-            Method::TaskStatus if self.hurry(&notification, now) => return None,
+            Method::TaskStatus if self.on_task_status(&notification, now) => return None,
             Method::TaskStatus => {
                 self.tell_status(notification, now);
                 return None;
             }
-            Method::LogMessage if self.is_modern => call.or_else(|| self.only_one_that_logs()),
-            Method::LogMessage => call.or_else(|| self.only_one_of_a_lease()),
-            _ => return Some(Unhandled::Notification(notification)),
+            Method::LogMessage if self.is_modern => call.or_else(|| self.sole_logging_call()),
+            Method::LogMessage => call.or_else(|| self.sole_leased_call()),
+            _ => return Some(UnhandledEvent::Notification(notification)),
         };
         let Some((number, pending)) = call.and_then(|n| self.pending.get_mut(&n).map(|p| (n, p)))
         else {
@@ -304,14 +310,14 @@ impl Calls {
                 self.tell_progress(&notification, now);
                 return None;
             }
-            return Some(Unhandled::Notification(notification));
+            return Some(UnhandledEvent::Notification(notification));
         };
         if notification.method == Method::Progress {
             let until = pending.deadline.from(now);
             if let Some(following) = &mut pending.following {
                 following.on_progress(until);
             }
-            if !is_asked(&self.asked, pending.call) {
+            if !is_awaiting_answer(&self.asked, pending.call) {
                 self.deadlines.set(number, until);
             }
         }
@@ -321,7 +327,7 @@ impl Calls {
 
     /// From now on calls wait for a new handshake.
     pub(crate) fn hold(&mut self) {
-        self.is_held = true;
+        self.awaits_handshake = true;
     }
 
     fn on_session_gone(&mut self, call: Option<u64>) {
@@ -343,7 +349,7 @@ impl Calls {
 
     /// A new handshake is done: what the server refused unseen is sent once more.
     pub(crate) fn resend(&mut self) {
-        self.is_held = false;
+        self.awaits_handshake = false;
         for number in std::mem::take(&mut self.refused) {
             let Some(pending) = self.pending.get_mut(&number) else {
                 continue;
@@ -359,8 +365,8 @@ impl Calls {
     }
 
     /// The client does not want the answer any more: the server is told, nobody waits.
-    fn cancel(&mut self, cancel: &Cancel) {
-        if self.leave_queue(cancel.number) {
+    fn cancel(&mut self, cancel: &CancelCall) {
+        if self.cancel_queued(cancel.number) {
             return;
         }
         let number = self.current(cancel.number);
@@ -376,11 +382,11 @@ impl Calls {
     /// Answers the calls whose deadline has passed and takes them back from the server
     /// (S-LIFE-23).
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some(number) = self.pauses.pop_due(now) {
+        while let Some(number) = self.resend_at.pop_due(now) {
             self.repeat(number, now);
         }
         while let Some(number) = self.deadlines.pop_due(now) {
-            if self.waited_too_long(number) {
+            if self.expire_queued(number) {
                 continue;
             }
             let Some(pending) = self.take(number) else {
@@ -406,8 +412,8 @@ impl Calls {
     /// The link is dead: every caller learns it now, with the reason.
     pub(crate) fn fail_all(&mut self, why: &str) {
         self.deadlines = Deadlines::default();
-        self.pauses = Deadlines::default();
-        self.moved.clear();
+        self.resend_at = Deadlines::default();
+        self.renumbered.clear();
         self.inputs.clear();
         self.related.clear();
         // Dropped unanswered, these say that they were not sent.
@@ -423,7 +429,7 @@ impl Calls {
 
     /// The number that a call is pending under, by the one that its caller knows it by.
     fn current(&self, call: u64) -> u64 {
-        self.moved.get(&call).copied().unwrap_or(call)
+        self.renumbered.get(&call).copied().unwrap_or(call)
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, now: Instant) {
@@ -441,40 +447,47 @@ impl Calls {
         }
     }
 
-    fn take(&mut self, number: u64) -> Option<Pending> {
+    fn take(&mut self, number: u64) -> Option<InFlightCall> {
         let pending = self.pending.remove(&number)?;
         self.deadlines.remove(number);
         if pending.again.is_some() || pending.following.is_some() {
-            self.moved.remove(&pending.call);
-            self.pauses.remove(number);
+            self.renumbered.remove(&pending.call);
+            self.resend_at.remove(number);
             self.inputs.retain(|_, waiting| *waiting != number);
         }
         Some(pending)
     }
 
-    fn tell_cancelled(&mut self, number: u64, pending: &Pending, reason: &str) {
+    fn tell_cancelled(&mut self, number: u64, pending: &InFlightCall, reason: &str) {
         if let Some(following) = &pending.following {
             self.link.forget(number);
             return self.cancel_task(following.task_id(), &pending.caller);
         }
         // Nothing of it waits at a sessionless server between two rounds.
-        if pending.again.as_ref().is_some_and(|again| again.is_away()) {
+        if pending
+            .again
+            .as_ref()
+            .is_some_and(|again| again.is_between_rounds())
+        {
             return;
         }
         if self.abandoned.len() < ABANDONED_MAX {
             self.abandoned.insert(number, self.admission.abandon());
         }
         // Its task is cancelled as soon as it is known (S-CANC-04).
-        if matches!(pending.tasks, Tasks::Followed | Tasks::Bridged) {
+        if matches!(
+            pending.tasks,
+            TaskMode::FollowedByGateway | TaskMode::Bridged
+        ) {
             return;
         }
         // The end of its stream says it (C-CANC-02).
-        if self.is_modern && self.spec.connector.attributes() {
+        if self.is_modern && self.spec.connector.knows_call_of_requests() {
             return self.link.forget(number);
         }
         let params = serde_json::json!({ "requestId": number, "reason": reason });
         // If it cannot be told, the server has other worries than this call.
-        let _ = self.link.send(Outgoing::new(
+        let _ = self.link.send(OutgoingFrame::new(
             None,
             notification(&Method::Cancelled, Some(&params)),
         ));

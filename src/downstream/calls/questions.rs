@@ -4,27 +4,31 @@ use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-use super::super::exchange::{Answered, Question};
+use super::super::exchange::{ClientAnswer, Question};
 use super::super::reverse;
-use super::{Calls, Unhandled, about};
+use super::{Calls, UnhandledEvent, about};
 use crate::protocol::{Request, RequestId};
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 impl Calls {
-    pub(super) fn on_request(&mut self, call: Option<u64>, request: Request) -> Option<Unhandled> {
+    pub(super) fn on_request(
+        &mut self,
+        call: Option<u64>,
+        request: Request,
+    ) -> Option<UnhandledEvent> {
         let asks_client = reverse::asks_client(&request.method);
         let call = call.or_else(|| self.of_task(&request));
         let call = call.filter(|_| asks_client);
         let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
         else {
-            return Some(Unhandled::Request {
+            return Some(UnhandledEvent::Request {
                 request,
                 of_ended_call: call.is_some(),
             });
         };
         self.deadlines.set(number, pending.deadline.latest);
         self.asked.insert(request.id.clone(), vec![pending.call]);
-        let (request, task) = about::unrelated(request, pending.tasks);
+        let (request, task) = about::detach_from_task(request, pending.tasks);
         self.related
             .extend(task.map(|task| (request.id.clone(), task)));
         pending
@@ -47,7 +51,7 @@ impl Calls {
         self.asked.insert(request.id.clone(), waiting);
         newest
             .reply
-            .ask(Question::of_any_call(request, self.asker.clone()));
+            .ask(Question::is_unattributed(request, self.asker.clone()));
         None
     }
 
@@ -58,8 +62,13 @@ impl Calls {
     }
 
     /// Writes a client's answer to the server; the deadlines that waited for it run again.
-    pub(crate) fn on_answered(&mut self, answered: Answered, roots: &[String], now: Instant) {
-        let Answered { request, answer } = answered;
+    pub(crate) fn on_client_answer(
+        &mut self,
+        answered: ClientAnswer,
+        roots: &[String],
+        now: Instant,
+    ) {
+        let ClientAnswer { request, answer } = answered;
         if let Some(number) = self.inputs.remove(&request.id) {
             return self.on_input(number, &request.id, answer, roots, now);
         }
@@ -69,12 +78,12 @@ impl Calls {
             None => frame,
         };
         // The server is gone if this fails, which its calls notice by themselves.
-        let _ = self.link.send(Outgoing::new(None, frame));
+        let _ = self.link.send(OutgoingFrame::new(None, frame));
         let waited = self.asked.remove(&request.id).unwrap_or_default();
         for call in waited {
             let number = self.current(call);
             if let Some(pending) = self.pending.get_mut(&number)
-                && !is_asked(&self.asked, call)
+                && !is_awaiting_answer(&self.asked, call)
             {
                 let until = pending.deadline.from(now);
                 if let Some(following) = &mut pending.following {
@@ -87,6 +96,6 @@ impl Calls {
 }
 
 /// Whether a call waits for the answer to a question, by what its caller knows it by.
-pub(super) fn is_asked(asked: &HashMap<RequestId, Vec<u64>>, call: u64) -> bool {
+pub(super) fn is_awaiting_answer(asked: &HashMap<RequestId, Vec<u64>>, call: u64) -> bool {
     asked.values().any(|calls| calls.contains(&call))
 }

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::super::caller::Caller;
 use super::super::exchange::{Question, lost};
 use super::super::handshake::error_text;
-use super::super::input_loop::{self, Given, ROUNDS_MAX, Round, Stop};
+use super::super::input_loop::{self, InputAnswers, InputRound, ROUNDS_MAX, Stop};
 use super::super::modern;
-use super::compose::Asked;
+use super::compose::CallComposer;
 use super::failures::not_sent;
-use super::{Calls, Pending, Unhandled};
+use super::{Calls, InFlightCall, UnhandledEvent};
 use crate::bridge::answer::{InputRequired, ResultKind, strip_for_legacy};
 use crate::bridge::task::Task;
 use crate::id::ServerName;
@@ -21,26 +21,26 @@ use crate::protocol::{
     Revision, code, notification,
 };
 use crate::telemetry::Counter;
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 /// What it takes to ask once more.
-pub(super) struct Again {
+pub(super) struct RoundTripState {
     caller: Arc<Caller>,
     request: Request,
     edits: Vec<Edit>,
     /// Rounds so far.
     rounds: u32,
     /// The one whose answers are waited for.
-    round: Option<Round>,
+    round: Option<InputRound>,
     /// Elicitations by URL, of all rounds.
     urls: Vec<String>,
     /// Its headers were refused once.
     headers_refused: bool,
     /// The server has nothing of the call now: the client is asked, or there is a pause.
-    is_away: bool,
+    is_between_rounds: bool,
 }
 
-impl Again {
+impl RoundTripState {
     pub(super) fn new(caller: Arc<Caller>, request: Request, edits: Vec<Edit>) -> Self {
         Self {
             caller,
@@ -50,18 +50,18 @@ impl Again {
             round: None,
             urls: Vec::new(),
             headers_refused: false,
-            is_away: false,
+            is_between_rounds: false,
         }
     }
 
     /// What its server is given, if it was asked for something.
-    pub(super) fn take_given(&mut self) -> Option<Given> {
-        self.is_away = false;
-        self.round.take().map(Round::given)
+    pub(super) fn take_input_answers(&mut self) -> Option<InputAnswers> {
+        self.is_between_rounds = false;
+        self.round.take().map(InputRound::given)
     }
 
-    pub(super) const fn is_away(&self) -> bool {
-        self.is_away
+    pub(super) const fn is_between_rounds(&self) -> bool {
+        self.is_between_rounds
     }
 
     /// What the caller reads when a request was not sent: if the server has run a part of the call
@@ -82,32 +82,37 @@ impl Again {
 }
 
 impl Calls {
-    pub(super) fn compose(&self, again: &Again, number: u64, given: Option<&Given>) -> Outgoing {
-        let following = self.that_follows(&again.caller, &again.request);
-        let asked = Asked {
+    pub(super) fn compose(
+        &self,
+        again: &RoundTripState,
+        number: u64,
+        given: Option<&InputAnswers>,
+    ) -> OutgoingFrame {
+        let following = self.declaring_tasks(&again.caller, &again.request);
+        let asked = CallComposer {
             request: &again.request,
             edits: &again.edits,
             caller: following.as_ref().unwrap_or(&again.caller),
         };
         let mut outgoing = asked.modern(&self.declared, number, given);
-        if self.spec.connector.attributes() {
+        if self.spec.connector.knows_call_of_requests() {
             outgoing.headers = Some(asked.headers(&self.spec.param_headers.load()));
         }
         outgoing
     }
 
-    pub(super) fn on_sessionless(
+    pub(super) fn on_modern_response(
         &mut self,
         number: u64,
         response: Response,
         now: Instant,
-    ) -> Option<Unhandled> {
+    ) -> Option<UnhandledEvent> {
         match &response.outcome {
             Outcome::Error(error) => match modern::error_code(error) {
                 Some(code::HEADER_MISMATCH) => return self.on_headers_refused(number, response),
                 Some(code::UNSUPPORTED_VERSION) => {
                     self.finish(number, Err(self.protocol_failure(&error_text(error))));
-                    return Some(Unhandled::RevisionRefused);
+                    return Some(UnhandledEvent::RevisionRefused);
                 }
                 _ => self.finish(number, Ok(response)),
             },
@@ -124,7 +129,7 @@ impl Calls {
                     let failure = self.protocol_failure("result of an unknown type");
                     self.finish(number, Err(failure));
                 }
-                ResultKind::Task if !self.passes_tasks(number) => {
+                ResultKind::Task if !self.client_follows_task(number) => {
                     self.begin_task(number, Task::of_modern(result), now);
                 }
                 _ => self.finish(number, Ok(response)),
@@ -140,7 +145,7 @@ impl Calls {
 
     /// The call that a log line belongs to, where the transport does not say: the only one that
     /// asked for any.
-    pub(super) fn only_one_that_logs(&self) -> Option<u64> {
+    pub(super) fn sole_logging_call(&self) -> Option<u64> {
         let mut logging = self.pending.iter().filter(|(_, pending)| {
             let again = pending.again.as_ref();
             again.is_some_and(|again| again.caller.level.is_some())
@@ -150,7 +155,7 @@ impl Calls {
     }
 
     /// The call that a connection serves alone: whatever comes belongs to it.
-    pub(super) fn only_one_of_a_lease(&self) -> Option<u64> {
+    pub(super) fn sole_leased_call(&self) -> Option<u64> {
         let mut numbers = self.pending.keys().filter(|_| self.spec.key.is_leased());
         let number = *numbers.next()?;
         numbers.next().is_none().then_some(number)
@@ -181,8 +186,8 @@ impl Calls {
     }
 
     /// C-HTTP-09: once.
-    fn on_headers_refused(&mut self, number: u64, response: Response) -> Option<Unhandled> {
-        let has_headers = self.spec.connector.attributes();
+    fn on_headers_refused(&mut self, number: u64, response: Response) -> Option<UnhandledEvent> {
+        let has_headers = self.spec.connector.knows_call_of_requests();
         let again = self.pending.get_mut(&number)?.again.as_mut()?;
         if again.headers_refused || !has_headers {
             let failure = match &response.outcome {
@@ -194,21 +199,21 @@ impl Calls {
             return None;
         }
         again.headers_refused = true;
-        again.is_away = true;
-        self.for_headers.push(number);
-        Some(Unhandled::HeadersRefused)
+        again.is_between_rounds = true;
+        self.waiting_for_headers.push(number);
+        Some(UnhandledEvent::HeadersRefused)
     }
 
     /// The tools were listed anew.
-    pub(crate) fn headers_known(&mut self, now: Instant) {
-        for number in std::mem::take(&mut self.for_headers) {
+    pub(crate) fn on_headers_listed(&mut self, now: Instant) {
+        for number in std::mem::take(&mut self.waiting_for_headers) {
             self.repeat(number, now);
         }
     }
 
     pub(super) fn begin_round(&mut self, number: u64, required: InputRequired, now: Instant) {
         let numbers = &self.spec.numbers;
-        let Some(Pending {
+        let Some(InFlightCall {
             again: Some(again),
             reply,
             deadline,
@@ -222,17 +227,18 @@ impl Calls {
             let stop = Stop(format!("it asked for more input {ROUNDS_MAX} times"));
             return self.stop(number, &stop);
         }
-        let (round, questions) = match Round::plan(required, &again.caller, || numbers.next()) {
+        let (round, questions) = match InputRound::plan(required, &again.caller, || numbers.next())
+        {
             Ok(planned) => planned,
             Err(stop) => return self.stop(number, &stop),
         };
-        again.is_away = true;
+        again.is_between_rounds = true;
         again.urls.extend(round.urls.iter().cloned());
         self.spec.counters.add(Counter::InputRounds);
         self.deadlines.set(number, deadline.latest);
         if questions.is_empty() {
             // Nothing was asked, or nothing that this client could be asked.
-            self.pauses
+            self.resend_at
                 .set(number, now + input_loop::pause(again.rounds));
         }
         again.round = Some(round);
@@ -273,7 +279,7 @@ impl Calls {
         let Some(mut again) = pending.again.take() else {
             return;
         };
-        let given = again.take_given();
+        let given = again.take_input_answers();
         let repeated = self.spec.numbers.next();
         pending.outgoing = self.compose(&again, repeated, given.as_ref());
         if let Err(error) = self.link.send(pending.outgoing.clone()) {
@@ -281,7 +287,7 @@ impl Calls {
             let failure = again.failed(server, not_sent(server, error));
             return pending.reply.answer(Err(failure));
         }
-        self.moved.insert(pending.call, repeated);
+        self.renumbered.insert(pending.call, repeated);
         self.deadlines.set(repeated, pending.deadline.from(now));
         pending.again = Some(again);
         self.pending.insert(repeated, pending);

@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::super::caller::Caller;
-use super::super::exchange::Tasks;
+use super::super::exchange::TaskMode;
 use super::super::handshake::error_text;
-use super::super::input_loop::Given;
-use super::about::{About, id_of, is_created, related_id};
+use super::super::input_loop::InputAnswers;
+use super::about::{TaskRequest, id_of, is_created, related_id};
 use super::bridged::tell_state;
-use super::{ABANDONED_MAX, Calls, Pending, is_asked};
+use super::{ABANDONED_MAX, Calls, InFlightCall, is_awaiting_answer};
 use crate::bridge::answer::InputRequired;
 use crate::bridge::question::Question;
 use crate::bridge::task::{self, EXTENSION, Task, TaskDetail, TaskStatus};
@@ -23,12 +23,12 @@ use crate::protocol::{
     notification,
 };
 use crate::telemetry::Counter;
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 /// A task that is followed.
-pub(super) struct Following {
+pub(super) struct FollowedTask {
     task: Task,
-    step: Step,
+    step: TaskStep,
     /// When the call fails if nothing changes.
     pub(super) until: Instant,
     /// Changes that the client was told of.
@@ -41,7 +41,7 @@ pub(super) struct Following {
 
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TaskStep {
     /// The time to ask again.
     Pause,
     Status,
@@ -53,7 +53,7 @@ pub(super) enum Step {
     Input,
 }
 
-impl Following {
+impl FollowedTask {
     pub(super) fn task_id(&self) -> &str {
         &self.task.id
     }
@@ -62,7 +62,7 @@ impl Following {
         &self.task
     }
 
-    pub(super) const fn step(&self) -> Step {
+    pub(super) const fn step(&self) -> TaskStep {
         self.step
     }
 
@@ -86,7 +86,7 @@ impl Following {
 impl Calls {
     /// The caller of a tool as one that follows tasks, since the gateway does it for clients with
     /// a handshake; `None` where that is not wanted, or the server has no tasks.
-    pub(super) fn that_follows(&self, caller: &Caller, request: &Request) -> Option<Caller> {
+    pub(super) fn declaring_tasks(&self, caller: &Caller, request: &Request) -> Option<Caller> {
         let is_followed = request.method == Method::ToolsCall;
         let part = self.spec.last_part.load();
         let part = part.as_ref().filter(|_| is_followed)?;
@@ -100,9 +100,9 @@ impl Calls {
     }
 
     /// Whether the client of a call follows its task itself.
-    pub(super) fn passes_tasks(&self, number: u64) -> bool {
+    pub(super) fn client_follows_task(&self, number: u64) -> bool {
         let pending = self.pending.get(&number);
-        pending.is_some_and(|pending| pending.tasks == Tasks::Passed)
+        pending.is_some_and(|pending| pending.tasks == TaskMode::FollowedByClient)
     }
 
     pub(super) fn is_followed(&self, number: u64) -> bool {
@@ -120,12 +120,12 @@ impl Calls {
     ) -> Option<Response> {
         let pending = self.pending.get(&number)?;
         let Some(following) = &pending.following else {
-            let is_ours = !self.is_modern && pending.tasks != Tasks::Passed;
+            let is_ours = !self.is_modern && pending.tasks != TaskMode::FollowedByClient;
             return match &response.outcome {
                 Outcome::Result(result) if is_ours && is_created(result) => {
                     let task = Task::of_legacy_created(result);
-                    if pending.tasks == Tasks::Bridged {
-                        self.vouch(number, response);
+                    if pending.tasks == TaskMode::Bridged {
+                        self.report_healthy(number, response);
                     }
                     self.begin_task(number, task, now);
                     None
@@ -134,27 +134,29 @@ impl Calls {
             };
         };
         match (following.step, &response.outcome) {
-            (Step::Result, Outcome::Result(result)) => {
+            (TaskStep::Result, Outcome::Result(result)) => {
                 let bare = task::without_related_task(result);
                 let ended = Outcome::Result(bare.unwrap_or_else(|| result.clone()));
                 self.end_task(number, &ended);
             }
-            (Step::Result, Outcome::Error(_)) => self.finish(number, Ok(response)),
-            (Step::Status, Outcome::Result(result)) if self.is_modern => {
+            (TaskStep::Result, Outcome::Error(_)) => self.finish(number, Ok(response)),
+            (TaskStep::Status, Outcome::Result(result)) if self.is_modern => {
                 match TaskDetail::of_modern(result) {
                     Ok(Some(detail)) => self.on_detail(number, detail, now),
-                    Ok(None) => self.end_badly(number, "a task that cannot be read"),
-                    Err(error) => self.end_badly(number, &error.to_string()),
+                    Ok(None) => self.fail_call(number, "a task that cannot be read"),
+                    Err(error) => self.fail_call(number, &error.to_string()),
                 }
             }
-            (Step::Status, Outcome::Result(result)) => match Task::of_legacy(result) {
+            (TaskStep::Status, Outcome::Result(result)) => match Task::of_legacy(result) {
                 Some(task) => self.on_status(number, task, now),
-                None => self.end_badly(number, "a task that cannot be read"),
+                None => self.fail_call(number, "a task that cannot be read"),
             },
-            (Step::Status, Outcome::Error(error)) => {
-                self.end_badly(number, &format!("its task is lost: {}", error_text(error)));
+            (TaskStep::Status, Outcome::Error(error)) => {
+                self.fail_call(number, &format!("its task is lost: {}", error_text(error)));
             }
-            (Step::Pause | Step::Update | Step::Input, _) => self.ask_later(number, now),
+            (TaskStep::Pause | TaskStep::Update | TaskStep::Input, _) => {
+                self.ask_later(number, now)
+            }
         }
         None
     }
@@ -162,28 +164,28 @@ impl Calls {
     /// The server goes on in a task. `None` is one that cannot be read.
     pub(super) fn begin_task(&mut self, number: u64, task: Option<Task>, now: Instant) {
         let Some(task) = task else {
-            return self.end_badly(number, "a task that cannot be read");
+            return self.fail_call(number, "a task that cannot be read");
         };
         let Some(pending) = self.pending.get_mut(&number) else {
             return;
         };
         self.spec.counters.add(Counter::TasksFollowed);
         pending.reply.task_created();
-        let following = Following {
+        let following = FollowedTask {
             task: task.clone(),
-            step: Step::Pause,
+            step: TaskStep::Pause,
             until: pending.deadline.from(now),
             told: 0,
             reports: false,
             asked: HashSet::new(),
         };
-        let is_bridged = pending.tasks == Tasks::Bridged;
+        let is_bridged = pending.tasks == TaskMode::Bridged;
         if task.message.is_some() && !is_bridged {
             tell(pending, &task, 0);
         }
         pending.following = Some(Box::new(following));
         if is_bridged {
-            self.let_live(number, &task, now);
+            self.extend_to_task_lifetime(number, &task, now);
         }
         match task.status {
             TaskStatus::Working => self.ask_later(number, now),
@@ -195,29 +197,29 @@ impl Calls {
     /// What `tasks/get` of 2025-11-25 says.
     fn on_status(&mut self, number: u64, task: Task, now: Instant) {
         let status = task.status;
-        self.heard(number, task, now);
+        self.on_task_change(number, task, now);
         match status {
             TaskStatus::Working => self.ask_later(number, now),
             TaskStatus::InputRequired | TaskStatus::Completed | TaskStatus::Failed => {
-                self.ask(number, Step::Result, None, now);
+                self.ask(number, TaskStep::Result, None, now);
             }
-            TaskStatus::Cancelled => self.end_badly(number, "its task was cancelled there"),
+            TaskStatus::Cancelled => self.fail_call(number, "its task was cancelled there"),
         }
     }
 
     /// What `tasks/get` of the extension says.
     fn on_detail(&mut self, number: u64, detail: TaskDetail, now: Instant) {
         let status = detail.task.status;
-        self.heard(number, detail.task, now);
+        self.on_task_change(number, detail.task, now);
         match (status, detail.outcome) {
             (TaskStatus::Completed | TaskStatus::Failed, Some(outcome)) => {
                 self.end_task(number, &outcome);
             }
             (TaskStatus::Completed | TaskStatus::Failed, None) => {
-                self.end_badly(number, "a task that ended without a result");
+                self.fail_call(number, "a task that ended without a result");
             }
             (TaskStatus::Cancelled, _) => {
-                self.end_badly(number, "its task was cancelled there");
+                self.fail_call(number, "its task was cancelled there");
             }
             (TaskStatus::InputRequired, _) => self.on_input_required(number, detail.requests, now),
             (TaskStatus::Working, _) => self.ask_later(number, now),
@@ -239,7 +241,7 @@ impl Calls {
         if requests.is_empty() {
             return self.ask_later(number, now);
         }
-        following.step = Step::Input;
+        following.step = TaskStep::Input;
         let required = InputRequired {
             requests,
             state: None,
@@ -249,7 +251,7 @@ impl Calls {
 
     /// The task is as the server says now; a change is a sign of life, and progress for a client
     /// that asked for it.
-    fn heard(&mut self, number: u64, task: Task, now: Instant) {
+    fn on_task_change(&mut self, number: u64, task: Task, now: Instant) {
         let Some(pending) = self.pending.get_mut(&number) else {
             return;
         };
@@ -264,7 +266,7 @@ impl Calls {
         {
             following.until = until;
         }
-        if pending.tasks == Tasks::Bridged {
+        if pending.tasks == TaskMode::Bridged {
             following.task = task.clone();
             tell_state(pending, &task);
         } else if following.update(task.clone()) {
@@ -281,19 +283,19 @@ impl Calls {
         let Some(following) = &mut pending.following else {
             return;
         };
-        following.step = Step::Pause;
-        if pending.tasks == Tasks::Bridged {
+        following.step = TaskStep::Pause;
+        if pending.tasks == TaskMode::Bridged {
             // Its client asks.
             let task = following.task.clone();
             return tell_state(pending, &task);
         }
         let pause = Duration::from_millis(following.task.poll_after_ms());
-        self.pauses.set(number, now + pause);
+        self.resend_at.set(number, now + pause);
     }
 
     /// The server says by itself that a task changed: it is asked at once. Whether the task is one
     /// that is followed here.
-    pub(super) fn hurry(&mut self, notification: &Notification, now: Instant) -> bool {
+    pub(super) fn on_task_status(&mut self, notification: &Notification, now: Instant) -> bool {
         let state = notification.frame.member("params");
         let id = state.as_ref().and_then(id_of);
         let Some(number) = self.follows(id.as_deref()) else {
@@ -301,13 +303,13 @@ impl Calls {
         };
         if self.is_bridged(number) {
             if let Some(task) = state.as_ref().and_then(Task::of_legacy) {
-                self.heard(number, task, now);
+                self.on_task_change(number, task, now);
             }
             return true;
         }
         let pending = self.pending.get(&number);
         let following = pending.and_then(|pending| pending.following.as_ref());
-        if following.is_some_and(|following| following.step == Step::Pause) {
+        if following.is_some_and(|following| following.step == TaskStep::Pause) {
             self.ask_again(number, now);
         }
         true
@@ -334,13 +336,13 @@ impl Calls {
     pub(super) fn ask_again(&mut self, number: u64, now: Instant) {
         let pending = self.pending.get_mut(&number);
         let again = pending.and_then(|pending| pending.again.as_mut());
-        let given = again.and_then(|again| again.take_given());
-        match given.and_then(|given: Given| given.responses) {
+        let given = again.and_then(|again| again.take_input_answers());
+        match given.and_then(|given: InputAnswers| given.responses) {
             Some(responses) => {
                 self.extend(number, now);
-                self.ask(number, Step::Update, Some(&responses), now);
+                self.ask(number, TaskStep::Update, Some(&responses), now);
             }
-            None => self.ask(number, Step::Status, None, now),
+            None => self.ask(number, TaskStep::Status, None, now),
         }
     }
 
@@ -354,7 +356,7 @@ impl Calls {
     }
 
     /// Sends a request about the task, under which number the call is pending from now on.
-    fn ask(&mut self, number: u64, step: Step, responses: Option<&str>, now: Instant) {
+    fn ask(&mut self, number: u64, step: TaskStep, responses: Option<&str>, now: Instant) {
         let Some(mut pending) = self.take(number) else {
             return;
         };
@@ -364,22 +366,22 @@ impl Calls {
         };
         following.step = step;
         let until = following.until;
-        let about = About {
+        let about = TaskRequest {
             method: match step {
-                Step::Result => Method::TasksResult,
-                Step::Update => Method::TasksUpdate,
-                Step::Pause | Step::Status | Step::Input => Method::TasksGet,
+                TaskStep::Result => Method::TasksResult,
+                TaskStep::Update => Method::TasksUpdate,
+                TaskStep::Pause | TaskStep::Status | TaskStep::Input => Method::TasksGet,
             },
             task: &following.task.id,
             responses,
         };
         pending.outgoing = self.about(&about, &pending.caller, next);
-        let is_waiting = is_asked(&self.asked, pending.call);
+        let is_waiting = is_awaiting_answer(&self.asked, pending.call);
         let latest = pending.deadline.latest;
-        self.moved.insert(pending.call, next);
+        self.renumbered.insert(pending.call, next);
         self.deadlines
             .set(next, if is_waiting { latest } else { until });
-        if self.is_held {
+        if self.awaits_handshake {
             self.refused.push(next);
         } else if self.link.send(pending.outgoing.clone()).is_err() {
             self.pending.insert(next, pending);
@@ -388,7 +390,7 @@ impl Calls {
         self.pending.insert(next, pending);
     }
 
-    fn about(&self, about: &About<'_>, caller: &Caller, number: u64) -> Outgoing {
+    fn about(&self, about: &TaskRequest<'_>, caller: &Caller, number: u64) -> OutgoingFrame {
         if self.is_modern {
             about.modern(number, caller)
         } else {
@@ -398,7 +400,7 @@ impl Calls {
 
     /// Nobody waits for a task any more (S-CANC-04).
     pub(super) fn cancel_task(&mut self, id: &str, caller: &Caller) {
-        let about = About {
+        let about = TaskRequest {
             method: Method::TasksCancel,
             task: id,
             responses: None,
@@ -421,7 +423,7 @@ impl Calls {
             && is_created(result)
             && let Some(task) = Task::of_legacy_created(result)
         {
-            let about = About {
+            let about = TaskRequest {
                 method: Method::TasksCancel,
                 task: &task.id,
                 responses: None,
@@ -433,7 +435,7 @@ impl Calls {
 
     /// What a client without a session reads whose call goes on in a task for too long: with the
     /// extension it could follow the task.
-    pub(super) fn task_timed_out(&self, pending: &Pending) -> Option<Failure> {
+    pub(super) fn task_timed_out(&self, pending: &InFlightCall) -> Option<Failure> {
         pending.following.as_ref()?;
         let caller = &pending.caller;
         if caller.revision.era() != Era::Modern || task::is_declared(caller.profile.as_map()) {
@@ -451,18 +453,18 @@ impl Calls {
     fn end_task(&mut self, number: u64, outcome: &Outcome) {
         match response_of(number, outcome) {
             Some(response) => self.finish(number, Ok(response)),
-            None => self.end_badly(number, "a result that cannot be read"),
+            None => self.fail_call(number, "a result that cannot be read"),
         }
     }
 
-    fn end_badly(&mut self, number: u64, why: &str) {
+    fn fail_call(&mut self, number: u64, why: &str) {
         let failure = self.protocol_failure(why);
         self.finish(number, Err(failure));
     }
 }
 
 /// A change of a task as progress of its call.
-fn tell(pending: &Pending, task: &Task, told: u64) {
+fn tell(pending: &InFlightCall, task: &Task, told: u64) {
     let mut params = json!({ "progressToken": pending.call, "progress": told });
     if let Some(message) = &task.message {
         params["message"] = json!(message);

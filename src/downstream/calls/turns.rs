@@ -2,36 +2,36 @@
 
 use tokio::time::Instant;
 
-use super::super::admission::{Entered, Turn};
-use super::super::exchange::Exchange;
+use super::super::admission::{AdmissionOutcome, QueueTurn};
+use super::super::exchange::CallRequest;
 use super::Calls;
 use crate::protocol::{ErrorKind, Failure};
 
 impl Calls {
     /// Sends a client's call, lets it wait for its turn, or answers at once why it cannot be sent.
-    pub(super) fn start(&mut self, exchange: Exchange, now: Instant) {
+    pub(super) fn start(&mut self, exchange: CallRequest, now: Instant) {
         let number = exchange.number;
         match self.admission.enter(exchange, now) {
-            Entered::Now(exchange, place) => self.send(exchange, place, now),
-            Entered::Waits(until) => self.deadlines.set(number, until),
-            Entered::Full(exchange) => exchange.reply.answer(Err(self.shed())),
+            AdmissionOutcome::Now(exchange, permit) => self.send(exchange, permit, now),
+            AdmissionOutcome::Waits(until) => self.deadlines.set(number, until),
+            AdmissionOutcome::Full(exchange) => exchange.reply.answer(Err(self.shed())),
         }
     }
 
-    pub(super) fn on_turn(&mut self, turn: Turn, now: Instant) {
-        // Taken back meanwhile: its place goes to the next one.
+    pub(super) fn on_turn(&mut self, turn: QueueTurn, now: Instant) {
+        // Taken back meanwhile: its permit goes to the next one.
         let Some(exchange) = self.admission.take(turn.number) else {
             return;
         };
         self.deadlines.remove(turn.number);
-        match turn.place {
-            Some(place) => self.send(exchange, place, now),
+        match turn.permit {
+            Some(permit) => self.send(exchange, permit, now),
             None => exchange.reply.answer(Err(self.shed())),
         }
     }
 
     /// Takes a call back that waits; whether there was one.
-    pub(super) fn leave_queue(&mut self, number: u64) -> bool {
+    pub(super) fn cancel_queued(&mut self, number: u64) -> bool {
         let Some(exchange) = self.admission.take(number) else {
             return false;
         };
@@ -42,7 +42,7 @@ impl Calls {
     }
 
     /// Refuses a call whose time to wait is over; whether there was one.
-    pub(super) fn waited_too_long(&mut self, number: u64) -> bool {
+    pub(super) fn expire_queued(&mut self, number: u64) -> bool {
         let Some(exchange) = self.admission.take(number) else {
             return false;
         };

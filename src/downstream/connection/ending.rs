@@ -2,15 +2,15 @@
 
 use actix::{ActorContext as _, Context};
 
-use super::super::crash::Life;
-use super::super::entry::News;
+use super::super::crash::ConnectionLife;
+use super::super::entry::ServerEvent;
 use super::Connection;
 use crate::supervision::ExitReason;
 use crate::telemetry::Counter;
-use crate::transport::Ending;
+use crate::transport::LinkEnd;
 
 impl Connection {
-    pub(super) fn closed(&mut self, ending: Ending, ctx: &mut Context<Self>) {
+    pub(super) fn closed(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
         if ending.limit.is_some() {
             let why = ExitReason::LimitReached(ending.reason.as_str().into());
             self.birth.exit().say(why);
@@ -23,11 +23,11 @@ impl Connection {
         self.end(reason.into().into(), ctx);
     }
 
-    fn end(&mut self, ending: Ending, ctx: &mut Context<Self>) {
+    fn end(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
         self.report(&ending);
         self.end_calls(&ending.reason);
         self.spec.counters.add(Counter::ServersLost);
-        self.tell(News::Away);
+        self.tell(ServerEvent::Away);
         self.birth.exit().fail(ending.reason);
         ctx.stop();
     }
@@ -36,16 +36,16 @@ impl Connection {
         if let Some(calls) = &mut self.calls {
             calls.fail_all(reason);
         }
-        for lane in &self.lanes {
-            lane.end(reason);
+        for worker_channel in &self.worker_channels {
+            worker_channel.end(reason);
         }
     }
 
-    fn report(&mut self, ending: &Ending) {
+    fn report(&mut self, ending: &LinkEnd) {
         if std::mem::replace(&mut self.is_ending, true) {
             return;
         }
-        let life = Life {
+        let life = ConnectionLife {
             generation: self.birth.generation(),
             began: self.began,
             was_open: self.calls.is_some(),

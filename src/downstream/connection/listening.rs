@@ -7,19 +7,19 @@ use actix::{AsyncContext, Context, SpawnHandle};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::super::desired::Watched;
-use super::super::entry::News;
-use super::super::exchange::Exchange;
+use super::super::entry::ServerEvent;
+use super::super::exchange::CallRequest;
 use super::super::handshake::error_text;
-use super::super::listen::{Filter, subscription_of};
-use super::super::own::Own;
+use super::super::listen::{ListenFilter, subscription_of};
+use super::super::own::OwnRequest;
+use super::super::subscription_registry::SubscriptionKey;
 use super::Connection;
 use crate::catalog::ItemKind;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Outcome, Response, notification,
 };
 use crate::telemetry::Counter;
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 /// Delay before a stream is opened again, and what it grows to.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
@@ -29,25 +29,25 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 const WAITING_MAX: usize = 1024;
 
 #[derive(Default)]
-pub(super) struct Listening {
+pub(super) struct ListenState {
     /// Acknowledged.
-    current: Option<Stream>,
-    opening: Option<Stream>,
+    current: Option<ListenStream>,
+    opening: Option<ListenStream>,
     /// Subscriptions of clients, answered when a stream that has them is acknowledged.
-    waiting: Vec<Exchange>,
+    waiting: Vec<CallRequest>,
     attempts: u32,
     retry: Option<SpawnHandle>,
     /// There was a time without a stream: nothing is known of it.
     has_missed: bool,
 }
 
-struct Stream {
+struct ListenStream {
     number: u64,
-    wanted: Filter,
-    granted: Filter,
+    wanted: ListenFilter,
+    granted: ListenFilter,
 }
 
-impl Listening {
+impl ListenState {
     /// Whether a notification counts: it is not of a stream that was replaced.
     pub(super) fn is_current(&self, notification: &Notification) -> bool {
         match subscription_of(notification) {
@@ -77,7 +77,7 @@ fn delay(attempts: u32, chance: f64) -> Duration {
 
 impl Connection {
     /// Sees to it that the stream reports what is wanted now.
-    pub(super) fn relisten(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn update_listen_stream(&mut self, ctx: &mut Context<Self>) {
         let Some(negotiated) = &self.negotiated else {
             return;
         };
@@ -85,9 +85,14 @@ impl Connection {
         if self.listening.opening.is_some() || self.listening.retry.is_some() {
             return;
         }
-        let (desired, server, key) = (&self.spec.desired, self.spec.server(), &self.spec.key);
-        let uris = desired.subscriptions(server, key);
-        let wanted = Filter::wanted(negotiated, uris, desired.tasks(server, key));
+        let (subscription_registry, server, key) = (
+            &self.spec.subscription_registry,
+            self.spec.server(),
+            &self.spec.key,
+        );
+        let uris = subscription_registry.subscriptions(server, key);
+        let wanted =
+            ListenFilter::wanted(negotiated, uris, subscription_registry.tasks(server, key));
         let current = self.listening.current.as_ref();
         if current.is_some_and(|stream| stream.wanted.covers(&wanted)) && !wanted.is_empty() {
             return self.answer_waiting();
@@ -97,12 +102,12 @@ impl Connection {
             return self.answer_waiting();
         }
         let params = wanted.params();
-        if let Some(number) = self.ask_server(&Method::Listen, &params, Own::Listen, ctx) {
+        if let Some(number) = self.ask_server(&Method::Listen, &params, OwnRequest::Listen, ctx) {
             self.spec.counters.add(Counter::ServersListened);
-            self.listening.opening = Some(Stream {
+            self.listening.opening = Some(ListenStream {
                 number,
                 wanted,
-                granted: Filter::default(),
+                granted: ListenFilter::default(),
             });
         }
     }
@@ -115,7 +120,7 @@ impl Connection {
             return;
         };
         self.own.keep(stream.number);
-        stream.granted = Filter::granted(notification).unwrap_or_default();
+        stream.granted = ListenFilter::granted(notification).unwrap_or_default();
         let missed = std::mem::take(&mut self.listening.has_missed);
         if missed {
             self.list_changed(&ItemKind::ALL, ctx);
@@ -125,24 +130,24 @@ impl Connection {
         self.listening.attempts = 0;
         self.cancel_retry(ctx);
         self.listening.current = Some(stream);
-        self.relisten(ctx);
+        self.update_listen_stream(ctx);
     }
 
     /// Nothing is told twice: what may have happened while nobody told of it is taken as happened.
     /// After a time without a stream that is everything. Otherwise it is what the stream before
     /// did not report: clients without a session believe it watched since they asked for it; the
     /// others wait for their answer.
-    fn assume_updates(&self, granted: &Filter, missed: bool) {
+    fn assume_updates(&self, granted: &ListenFilter, missed: bool) {
         let before = self.listening.current.as_ref();
         for uri in granted.uris() {
             let is_watched = before.is_some_and(|stream| stream.granted.has_uri(uri));
-            let of = |exchange: &Exchange| exchange.native_uri().as_deref() == Some(uri);
+            let of = |exchange: &CallRequest| exchange.native_uri().as_deref() == Some(uri);
             if !missed && (is_watched || self.listening.waiting.iter().any(of)) {
                 continue;
             }
             let frame = notification(&Method::ResourcesUpdated, Some(&json!({ "uri": uri })));
             if let Ok(Envelope::Notification(updated)) = Envelope::parse(frame) {
-                self.tell(News::ResourceUpdated(updated));
+                self.tell(ServerEvent::ResourceUpdated(updated));
             }
         }
     }
@@ -158,15 +163,15 @@ impl Connection {
             .iter()
             .flat_map(|it| it.wanted.tasks())
         {
-            let task = Watched::new(self.spec.server(), &self.spec.key, id);
-            self.spec.desired.end_task(&task);
+            let task = SubscriptionKey::new(self.spec.server(), &self.spec.key, id);
+            self.spec.subscription_registry.end_task(&task);
         }
     }
 
     /// A stream is no more, or never was.
     pub(super) fn listen_ended(&mut self, number: u64, why: &str, ctx: &mut Context<Self>) {
         let listening = &mut self.listening;
-        let is = |stream: &mut Stream| stream.number == number;
+        let is = |stream: &mut ListenStream| stream.number == number;
         if listening.opening.take_if(is).is_some() {
             for exchange in std::mem::take(&mut listening.waiting) {
                 let message = format!("server does not report updates now: {why}");
@@ -186,7 +191,7 @@ impl Connection {
         self.cancel_retry(ctx);
         self.listening.retry = Some(ctx.run_later(delay, |connection, ctx| {
             connection.listening.retry = None;
-            connection.relisten(ctx);
+            connection.update_listen_stream(ctx);
         }));
     }
 
@@ -197,10 +202,10 @@ impl Connection {
     }
 
     /// A client wants updates of a resource, or no more of them; what is wanted is known.
-    pub(super) fn on_subscription(&mut self, exchange: Exchange, ctx: &mut Context<Self>) {
+    pub(super) fn on_subscription(&mut self, exchange: CallRequest, ctx: &mut Context<Self>) {
         if exchange.request.method != Method::ResourcesSubscribe {
             answer_empty(exchange);
-            return self.relisten(ctx);
+            return self.update_listen_stream(ctx);
         }
         let negotiated = self.negotiated.as_ref();
         if !negotiated.is_some_and(super::Negotiated::has_subscriptions) {
@@ -215,7 +220,7 @@ impl Connection {
         self.listening.waiting.push(exchange);
         // It has no time to wait for the next attempt.
         self.cancel_retry(ctx);
-        self.relisten(ctx);
+        self.update_listen_stream(ctx);
     }
 
     /// Answers the subscriptions that the current stream settles.
@@ -248,11 +253,11 @@ impl Connection {
     pub(super) fn take_back(&self, number: u64) {
         let Some(calls) = &self.calls else { return };
         calls.link().forget(number);
-        if !self.spec.connector.attributes() {
+        if !self.spec.connector.knows_call_of_requests() {
             let params = json!({ "requestId": number, "reason": "replaced" });
             let frame = notification(&Method::Cancelled, Some(&params));
             // A dead link reports its own end.
-            let _ = calls.link().send(Outgoing::new(None, frame));
+            let _ = calls.link().send(OutgoingFrame::new(None, frame));
         }
     }
 }
@@ -261,7 +266,7 @@ fn unavailable(message: String) -> Failure {
     Failure::new(ErrorKind::ServerUnavailable, message)
 }
 
-fn answer_empty(exchange: Exchange) {
+fn answer_empty(exchange: CallRequest) {
     let frame = format!(
         r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#,
         exchange.number

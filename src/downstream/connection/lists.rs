@@ -7,10 +7,10 @@ use actix::{AsyncContext, Context};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::entry::News;
+use super::super::entry::ServerEvent;
 use super::super::handshake::{Negotiated, error_text};
 use super::super::lists::{ListFetch, Page};
-use super::super::own::Own;
+use super::super::own::OwnRequest;
 use super::Connection;
 use crate::bridge::headers::{self, ParamHeaders};
 use crate::catalog::{Caching, IngestLimits, ItemKind};
@@ -77,7 +77,7 @@ impl Connection {
 
     fn fetch_page(&mut self, fetch: ListFetch, params: &Value, ctx: &mut Context<Self>) {
         let method = fetch.kind.method();
-        self.ask_server(&method, params, Own::Page(fetch), ctx);
+        self.ask_server(&method, params, OwnRequest::Page(fetch), ctx);
     }
 
     pub(super) fn on_page(
@@ -130,7 +130,7 @@ impl Connection {
         if kind != ItemKind::Tools {
             return items;
         }
-        let has_headers = self.is_modern() && self.spec.connector.attributes();
+        let has_headers = self.is_modern() && self.spec.connector.knows_call_of_requests();
         let usable = |tool: RawJson| match ParamHeaders::of_tool(&tool) {
             Ok(_) => Some(tool),
             Err(_) if !has_headers => Some(headers::strip_annotations(&tool).unwrap_or(tool)),
@@ -221,20 +221,20 @@ impl Connection {
         let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
         self.spec.param_headers.store(Arc::new(annotated.collect()));
         if let Some(calls) = &mut self.calls {
-            calls.headers_known(Instant::now());
+            calls.on_headers_listed(Instant::now());
         }
-        for lane in &self.lanes {
-            lane.headers_known();
+        for worker_channel in &self.worker_channels {
+            worker_channel.on_headers_listed();
         }
     }
 
     fn publish(&mut self) {
         let part = Arc::new(self.part.clone());
         self.spec.last_part.store(Some(part.clone()));
-        if self.is_modern() && self.spec.connector.attributes() {
+        if self.is_modern() && self.spec.connector.knows_call_of_requests() {
             self.publish_headers();
         }
         self.spec.listed.send_replace(true);
-        self.tell(News::Listed(part));
+        self.tell(ServerEvent::Listed(part));
     }
 }

@@ -19,39 +19,41 @@ use actix::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::calls::{Calls, Unhandled};
-use super::entry::{Callers, EntrySpec, FromServer, News, Wish};
-use super::era::{self, Living};
-use super::exchange::{Answered, CallMessage};
+use super::calls::{Calls, UnhandledEvent};
+use super::entry::{
+    CallSenders, ConnectionCommand, ConnectionSpec, RoutedServerEvent, ServerEvent,
+};
+use super::era::{self, LiveConnection};
+use super::exchange::{CallMessage, ClientAnswer};
 use super::handshake::Negotiated;
-use super::lane::LaneHandle;
 use super::listen::without_subscription;
 use super::modern;
-use super::own::{Own, OwnRequests};
+use super::own::{OwnRequest, OwnRequests};
 use super::timer::Timer;
+use super::worker_channel::WorkerChannelHandle;
 use crate::catalog::{ItemKind, ServerPart};
 use crate::protocol::{
     Era, LogLevel, Method, Notification, RequestId, Response, notification, request,
 };
 use crate::supervision::{self, Shutdown};
-use crate::transport::{LinkError, LinkEvent, Outgoing};
-use listening::{Listening, ended};
+use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
+use listening::{ListenState, ended};
 
 pub(crate) struct Connection {
-    spec: Arc<EntrySpec>,
-    birth: supervision::Link<Callers>,
+    spec: Arc<ConnectionSpec>,
+    birth: supervision::SupervisorLink<CallSenders>,
     /// Present while the link is open.
     calls: Option<Calls>,
     own: OwnRequests,
     negotiated: Option<Negotiated>,
-    lanes: Vec<LaneHandle>,
+    worker_channels: Vec<WorkerChannelHandle>,
     part: ServerPart,
     /// How the server is spoken to; unknown until it answered, if that has to be found out.
     era: Option<Era>,
-    living: Option<Living>,
-    listening: Listening,
+    living: Option<LiveConnection>,
+    listening: ListenState,
     /// The log level that the server was told last.
-    told_level: Option<LogLevel>,
+    sent_log_level: Option<LogLevel>,
     /// A new handshake is under way because the server forgot our session.
     renewing: bool,
     /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
@@ -64,7 +66,7 @@ pub(crate) struct Connection {
     timer: Timer,
     /// What is done from time to time.
     intervals: Vec<SpawnHandle>,
-    last_heard: Instant,
+    last_received: Instant,
     began: Instant,
     /// Its end is in order, or was reported.
     is_ending: bool,
@@ -73,29 +75,32 @@ pub(crate) struct Connection {
 /// What came over a link that this actor owns.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Event(LinkEvent);
+struct LinkEventMessage(LinkEvent);
 
 impl Connection {
-    pub(crate) fn new(spec: Arc<EntrySpec>, birth: supervision::Link<Callers>) -> Self {
+    pub(crate) fn new(
+        spec: Arc<ConnectionSpec>,
+        birth: supervision::SupervisorLink<CallSenders>,
+    ) -> Self {
         let part = spec.last_part.load_full();
         let part = part.map_or_else(
             || ServerPart::new(spec.server().clone()),
             |part| ServerPart::clone(&part),
         );
         spec.begin_recording();
-        spec.passed.forget_all();
+        spec.client_tasks.forget_all();
         Self {
             spec,
             birth,
             calls: None,
             own: OwnRequests::default(),
             negotiated: None,
-            lanes: Vec::new(),
+            worker_channels: Vec::new(),
             part,
             era: None,
             living: None,
-            listening: Listening::default(),
-            told_level: None,
+            listening: ListenState::default(),
+            sent_log_level: None,
             renewing: false,
             stale: Vec::new(),
             failed_lists: Vec::new(),
@@ -103,7 +108,7 @@ impl Connection {
             expiries: Default::default(),
             timer: Timer::default(),
             intervals: Vec::new(),
-            last_heard: Instant::now(),
+            last_received: Instant::now(),
             began: Instant::now(),
             is_ending: false,
         }
@@ -115,22 +120,24 @@ impl Connection {
         &mut self,
         method: &Method,
         params: &Value,
-        own: Own,
+        own: OwnRequest,
         ctx: &mut Context<Self>,
     ) -> Option<u64> {
         let calls = self.calls.as_ref()?;
         let number = self.spec.numbers.next();
         let settings = self.spec.settings();
         let within = match own {
-            Own::Ping => settings.limits.ping_timeout,
-            Own::Initialize | Own::Discover | Own::Listen | Own::Page(_) | Own::Wish(_) => {
-                settings.supervision.connect_timeout
-            }
+            OwnRequest::Ping => settings.limits.ping_timeout,
+            OwnRequest::Initialize
+            | OwnRequest::Discover
+            | OwnRequest::Listen
+            | OwnRequest::Page(_)
+            | OwnRequest::ConnectionCommand(_) => settings.supervision.connect_timeout,
         };
-        let outgoing = if matches!(own, Own::Discover) || self.is_modern() {
+        let outgoing = if matches!(own, OwnRequest::Discover) || self.is_modern() {
             modern::own(number, method, params)
         } else {
-            Outgoing::new(Some(number), request(number, method, params))
+            OutgoingFrame::new(Some(number), request(number, method, params))
         };
         match calls.link().send(outgoing) {
             Ok(()) => {
@@ -155,13 +162,13 @@ impl Connection {
             // A dead link reports its own end.
             let _ = calls
                 .link()
-                .send(Outgoing::new(None, notification(method, params)));
+                .send(OutgoingFrame::new(None, notification(method, params)));
         }
     }
 
     fn on_event(&mut self, event: LinkEvent, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        self.last_heard = now;
+        self.last_received = now;
         let Some(calls) = &mut self.calls else { return };
         if let Some(unhandled) = calls.on_event(event, now) {
             self.on_unhandled(unhandled, ctx);
@@ -169,22 +176,22 @@ impl Connection {
         self.arm(ctx);
     }
 
-    /// What belongs to no client's call, on this link or on a lane.
-    fn on_unhandled(&mut self, unhandled: Unhandled, ctx: &mut Context<Self>) {
+    /// What belongs to no client's call, on this link or on a worker channel.
+    fn on_unhandled(&mut self, unhandled: UnhandledEvent, ctx: &mut Context<Self>) {
         match unhandled {
-            Unhandled::Response(response) => self.on_response(&response, ctx),
-            Unhandled::Notification(notification) => self.on_notification(notification, ctx),
-            Unhandled::Request {
+            UnhandledEvent::Response(response) => self.on_response(&response, ctx),
+            UnhandledEvent::Notification(notification) => self.on_notification(notification, ctx),
+            UnhandledEvent::Request {
                 request,
                 of_ended_call,
             } => self.on_request(request, of_ended_call, ctx),
-            Unhandled::Failed { number, error } => self.on_failed(number, &error, ctx),
-            Unhandled::SessionGone => self.renew(ctx),
-            Unhandled::Closed(ending) => self.closed(ending, ctx),
-            Unhandled::Subscription(exchange) => self.on_subscription(*exchange, ctx),
-            Unhandled::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
-            Unhandled::RevisionRefused => {
-                self.spec.era.doubt();
+            UnhandledEvent::Failed { number, error } => self.on_failed(number, &error, ctx),
+            UnhandledEvent::SessionGone => self.renew(ctx),
+            UnhandledEvent::Closed(ending) => self.closed(ending, ctx),
+            UnhandledEvent::Subscription(exchange) => self.on_subscription(*exchange, ctx),
+            UnhandledEvent::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
+            UnhandledEvent::RevisionRefused => {
+                self.spec.era.forget_era();
                 let revision = modern::REVISION;
                 self.fail(format!("it does not speak {revision} any more"), ctx);
             }
@@ -198,16 +205,16 @@ impl Connection {
             return;
         };
         match own {
-            Own::Initialize => self.on_initialized(response, ctx),
-            Own::Discover => self.on_discovered(response, ctx),
-            Own::Listen => {
+            OwnRequest::Initialize => self.on_initialized(response, ctx),
+            OwnRequest::Discover => self.on_discovered(response, ctx),
+            OwnRequest::Listen => {
                 let number = number.unwrap_or_default();
                 self.listen_refused(number, response);
                 self.listen_ended(number, &ended(response), ctx);
             }
-            Own::Page(fetch) => self.on_page(fetch, response, ctx),
+            OwnRequest::Page(fetch) => self.on_page(fetch, response, ctx),
             // Even an error says that the server is alive.
-            Own::Ping | Own::Wish(_) => {}
+            OwnRequest::Ping | OwnRequest::ConnectionCommand(_) => {}
         }
     }
 
@@ -230,44 +237,44 @@ impl Connection {
                 let kinds = [ItemKind::Resources, ItemKind::ResourceTemplates];
                 return self.list_changed(&kinds, ctx);
             }
-            Method::ResourcesUpdated => News::ResourceUpdated(notification),
+            Method::ResourcesUpdated => ServerEvent::ResourceUpdated(notification),
             // Of some request, but nobody can tell whose.
             Method::LogMessage if self.is_modern() => return,
-            Method::LogMessage => News::Log(notification),
+            Method::LogMessage => ServerEvent::Log(notification),
             Method::Cancelled | Method::Progress => return,
-            Method::Tasks => News::Task(notification),
+            Method::Tasks => ServerEvent::Task(notification),
             // Of a task that nobody follows here any more.
             Method::TaskStatus => return,
-            _ => News::Other(notification),
+            _ => ServerEvent::Other(notification),
         };
         self.tell(news);
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: ServerEvent) {
         let server = self.spec.server().clone();
         let key = self.spec.key.clone();
-        (self.spec.listener)(FromServer { server, key, news });
+        (self.spec.listener)(RoutedServerEvent { server, key, news });
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
         match self.own.take(number) {
-            Some(Own::Initialize) => self.fail(format!("`initialize`: {error}"), ctx),
-            Some(Own::Discover) => self.discover_failed(error, ctx),
-            Some(Own::Listen) => self.listen_ended(number, &error.to_string(), ctx),
-            Some(Own::Ping) => match error {
+            Some(OwnRequest::Initialize) => self.fail(format!("`initialize`: {error}"), ctx),
+            Some(OwnRequest::Discover) => self.discover_failed(error, ctx),
+            Some(OwnRequest::Listen) => self.listen_ended(number, &error.to_string(), ctx),
+            Some(OwnRequest::Ping) => match error {
                 // It answered, so it is alive; some servers do not know `ping`.
                 LinkError::Status { .. } | LinkError::Protocol(_) | LinkError::TooLarge { .. } => {}
                 LinkError::NotSent(_) | LinkError::Lost(_) => {
                     self.fail(format!("`ping`: {error}"), ctx);
                 }
             },
-            Some(Own::Page(fetch)) => {
+            Some(OwnRequest::Page(fetch)) => {
                 self.page_failed(&fetch, &error.to_string(), ctx);
                 if matches!(error, LinkError::NotSent(_) | LinkError::Lost(_)) {
                     self.ping(ctx);
                 }
             }
-            Some(Own::Wish(name)) => {
+            Some(OwnRequest::ConnectionCommand(name)) => {
                 log::warn!(server = self.spec.server().as_str(), wish = name, error:%; "server did not hear a wish");
             }
             // A client's call could not be sent: is the server still there?
@@ -283,12 +290,12 @@ impl Connection {
             } else {
                 Method::Ping
             };
-            self.ask_server(&method, &json!({}), Own::Ping, ctx);
+            self.ask_server(&method, &json!({}), OwnRequest::Ping, ctx);
         }
     }
 
     /// Pings an idle server and refreshes the lists, as often as the settings say now.
-    fn keep_watch(&mut self, ctx: &mut Context<Self>) {
+    fn schedule_checks(&mut self, ctx: &mut Context<Self>) {
         for interval in self.intervals.drain(..) {
             ctx.cancel_future(interval);
         }
@@ -296,7 +303,7 @@ impl Connection {
         if !limits.ping_every.is_zero() {
             let every = limits.ping_every;
             let pings = ctx.run_interval(every, move |connection, ctx| {
-                if connection.last_heard.elapsed() >= every {
+                if connection.last_received.elapsed() >= every {
                     connection.ping(ctx);
                 }
             });
@@ -328,18 +335,18 @@ impl Connection {
                 calls.link().forget(number);
             }
             match own {
-                Own::Initialize => self.fail("`initialize` was not answered in time", ctx),
-                Own::Discover => {
-                    self.doubt();
+                OwnRequest::Initialize => self.fail("`initialize` was not answered in time", ctx),
+                OwnRequest::Discover => {
+                    self.forget_era();
                     self.fail("`server/discover` was not answered in time", ctx);
                 }
-                Own::Listen => {
+                OwnRequest::Listen => {
                     self.take_back(number);
                     self.listen_ended(number, "it was not acknowledged in time", ctx);
                 }
-                Own::Ping => self.fail("`ping` was not answered in time", ctx),
-                Own::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
-                Own::Wish(name) => {
+                OwnRequest::Ping => self.fail("`ping` was not answered in time", ctx),
+                OwnRequest::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
+                OwnRequest::ConnectionCommand(name) => {
                     log::warn!(server = self.spec.server().as_str(), wish = name; "server did not answer a wish");
                 }
             }
@@ -354,14 +361,14 @@ impl Actor for Connection {
         let spec = self.spec.clone();
         let beginning = wrap_future::<_, Self>(async move { era::begin(&spec).await });
         ctx.spawn(beginning.map(|beginning, connection, ctx| connection.begin(beginning, ctx)));
-        self.keep_watch(ctx);
+        self.schedule_checks(ctx);
     }
 }
 
-impl Handler<Event> for Connection {
+impl Handler<LinkEventMessage> for Connection {
     type Result = ();
 
-    fn handle(&mut self, event: Event, ctx: &mut Self::Context) {
+    fn handle(&mut self, event: LinkEventMessage, ctx: &mut Self::Context) {
         self.on_event(event.0, ctx);
     }
 }
@@ -378,35 +385,42 @@ impl Handler<CallMessage> for Connection {
     }
 }
 
-impl Handler<Answered> for Connection {
+impl Handler<ClientAnswer> for Connection {
     type Result = ();
 
-    fn handle(&mut self, answered: Answered, ctx: &mut Self::Context) {
+    fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
-        calls.on_answered(answered, &self.spec.settings().roots, Instant::now());
+        calls.on_client_answer(answered, &self.spec.settings().roots, Instant::now());
         self.arm(ctx);
     }
 }
 
-impl Handler<Wish> for Connection {
+impl Handler<ConnectionCommand> for Connection {
     type Result = ();
 
-    fn handle(&mut self, wish: Wish, ctx: &mut Self::Context) {
+    fn handle(&mut self, wish: ConnectionCommand, ctx: &mut Self::Context) {
         match wish {
-            Wish::Level(_) | Wish::LevelAtLeast(_) | Wish::RootsChanged if self.is_modern() => {}
-            Wish::Subscribe(_) | Wish::Unsubscribe(_) if self.is_modern() => self.relisten(ctx),
-            Wish::Tasks if self.is_modern() => self.relisten(ctx),
+            ConnectionCommand::Level(_)
+            | ConnectionCommand::LevelAtLeast(_)
+            | ConnectionCommand::RootsChanged
+                if self.is_modern() => {}
+            ConnectionCommand::Subscribe(_) | ConnectionCommand::Unsubscribe(_)
+                if self.is_modern() =>
+            {
+                self.update_listen_stream(ctx)
+            }
+            ConnectionCommand::Tasks if self.is_modern() => self.update_listen_stream(ctx),
             // A server with a handshake tells by itself.
-            Wish::Tasks => {}
-            Wish::Level(level) => self.wish_level(level, ctx),
-            Wish::LevelAtLeast(level) => {
-                if self.told_level.is_none_or(|told| level < told) {
-                    self.wish_level(level, ctx);
+            ConnectionCommand::Tasks => {}
+            ConnectionCommand::Level(level) => self.request_log_level(level, ctx),
+            ConnectionCommand::LevelAtLeast(level) => {
+                if self.sent_log_level.is_none_or(|told| level < told) {
+                    self.request_log_level(level, ctx);
                 }
             }
-            Wish::Subscribe(uri) => self.subscribe(&uri, ctx),
-            Wish::Unsubscribe(uri) => {
-                let own = Own::Wish("resources/unsubscribe");
+            ConnectionCommand::Subscribe(uri) => self.subscribe(&uri, ctx),
+            ConnectionCommand::Unsubscribe(uri) => {
+                let own = OwnRequest::ConnectionCommand("resources/unsubscribe");
                 self.ask_server(
                     &Method::ResourcesUnsubscribe,
                     &json!({ "uri": uri }),
@@ -414,10 +428,10 @@ impl Handler<Wish> for Connection {
                     ctx,
                 );
             }
-            Wish::Refresh => self.list_changed(&ItemKind::ALL, ctx),
-            Wish::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
-            Wish::Check => self.ping(ctx),
-            Wish::Retune => self.keep_watch(ctx),
+            ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
+            ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
+            ConnectionCommand::Check => self.ping(ctx),
+            ConnectionCommand::Retune => self.schedule_checks(ctx),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From the start of a connection to its being ready: era, handshake, lanes, wishes.
+//! From the start of a connection to its being ready: era, handshake, worker channels, wishes.
 
 use std::rc::Rc;
 
@@ -7,44 +7,52 @@ use actix::{ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
 
 use super::super::calls::Calls;
-use super::super::entry::Callers;
-use super::super::era::{self, Beginning, Probed, Verdict};
+use super::super::entry::CallSenders;
+use super::super::era::{self, ConnectionStart, EraVerdict, ProbeReply};
 use super::super::exchange::CallMessage;
 use super::super::handshake::{self, Negotiated};
-use super::super::lane::LaneHandle;
-use super::super::own::Own;
+use super::super::own::OwnRequest;
 use super::super::settings::EraChoice;
-use super::{Connection, Event};
+use super::super::worker_channel::WorkerChannelHandle;
+use super::{Connection, LinkEventMessage};
 use crate::catalog::ItemKind;
 use crate::protocol::{Era, LogLevel, Method, Response};
 use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, OpenError, Tape};
+use crate::transport::{Link, LinkError, LinkOpenError, LinkRecording};
 
 impl Connection {
     /// It is known how to begin.
-    pub(super) fn begin(&mut self, beginning: Result<Beginning, String>, ctx: &mut Context<Self>) {
-        let Beginning { era, living } = match beginning {
+    pub(super) fn begin(
+        &mut self,
+        beginning: Result<ConnectionStart, String>,
+        ctx: &mut Context<Self>,
+    ) {
+        let ConnectionStart { era, living } = match beginning {
             Ok(beginning) => beginning,
             Err(why) => return self.fail(why, ctx),
         };
         self.era = era;
         self.living = Some(living);
         let address = ctx.address();
-        let tape = self.spec.recorder.load().tape();
-        let sink = tape.sink(Rc::new(move |event| address.do_send(Event(event))));
+        let recording = self.spec.recorder.load().recording();
+        let sink = recording.sink(Rc::new(move |event| {
+            address.do_send(LinkEventMessage(event))
+        }));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
-        ctx.spawn(opening.map(move |link, connection, ctx| connection.opened(link, &tape, ctx)));
+        ctx.spawn(
+            opening.map(move |link, connection, ctx| connection.opened(link, &recording, ctx)),
+        );
     }
 
     pub(super) fn opened(
         &mut self,
-        link: Result<Box<dyn Link>, OpenError>,
-        tape: &Tape,
+        link: Result<Box<dyn Link>, LinkOpenError>,
+        recording: &LinkRecording,
         ctx: &mut Context<Self>,
     ) {
         match link {
             Ok(link) => {
-                let link = tape.link(link);
+                let link = recording.link(link);
                 let asker = ctx.address().recipient();
                 self.calls = Some(Calls::new(
                     &self.spec,
@@ -55,7 +63,7 @@ impl Connection {
                 match self.era {
                     Some(Era::Legacy) => self.send_initialize(ctx),
                     Some(Era::Modern) | None => {
-                        self.ask_server(&Method::Discover, &json!({}), Own::Discover, ctx);
+                        self.ask_server(&Method::Discover, &json!({}), OwnRequest::Discover, ctx);
                     }
                 }
             }
@@ -65,7 +73,7 @@ impl Connection {
 
     pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
         let params = handshake::initialize_params(&self.spec.key.profile());
-        self.ask_server(&Method::Initialize, &params, Own::Initialize, ctx);
+        self.ask_server(&Method::Initialize, &params, OwnRequest::Initialize, ctx);
     }
 
     pub(super) fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
@@ -73,7 +81,7 @@ impl Connection {
             Ok(negotiated) => negotiated,
             Err(error) => {
                 // It answered, but not as one of its era does.
-                self.doubt();
+                self.forget_era();
                 return self.fail(error.to_string(), ctx);
             }
         };
@@ -85,14 +93,14 @@ impl Connection {
 
     /// The answer also tells the era, if that is still to be found out.
     pub(super) fn on_discovered(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        let verdict = era::verdict(Probed::Answer(&response.outcome), true);
-        if verdict == Verdict::Legacy && self.may_fall_back() {
+        let verdict = era::verdict(ProbeReply::Answer(&response.outcome), true);
+        if verdict == EraVerdict::Legacy && self.may_fall_back() {
             return self.fall_back(ctx);
         }
         let negotiated = match handshake::discovered(response) {
             Ok(negotiated) => negotiated,
             Err(error) => {
-                self.doubt();
+                self.forget_era();
                 return self.fail(error.to_string(), ctx);
             }
         };
@@ -101,24 +109,27 @@ impl Connection {
         }
         let Some(calls) = &mut self.calls else { return };
         calls.link().set_revision(negotiated.revision);
-        calls.speak_modern();
+        calls.set_modern();
         self.connected(negotiated, ctx);
     }
 
     pub(super) fn discover_failed(&mut self, error: &LinkError, ctx: &mut Context<Self>) {
-        let verdict = era::verdict(Probed::Failed(error), self.spec.connector.attributes());
-        if verdict == Verdict::Legacy {
+        let verdict = era::verdict(
+            ProbeReply::Failed(error),
+            self.spec.connector.knows_call_of_requests(),
+        );
+        if verdict == EraVerdict::Legacy {
             if self.may_fall_back() {
                 return self.fall_back(ctx);
             }
-            self.doubt();
+            self.forget_era();
         }
         self.fail(format!("`server/discover`: {error}"), ctx);
     }
 
     /// Whether a handshake can follow on the same link, where one message does not end a server.
     fn may_fall_back(&self) -> bool {
-        self.spec.settings().era == EraChoice::Auto && self.spec.connector.attributes()
+        self.spec.settings().era == EraChoice::Auto && self.spec.connector.knows_call_of_requests()
     }
 
     fn fall_back(&mut self, ctx: &mut Context<Self>) {
@@ -128,9 +139,9 @@ impl Connection {
     }
 
     /// What was remembered of the server's era proved wrong: the next incarnation asks.
-    pub(super) fn doubt(&self) {
+    pub(super) fn forget_era(&self) {
         if self.spec.settings().era == EraChoice::Auto {
-            self.spec.era.doubt();
+            self.spec.era.forget_era();
         }
     }
 
@@ -151,19 +162,19 @@ impl Connection {
         if renewed {
             self.renewed();
         } else {
-            self.open_lanes(ctx);
+            self.open_worker_channels(ctx);
             if let Some(calls) = self.calls.as_ref().filter(|_| !self.is_modern()) {
                 calls.link().listen();
             }
         }
         self.spec.breakers.renewed();
         self.birth.ready(self.callers(ctx));
-        self.restore_wishes(ctx);
+        self.restore_subscriptions(ctx);
         self.refresh(&ItemKind::ALL, ctx);
     }
 
     /// Opens a way in on each other arbiter, where the transport allows it.
-    pub(super) fn open_lanes(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn open_worker_channels(&mut self, ctx: &mut Context<Self>) {
         let Some(session) = self
             .calls
             .as_ref()
@@ -173,39 +184,47 @@ impl Connection {
         };
         let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
         let owner = || ctx.address().recipient();
-        let start = |arbiter| LaneHandle::start(&self.spec, arbiter, session.clone(), owner());
-        self.lanes = others.map(start).collect();
+        let start =
+            |arbiter| WorkerChannelHandle::start(&self.spec, arbiter, session.clone(), owner());
+        self.worker_channels = others.map(start).collect();
     }
 
-    pub(super) fn callers(&self, ctx: &mut Context<Self>) -> Callers {
+    pub(super) fn callers(&self, ctx: &mut Context<Self>) -> CallSenders {
         let own = ctx.address().recipient::<CallMessage>();
         let count = self.spec.arbiters.count().get();
         let nearest = |index: usize| {
-            let lane = self.lanes.iter().find(|lane| lane.arbiter == index);
-            lane.map_or_else(|| own.clone(), |lane| lane.address.clone().recipient())
+            let worker_channel = self
+                .worker_channels
+                .iter()
+                .find(|worker_channel| worker_channel.arbiter == index);
+            worker_channel.map_or_else(
+                || own.clone(),
+                |worker_channel| worker_channel.address.clone().recipient(),
+            )
         };
         let ways = (0..count).map(nearest).collect();
-        Callers::new(ways, ctx.address().recipient())
+        CallSenders::new(ways, ctx.address().recipient())
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.
-    pub(super) fn restore_wishes(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn restore_subscriptions(&mut self, ctx: &mut Context<Self>) {
         let Some(negotiated) = &self.negotiated else {
             return;
         };
         if negotiated.is_modern() {
-            return self.relisten(ctx);
+            return self.update_listen_stream(ctx);
         }
         let subscribes = negotiated.has_subscriptions();
-        let (desired, key) = (self.spec.desired.clone(), &self.spec.key);
+        let (subscription_registry, key) =
+            (self.spec.subscription_registry.clone(), &self.spec.key);
         let level = match key.session() {
-            Some(session) => desired.level_of(session),
-            None => desired.level(),
+            Some(session) => subscription_registry.level_of(session),
+            None => subscription_registry.level(),
         };
-        let uris = desired.subscriptions(self.spec.server(), key);
-        self.told_level = None;
+        let uris = subscription_registry.subscriptions(self.spec.server(), key);
+        self.sent_log_level = None;
         if let Some(level) = level {
-            self.wish_level(level, ctx);
+            self.request_log_level(level, ctx);
         }
         if subscribes {
             for uri in uris {
@@ -215,19 +234,19 @@ impl Connection {
     }
 
     pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
-        let own = Own::Wish("resources/subscribe");
+        let own = OwnRequest::ConnectionCommand("resources/subscribe");
         let params = json!({ "uri": uri });
         self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
     }
 
-    pub(super) fn wish_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
+    pub(super) fn request_log_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
         if self
             .negotiated
             .as_ref()
             .is_some_and(|negotiated| negotiated.has("logging"))
         {
-            self.told_level = Some(level);
-            let own = Own::Wish("logging/setLevel");
+            self.sent_log_level = Some(level);
+            let own = OwnRequest::ConnectionCommand("logging/setLevel");
             self.ask_server(
                 &Method::LoggingSetLevel,
                 &json!({ "level": level }),

@@ -3,12 +3,12 @@
 use actix::{AsyncContext, Context};
 
 use super::Connection;
-use crate::downstream::entry::{News, OneQuestion};
+use crate::downstream::entry::{ServerEvent, SharedQuestion};
 use crate::downstream::exchange::Question;
-use crate::downstream::lane::ToLane;
 use crate::downstream::reverse;
+use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::Request;
-use crate::transport::Outgoing;
+use crate::transport::OutgoingFrame;
 
 impl Connection {
     /// On a connection of one client it is for that client (design: "Sharing of connections");
@@ -24,10 +24,10 @@ impl Connection {
         let is_for_client = reverse::asks_client(&request.method) && key.profile().can_be_asked();
         if is_for_client && key.is_exclusive() {
             self.ask_client(request, ctx);
-        } else if is_for_client && !of_ended_call && self.spec.load.is_single() {
+        } else if is_for_client && !of_ended_call && self.spec.load.has_single_call() {
             self.ask_only_call(request);
         } else {
-            self.answer_myself(&request);
+            self.answer_from_gateway(&request);
         }
     }
 
@@ -35,27 +35,34 @@ impl Connection {
         let Some(calls) = &mut self.calls else { return };
         if let Some(request) = calls.ask_any(request) {
             let question = Question::new(request, ctx.address().recipient());
-            self.tell(News::Question(OneQuestion::new(question)));
+            self.tell(ServerEvent::Question(SharedQuestion::new(question)));
         }
     }
 
-    /// The call is on this link or on one of the lanes.
+    /// The call is on this link or on one of the worker channels.
     fn ask_only_call(&mut self, request: Request) {
         let Some(calls) = &mut self.calls else { return };
         let Some(request) = calls.ask_any(request) else {
             return;
         };
-        let mut lanes: Vec<_> = self.lanes.iter().map(|lane| lane.address.clone()).collect();
-        match lanes.pop() {
-            Some(first) => first.do_send(ToLane::Ask(Box::new(request), lanes)),
-            None => self.answer_myself(&request),
+        let mut worker_channels: Vec<_> = self
+            .worker_channels
+            .iter()
+            .map(|worker_channel| worker_channel.address.clone())
+            .collect();
+        match worker_channels.pop() {
+            Some(first) => first.do_send(WorkerChannelCommand::Ask(
+                Box::new(request),
+                worker_channels,
+            )),
+            None => self.answer_from_gateway(&request),
         }
     }
 
-    fn answer_myself(&self, request: &Request) {
+    fn answer_from_gateway(&self, request: &Request) {
         let Some(calls) = &self.calls else { return };
-        let frame = reverse::own_answer(request, &self.spec.settings().roots);
+        let frame = reverse::gateway_answer(request, &self.spec.settings().roots);
         // A dead link reports its own end.
-        let _ = calls.link().send(Outgoing::new(None, frame));
+        let _ = calls.link().send(OutgoingFrame::new(None, frame));
     }
 }

@@ -3,7 +3,7 @@
 
 use actix::{Context, Handler};
 
-use super::super::lane::FromLane;
+use super::super::worker_channel::WorkerChannelEvent;
 use super::Connection;
 use crate::telemetry::Counter;
 use crate::transport::HttpSession;
@@ -18,7 +18,7 @@ impl Connection {
         self.renewing = true;
         self.spec.counters.add(Counter::ServersRenewed);
         self.own.clear();
-        // On a lane only the lane forgot the old id: sent with `initialize`, it would be kept.
+        // On a worker_channel only the worker_channel forgot the old id: sent with `initialize`, it would be kept.
         if let Some(calls) = &mut self.calls
             && let Some(session) = calls.link().http_session()
         {
@@ -39,39 +39,44 @@ impl Connection {
         let Some(session) = calls.link().http_session() else {
             return;
         };
-        for lane in &self.lanes {
-            lane.renewed(session.clone());
+        for worker_channel in &self.worker_channels {
+            worker_channel.renewed(session.clone());
         }
     }
 }
 
-impl Handler<FromLane> for Connection {
+impl Handler<WorkerChannelEvent> for Connection {
     type Result = ();
 
-    fn handle(&mut self, message: FromLane, ctx: &mut Self::Context) {
+    fn handle(&mut self, message: WorkerChannelEvent, ctx: &mut Self::Context) {
         // Lanes end before the link is closed, which takes its time.
         if self.calls.is_none() {
             return;
         }
         match message {
-            FromLane::Unhandled(unhandled) => self.on_unhandled(*unhandled, ctx),
-            FromLane::SessionGone { arbiter, session } => {
+            WorkerChannelEvent::UnhandledEvent(unhandled) => self.on_unhandled(*unhandled, ctx),
+            WorkerChannelEvent::SessionGone { arbiter, session } => {
                 let current = self
                     .calls
                     .as_ref()
                     .and_then(|calls| calls.link().http_session());
-                let lane = self.lanes.iter().find(|lane| lane.arbiter == arbiter);
-                match (current, lane) {
-                    // The lane spoke in a session that was replaced meanwhile.
-                    (Some(current), Some(lane)) if current != session && !self.renewing => {
-                        lane.renewed(current);
+                let worker_channel = self
+                    .worker_channels
+                    .iter()
+                    .find(|worker_channel| worker_channel.arbiter == arbiter);
+                match (current, worker_channel) {
+                    // The worker channel spoke in a session that was replaced meanwhile.
+                    (Some(current), Some(worker_channel))
+                        if current != session && !self.renewing =>
+                    {
+                        worker_channel.renewed(current);
                     }
                     _ => self.renew(ctx),
                 }
             }
-            // While this connection closes, its lanes end as they were told.
-            FromLane::Died(_) if self.calls.is_none() => {}
-            FromLane::Died(why) => self.fail(format!("a lane {why}"), ctx),
+            // While this connection closes, its worker channels end as they were told.
+            WorkerChannelEvent::Died(_) if self.calls.is_none() => {}
+            WorkerChannelEvent::Died(why) => self.fail(format!("a worker_channel {why}"), ctx),
         }
     }
 }

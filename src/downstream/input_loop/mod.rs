@@ -22,16 +22,16 @@ pub(crate) struct Stop(pub(crate) String);
 
 /// One round: what was asked, and what was answered so far.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct InputRound {
     state: Option<String>,
-    open: Vec<Open>,
+    open: Vec<UnansweredInput>,
     answers: Vec<(String, RawJson)>,
     /// Elicitations by URL that the client was given an id for.
     pub(crate) urls: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct UnansweredInput {
     id: RequestId,
     key: String,
     kind: QuestionKind,
@@ -39,13 +39,13 @@ struct Open {
 
 /// What a repeated request carries (C-MRTR-01, C-MRTR-02).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct InputAnswers {
     /// `None` where nothing was asked.
     pub(crate) responses: Option<String>,
     pub(crate) state: Option<String>,
 }
 
-impl Round {
+impl InputRound {
     /// Plans a round: the whole of it is checked before anything is asked. The requests have the
     /// ids that `next` gives.
     ///
@@ -80,7 +80,7 @@ impl Round {
                         return Err(Stop(format!("input request `{key}` cannot be passed on")));
                     };
                     requests.push(request);
-                    round.open.push(Open { id, key, kind });
+                    round.open.push(UnansweredInput { id, key, kind });
                 }
                 Err(error @ CannotAsk::Undeclared(_)) => return Err(Stop(error.to_string())),
                 Err(error @ CannotAsk::Revision { .. }) => match question::refused(kind) {
@@ -112,7 +112,7 @@ impl Round {
         let Some(place) = self.open.iter().position(|open| open.id == *id) else {
             return Ok(());
         };
-        let Open { key, kind, .. } = self.open.remove(place);
+        let UnansweredInput { key, kind, .. } = self.open.remove(place);
         let result = match answer {
             Ok(response) => match response.outcome {
                 Outcome::Result(result) => {
@@ -141,11 +141,11 @@ impl Round {
         Ok(())
     }
 
-    pub(crate) fn given(self) -> Given {
+    pub(crate) fn given(self) -> InputAnswers {
         let entry =
             |(key, answer): &(String, RawJson)| format!("{}:{}", json!(key), answer.as_str());
         let entries: Vec<_> = self.answers.iter().map(entry).collect();
-        Given {
+        InputAnswers {
             responses: (!entries.is_empty()).then(|| format!("{{{}}}", entries.join(","))),
             state: self.state,
         }

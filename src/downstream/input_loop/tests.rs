@@ -24,9 +24,9 @@ fn required(requests: &Value, state: Option<&str>) -> InputRequired {
     InputRequired::parse(&RawJson::from_value(&result)).unwrap()
 }
 
-fn plan(required: InputRequired, caller: &Caller) -> Result<(Round, Vec<Value>), Stop> {
+fn plan(required: InputRequired, caller: &Caller) -> Result<(InputRound, Vec<Value>), Stop> {
     let mut number = 40;
-    let (round, requests) = Round::plan(required, caller, || {
+    let (round, requests) = InputRound::plan(required, caller, || {
         number += 1;
         number
     })?;
@@ -185,7 +185,7 @@ fn a_state_alone_is_given_back_alone_after_a_pause() {
     let asked = InputRequired::parse(&RawJson::from_value(&result)).unwrap();
     let (round, requests) = plan(asked, &caller).unwrap();
     assert!(requests.is_empty() && round.is_complete());
-    let expected = Given {
+    let expected = InputAnswers {
         responses: None,
         state: Some("s".to_owned()),
     };

@@ -7,13 +7,13 @@ use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split}
 use tokio::task::JoinHandle;
 
 use crate::example_server::lines::{Line, Lines};
-use crate::example_server::{Ended, serve};
+use crate::example_server::{ServeEnd, serve};
 
 /// A client of one server.
 pub(super) struct Client {
     lines: Lines<ReadHalf<DuplexStream>>,
     pub(super) input: WriteHalf<DuplexStream>,
-    pub(super) server: JoinHandle<std::io::Result<Ended>>,
+    pub(super) server: JoinHandle<std::io::Result<ServeEnd>>,
     /// What came before the last answer.
     pub(super) seen: Vec<Value>,
     last_id: u64,

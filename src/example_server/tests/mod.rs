@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::io::AsyncWriteExt;
 
-use super::{Ended, REVISIONS};
+use super::{REVISIONS, ServeEnd};
 use client::Client;
 
 fn names(list: &Value) -> Vec<&str> {
@@ -276,7 +276,7 @@ async fn crash_ends_the_server_with_calls_open() {
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     client.send("tools/call", json!({"name": "slow"})).await;
     client.send("tools/call", json!({"name": "crash"})).await;
-    assert_eq!(client.server.await.unwrap().unwrap(), Ended::Crash);
+    assert_eq!(client.server.await.unwrap().unwrap(), ServeEnd::Crash);
 }
 
 #[tokio::test]
@@ -296,7 +296,7 @@ async fn ends_when_its_input_closes_and_answers_what_came_before() {
         .await;
     client.input.shutdown().await.unwrap();
     assert_eq!(client.read().await["id"], id);
-    assert_eq!(client.server.await.unwrap().unwrap(), Ended::Closed);
+    assert_eq!(client.server.await.unwrap().unwrap(), ServeEnd::Closed);
 }
 
 #[tokio::test]

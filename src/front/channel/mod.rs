@@ -1,8 +1,8 @@
 //! One client whose messages all come and go over one channel: HTTP+SSE and stdio. What a session
 //! says on its many streams leaves on the one.
 
-mod deliver;
 mod encode;
+mod outgoing;
 mod sessionless;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,20 +16,20 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::incoming::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use super::incoming::{BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of};
 use crate::bridge::era::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};
-use crate::session::{FoundSession, FromClient, Sessions, ToFront};
+use crate::session::{ClientReply, FoundSession, FromClient, Sessions};
 
 pub(super) use encode::{as_event, as_line};
-use sessionless::UnderWay;
+use sessionless::CancellableRequests;
 
 /// Messages that wait to be written.
 const QUEUE_MAX: usize = 64;
 
 /// Exchanges under way: calls that are not answered, and answers that wait to be written.
-const EXCHANGES_MAX: usize = 1024;
+const REQUESTS_MAX: usize = 1024;
 
 /// What a channel is opened with.
 pub(super) struct ChannelParts {
@@ -40,7 +40,7 @@ pub(super) struct ChannelParts {
     /// Makes of a message what is written.
     pub(super) encode: fn(&[u8]) -> Bytes,
     /// A client that takes nothing for so long is given up; `None` waits.
-    pub(super) patience: Option<Duration>,
+    pub(super) write_timeout: Option<Duration>,
     /// Cancelled when the gateway stops.
     pub(super) draining: CancellationToken,
 }
@@ -54,11 +54,11 @@ pub(super) struct Channel {
     /// Held while the session is opened.
     opening: tokio::sync::Mutex<()>,
     /// Whether the session's own stream is carried over.
-    general: OnceLock<()>,
+    general_stream_started: OnceLock<()>,
     /// Requests without a session.
-    sessionless: UnderWay,
-    exchanges: TaskTracker,
-    places: Arc<Semaphore>,
+    sessionless: CancellableRequests,
+    requests: TaskTracker,
+    permits: Arc<Semaphore>,
     ended: CancellationToken,
 }
 
@@ -72,10 +72,10 @@ impl Channel {
             out: Mutex::new(Some(out)),
             session: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
-            general: OnceLock::new(),
-            sessionless: UnderWay::default(),
-            exchanges: TaskTracker::new(),
-            places: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            general_stream_started: OnceLock::new(),
+            sessionless: CancellableRequests::default(),
+            requests: TaskTracker::new(),
+            permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
             ended: CancellationToken::new(),
         });
         (channel, written)
@@ -95,7 +95,7 @@ impl Channel {
     }
 
     /// Ends when nobody reads any more what is written to the client.
-    pub(super) async fn left(&self) {
+    pub(super) async fn client_left(&self) {
         if let Some(out) = self.out() {
             out.closed().await;
         }
@@ -106,14 +106,14 @@ impl Channel {
     /// # Errors
     ///
     /// Returns the refusal that the client is to read, with the id of its request if there is one.
-    pub(super) async fn take(self: &Arc<Self>, body: Bytes) -> Result<(), Refusal> {
+    pub(super) async fn receive(self: &Arc<Self>, body: Bytes) -> Result<(), RequestFailure> {
         if is_array(&body) {
             return self.batch(&body).await;
         }
         let envelope =
-            Envelope::parse(body.clone()).map_err(|error| refuse_envelope(&error, &body))?;
-        let id = id_of(&envelope);
-        let refuse = |failure| Refusal { failure, id };
+            Envelope::parse(body.clone()).map_err(|error| envelope_failure(&error, &body))?;
+        let id = request_id_of(&envelope);
+        let refuse = |failure| RequestFailure { failure, id };
         if let Envelope::Request(request) = &envelope {
             if self.parts.draining.is_cancelled() {
                 return Err(refuse(shutting_down()));
@@ -127,45 +127,45 @@ impl Channel {
             }
         }
         if let Envelope::Notification(notification) = &envelope
-            && self.take_back(notification)
+            && self.cancel_request(notification)
         {
             return Ok(());
         }
         let Some(session) = self.find().await.map_err(refuse)? else {
             return self.before_initialize(&envelope).await;
         };
-        self.carry_general();
+        self.start_general_stream();
         let Envelope::Request(request) = &envelope else {
-            drop(self.tell(&session, envelope, true));
+            drop(self.send_to_session(&session, envelope, true));
             return Ok(());
         };
-        let place = self.place().map_err(|failure| Refusal {
+        let permit = self.permit().map_err(|failure| RequestFailure {
             failure,
             id: Some(request.id.clone()),
         })?;
         let request = request.id.clone();
-        let answer = self.tell(&session, envelope, true);
+        let answer = self.send_to_session(&session, envelope, true);
         let channel = Arc::clone(self);
         self.spawn(async move {
-            channel.deliver(request, answer.await.ok()).await;
-            drop(place);
+            channel.write_answer(request, answer.await.ok()).await;
+            drop(permit);
         });
         Ok(())
     }
 
-    /// A place among the requests under way.
-    fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map_err(|_| {
-            let message = format!("{EXCHANGES_MAX} requests are under way on this channel");
+    /// A permit among the requests under way.
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        permit.map_err(|_| {
+            let message = format!("{REQUESTS_MAX} requests are under way on this channel");
             Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
         })
     }
 
     /// Ends after the calls under way.
     pub(super) async fn drained(&self) {
-        self.exchanges.close();
-        self.exchanges.wait().await;
+        self.requests.close();
+        self.requests.wait().await;
     }
 
     /// The channel is closed: what is in flight is cancelled, and the session ends.
@@ -188,7 +188,7 @@ impl Channel {
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         if self.ended.is_cancelled() {
-            return Err(session_over());
+            return Err(session_ended());
         }
         let ChannelParts {
             sessions,
@@ -205,7 +205,7 @@ impl Channel {
     }
 
     /// S-LIFE-01: until then, there is nothing but `ping`.
-    async fn before_initialize(&self, envelope: &Envelope) -> Result<(), Refusal> {
+    async fn before_initialize(&self, envelope: &Envelope) -> Result<(), RequestFailure> {
         let Envelope::Request(request) = envelope else {
             return Ok(());
         };
@@ -216,7 +216,7 @@ impl Channel {
             return Ok(());
         }
         let message = format!("`{}` came before `initialize`", request.method);
-        Err(Refusal {
+        Err(RequestFailure {
             failure: Failure::new(ErrorKind::SessionRequired, message),
             id: Some(request.id.clone()),
         })
@@ -231,16 +231,16 @@ impl Channel {
         if found.is_none() {
             self.ended.cancel();
         }
-        found.map(Some).ok_or_else(session_over)
+        found.map(Some).ok_or_else(session_ended)
     }
 
     /// Hands a message to its session.
-    fn tell(
+    fn send_to_session(
         &self,
         session: &FoundSession,
         envelope: Envelope,
         accepts_stream: bool,
-    ) -> oneshot::Receiver<ToFront> {
+    ) -> oneshot::Receiver<ClientReply> {
         let number = self.parts.sessions.numbers().next();
         let (reply, answer) = oneshot::channel();
         session.address.do_send(FromClient {
@@ -253,7 +253,7 @@ impl Channel {
     }
 
     /// An array of messages: only in 2025-03-26 (S-HTTP-10, S-HTTP-11). Its answers are one array.
-    async fn batch(self: &Arc<Self>, body: &Bytes) -> Result<(), Refusal> {
+    async fn batch(self: &Arc<Self>, body: &Bytes) -> Result<(), RequestFailure> {
         let refuse = |message: String| Failure::new(ErrorKind::InvalidRequest, message);
         let Some(session) = self.find().await? else {
             return Err(refuse("a batch came before `initialize`".to_owned()).into());
@@ -263,46 +263,48 @@ impl Channel {
             return Err(refuse(message).into());
         }
         let messages: Vec<&RawValue> = serde_json::from_slice(body)
-            .map_err(|error| refuse_envelope(&EnvelopeError::Json(error.to_string()), body))?;
+            .map_err(|error| envelope_failure(&EnvelopeError::Json(error.to_string()), body))?;
         if messages.is_empty() || messages.len() > BATCH_MAX {
             let message = format!("a batch holds 1 to {BATCH_MAX} messages");
             return Err(refuse(message).into());
         }
-        let place = self.place()?;
+        let permit = self.permit()?;
         let answers: Vec<_> = messages
             .into_iter()
-            .map(|message| self.member(&session, body.slice_ref(message.get().as_bytes())))
+            .map(|message| {
+                self.send_batch_member(&session, body.slice_ref(message.get().as_bytes()))
+            })
             .collect();
         let channel = Arc::clone(self);
         self.spawn(async move {
-            let answers = join_all(answers.into_iter().map(Member::answer)).await;
+            let answers = join_all(answers.into_iter().map(BatchAnswer::answer)).await;
             let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
             if !answers.is_empty() {
                 let joined = answers.join(&b","[..]);
                 let array = [&b"["[..], &joined, &b"]"[..]].concat();
                 channel.write(&array).await;
             }
-            drop(place);
+            drop(permit);
         });
         Ok(())
     }
 
     /// Sends one message of a batch; its client cannot be asked meanwhile.
-    fn member(&self, session: &FoundSession, frame: Bytes) -> Member {
+    fn send_batch_member(&self, session: &FoundSession, frame: Bytes) -> BatchAnswer {
         match Envelope::parse(frame.clone()) {
             // S-LIFE-07.
             Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
                 let message = "`initialize` is not allowed in a batch";
                 let failure = Failure::new(ErrorKind::InvalidRequest, message);
-                Member::Refused(failure.answer(request.id.as_str()).into())
+                BatchAnswer::Refused(failure.answer(request.id.as_str()).into())
             }
             Ok(envelope) => {
-                let id = id_of(&envelope);
-                Member::Sent(id, self.tell(session, envelope, false))
+                let id = request_id_of(&envelope);
+                BatchAnswer::Sent(id, self.send_to_session(session, envelope, false))
             }
             Err(error) => {
-                let refusal = refuse_envelope(&error, &frame);
-                Member::Refused(refusal.failure.answer(refusal.id()).into())
+                let refusal = envelope_failure(&error, &frame);
+                BatchAnswer::Refused(refusal.failure.answer(refusal.id()).into())
             }
         }
     }
@@ -310,7 +312,7 @@ impl Channel {
     /// Runs a part of the channel's work until the channel ends.
     fn spawn(&self, work: impl Future<Output = ()> + 'static) {
         let ended = self.ended.clone();
-        actix_rt::spawn(self.exchanges.track_future(async move {
+        actix_rt::spawn(self.requests.track_future(async move {
             ended.run_until_cancelled(work).await;
         }));
     }
@@ -325,8 +327,8 @@ impl Channel {
         let Some(out) = self.out() else { return };
         let text = (self.parts.encode)(message);
         let sending = out.send(text);
-        let sent = match self.parts.patience {
-            Some(patience) => timeout(patience, sending).await,
+        let sent = match self.parts.write_timeout {
+            Some(write_timeout) => timeout(write_timeout, sending).await,
             None => Ok(sending.await),
         };
         match sent {
@@ -342,26 +344,28 @@ impl Channel {
 }
 
 /// What becomes of one message of a batch.
-enum Member {
+enum BatchAnswer {
     Refused(Bytes),
-    Sent(Option<RequestId>, oneshot::Receiver<ToFront>),
+    Sent(Option<RequestId>, oneshot::Receiver<ClientReply>),
 }
 
-impl Member {
+impl BatchAnswer {
     async fn answer(self) -> Option<Bytes> {
         match self {
             Self::Refused(answer) => Some(answer),
             Self::Sent(id, answer) => match answer.await {
-                Ok(ToFront::Json(answer) | ToFront::Error { frame: answer, .. }) => Some(answer),
-                Ok(ToFront::List(list)) => Some(Bytes::from(list.concat())),
-                Ok(ToFront::Accepted | ToFront::Stream(_) | ToFront::Over) => None,
-                Err(_) => id.map(|id| session_over().answer(id.as_str()).into()),
+                Ok(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
+                    Some(answer)
+                }
+                Ok(ClientReply::List(list)) => Some(Bytes::from(list.concat())),
+                Ok(ClientReply::Accepted | ClientReply::Stream(_) | ClientReply::Over) => None,
+                Err(_) => id.map(|id| session_ended().answer(id.as_str()).into()),
             },
         }
     }
 }
 
-fn session_over() -> Failure {
+fn session_ended() -> Failure {
     let message = "the session is over; open another channel and send `initialize`";
     Failure::new(ErrorKind::SessionNotFound, message)
 }

@@ -12,13 +12,13 @@ use super::Channel;
 use crate::bridge::meta::ModernClaim;
 use crate::downstream::Caller;
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
-use crate::session::{Sessionless, Started, ToFront, event_message};
+use crate::session::{ClientReply, ServeOutcome, SessionlessRequest, event_message};
 
 /// Requests under way, by the client's id, and how each is taken back.
 #[derive(Default)]
-pub(super) struct UnderWay(Mutex<HashMap<RequestId, CancellationToken>>);
+pub(super) struct CancellableRequests(Mutex<HashMap<RequestId, CancellationToken>>);
 
-impl UnderWay {
+impl CancellableRequests {
     fn all(&self) -> MutexGuard<'_, HashMap<RequestId, CancellationToken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -34,7 +34,7 @@ impl Channel {
         let id = request.id.clone();
         let claim = ModernClaim::read(&request)?;
         let caller = Caller::sessionless(&claim, self.principal().clone())?;
-        let place = self.place()?;
+        let permit = self.permit()?;
         let cancelled = CancellationToken::new();
         self.sessionless.all().insert(id.clone(), cancelled.clone());
         let channel = Arc::clone(self);
@@ -43,13 +43,13 @@ impl Channel {
                 .run_until_cancelled(channel.run(request, caller))
                 .await;
             channel.sessionless.all().remove(&id);
-            drop((ran, place));
+            drop((ran, permit));
         });
         Ok(())
     }
 
     /// The client takes a request back. False when it is none of those without a session.
-    pub(super) fn take_back(&self, notification: &Notification) -> bool {
+    pub(super) fn cancel_request(&self, notification: &Notification) -> bool {
         if notification.method != Method::Cancelled {
             return false;
         }
@@ -61,7 +61,7 @@ impl Channel {
 
     async fn run(&self, request: Request, caller: Caller) {
         let (id, listens) = (request.id.clone(), request.method == Method::Listen);
-        let started = self.parts.sessions.serve(Sessionless {
+        let started = self.parts.sessions.serve(SessionlessRequest {
             request,
             caller: Arc::new(caller),
             headers: None,
@@ -70,12 +70,12 @@ impl Channel {
         });
         // Held as long as the client waits: dropped, it takes the request back.
         let (answer, _waiting) = match started.await {
-            Started::Done(answer) => (Some(answer), None),
-            Started::Running(running) => (running.answer.await.ok(), Some(running.waiting)),
+            ServeOutcome::Done(answer) => (Some(answer), None),
+            ServeOutcome::Running(running) => (running.answer.await.ok(), Some(running.waiting)),
         };
         match answer {
-            Some(ToFront::Stream(events)) => self.carry(events).await,
-            other => self.deliver(id.clone(), other).await,
+            Some(ClientReply::Stream(events)) => self.forward_events(events).await,
+            other => self.write_answer(id.clone(), other).await,
         }
         if listens {
             // S-SUB-07.
@@ -86,7 +86,7 @@ impl Channel {
         }
     }
 
-    async fn carry(&self, mut events: mpsc::Receiver<Bytes>) {
+    async fn forward_events(&self, mut events: mpsc::Receiver<Bytes>) {
         while let Some(event) = events.recv().await {
             if let Some(message) = event_message(&event) {
                 self.write(&message).await;

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::channel::{Channel, ChannelParts, as_line};
-use super::incoming::Refusal;
+use super::incoming::RequestFailure;
 use super::server::FrontServer;
 use super::state::Front;
 use crate::id::Principal;
@@ -30,13 +30,13 @@ impl FrontServer {
     pub fn serve_stdio(&self) -> io::Result<impl Future<Output = ()> + 'static> {
         let gate = self.gate.clone();
         let (ready, settings) = oneshot::channel();
-        let lines = pipes::read(io::stdin(), settings)?;
+        let lines = pipes::start_reader(io::stdin(), settings)?;
         let (written, to_write) = oneshot::channel();
-        let done = pipes::write(io::stdout(), to_write)?;
+        let done = pipes::start_writer(io::stdout(), to_write)?;
         let (left, has_left) = oneshot::channel();
         actix_rt::spawn(async move {
             let front = gate.front().await;
-            let _under_way = front.under_way.token();
+            let _in_flight = front.in_flight.token();
             // The threads end by themselves when nobody needs them.
             let _ = ready.send(front.settings.load().body_max);
             let (channel, messages) = Channel::open(ChannelParts {
@@ -45,11 +45,11 @@ impl FrontServer {
                 principal: Principal::default(),
                 arbiter: 0,
                 encode: as_line,
-                patience: None,
-                draining: front.leaving.clone(),
+                write_timeout: None,
+                draining: front.closing.clone(),
             });
             let _ = written.send(messages);
-            let is_there = talk(front, &channel, lines).await;
+            let is_there = run_loop(front, &channel, lines).await;
             let _ = left.send(());
             if is_there {
                 channel.drained().await;
@@ -66,36 +66,36 @@ impl FrontServer {
 
 /// Takes what the client says until it says nothing more, or the gateway stops. Whether it still
 /// hears us.
-async fn talk(
+async fn run_loop(
     front: &Front,
     channel: &std::sync::Arc<Channel>,
     mut lines: mpsc::Receiver<Line>,
 ) -> bool {
     let drained = async {
-        front.leaving.cancelled().await;
+        front.closing.cancelled().await;
         channel.drained().await;
     };
     tokio::pin!(drained);
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
-            () = channel.left() => return false,
+            () = channel.client_left() => return false,
             () = channel.ended() => return false,
             () = &mut drained => return true,
         };
         let taken = match line {
             None => return true,
             Some(Line::Whole(line)) if line.trim_ascii().is_empty() => Ok(()),
-            Some(Line::Whole(line)) => channel.take(line).await,
+            Some(Line::Whole(line)) => channel.receive(line).await,
             Some(Line::TooLong { .. }) => Err(too_long(front.settings.load().body_max).into()),
         };
         if let Err(refusal) = taken {
-            channel.write(answer(&refusal).as_bytes()).await;
+            channel.write(failure_frame(&refusal).as_bytes()).await;
         }
     }
 }
 
-fn answer(refusal: &Refusal) -> String {
+fn failure_frame(refusal: &RequestFailure) -> String {
     refusal.failure.answer(refusal.id())
 }
 

@@ -25,7 +25,7 @@ pub(super) const WRITE_OUT_MAX: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// Returns the system's error when the thread cannot be made.
-pub(super) fn read(
+pub(super) fn start_reader(
     mut input: impl Read + Send + 'static,
     length_max: oneshot::Receiver<usize>,
 ) -> io::Result<mpsc::Receiver<Line>> {
@@ -69,7 +69,7 @@ pub(super) fn read(
 /// # Errors
 ///
 /// Returns the system's error when the thread cannot be made.
-pub(super) fn write(
+pub(super) fn start_writer(
     mut output: impl Write + Send + 'static,
     messages: oneshot::Receiver<mpsc::Receiver<Bytes>>,
 ) -> io::Result<oneshot::Receiver<()>> {
@@ -98,7 +98,7 @@ mod tests {
     async fn lines_of(input: &'static [u8]) -> Vec<Line> {
         let (max, of_reader) = oneshot::channel();
         max.send(8).unwrap();
-        let mut lines = read(input, of_reader).unwrap();
+        let mut lines = start_reader(input, of_reader).unwrap();
         let mut found = Vec::new();
         while let Some(line) = lines.recv().await {
             found.push(line);
@@ -141,7 +141,7 @@ mod tests {
     async fn a_closed_output_is_noticed_by_its_writer() {
         let (messages, to_write) = mpsc::channel(1);
         let (start, started) = oneshot::channel();
-        let done = write(Broken(false), started).unwrap();
+        let done = start_writer(Broken(false), started).unwrap();
         start.send(to_write).unwrap();
         messages.send(Bytes::from("1\n")).await.unwrap();
         messages.send(Bytes::from("2\n")).await.unwrap();

@@ -8,17 +8,21 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::super::again::Again;
-use super::super::dispatch::{Dispatch, Hold, Way, counted_as, dispatch};
-use super::super::message::ToFront;
+use super::super::call_route::{
+    CallPermit, CallRoute, ConnectionAccess, find_route, outcome_counter,
+};
+use super::super::message::ClientReply;
 use super::super::progress::Progress;
-use super::super::reading::{Reading, legs};
-use super::super::route::Target;
+use super::super::response_translator::{ResponseTranslator, revisions};
+use super::super::retry::RetryState;
+use super::super::route::CallTarget;
 use super::super::tasks;
 use super::Session;
 use super::requests::failure_frame;
 use crate::bridge::error::Shown;
-use crate::downstream::{CallMessage, Callers, Cancel, Deadline, Exchange, Tasks, Watched};
+use crate::downstream::{
+    CallMessage, CallRequest, CallSenders, CancelCall, Deadline, SubscriptionKey, TaskMode,
+};
 use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, LogLevel, Method, Notification, Outcome, RawJson, Request, RequestId,
@@ -27,7 +31,7 @@ use crate::protocol::{
 use crate::telemetry::Counter;
 
 /// A call of the client that is not answered yet.
-pub(super) struct Pending {
+pub(super) struct SessionCall {
     /// The client's own id of it.
     pub(super) id: RequestId,
     pub(super) method: Method,
@@ -36,28 +40,28 @@ pub(super) struct Pending {
     item: Option<Box<str>>,
     pub(super) progress: Progress,
     /// What becomes of a task.
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskMode,
     pub(super) accepts_stream: bool,
-    pub(super) outlet: Outlet,
+    pub(super) destination: AnswerDestination,
     /// What a subscription is to, if this is one.
-    watches: Option<(Watched, String)>,
+    watches: Option<(SubscriptionKey, String)>,
     /// Where it was sent; absent while it waits for a connection.
-    pub(super) callers: Option<Callers>,
-    pub(super) hold: Hold,
+    pub(super) senders: Option<CallSenders>,
+    pub(super) permit: CallPermit,
     /// The number of it that its server sees: another one each time that it is sent.
     pub(super) sent_as: u64,
     /// Kept where calls may be sent again.
-    pub(super) again: Option<Box<Again>>,
+    pub(super) retry: Option<Box<RetryState>>,
 }
 
 /// How a call's answer leaves.
-pub(super) enum Outlet {
+pub(super) enum AnswerDestination {
     /// The HTTP request waits for one JSON answer, so far.
-    Direct(oneshot::Sender<ToFront>),
+    Direct(oneshot::Sender<ClientReply>),
     /// The event stream that is named after the call.
     Stream,
     /// The client left without a stream that it could resume.
-    Nowhere,
+    Dropped,
 }
 
 impl Session {
@@ -66,14 +70,14 @@ impl Session {
         request: Request,
         number: u64,
         accepts_stream: bool,
-        reply: oneshot::Sender<ToFront>,
+        reply: oneshot::Sender<ClientReply>,
         ctx: &mut Context<Self>,
     ) {
         let (target, item) = match self.admit(&request) {
             Ok(admitted) => admitted,
             Err(failure) => {
                 let frame = failure_frame(&request.method, request.id.as_str(), &failure);
-                let _ = reply.send(ToFront::Json(frame));
+                let _ = reply.send(ClientReply::Json(frame));
                 return;
             }
         };
@@ -83,7 +87,7 @@ impl Session {
         }
         let watches = (request.method == Method::ResourcesSubscribe)
             .then(|| Some((self.watched(&target)?, request.uri()?.into_owned())));
-        let pending = Pending {
+        let pending = SessionCall {
             id: request.id.clone(),
             method: request.method.clone(),
             server: target.server.clone(),
@@ -91,12 +95,12 @@ impl Session {
             progress: Progress::of(&request, self.record.revision),
             tasks: target.tasks,
             accepts_stream,
-            outlet: Outlet::Direct(reply),
+            destination: AnswerDestination::Direct(reply),
             watches: watches.flatten(),
-            callers: None,
-            hold: Hold::default(),
+            senders: None,
+            permit: CallPermit::default(),
             sent_as: number,
-            again: None,
+            retry: None,
         };
         self.pending.insert(number, pending);
         self.parts.counters.add(Counter::CallsStarted);
@@ -104,7 +108,7 @@ impl Session {
     }
 
     /// Checks limits and policy, and finds the server, and what its answer must be read with.
-    fn admit(&self, request: &Request) -> Result<(Target, Option<Box<str>>), Failure> {
+    fn admit(&self, request: &Request) -> Result<(CallTarget, Option<Box<str>>), Failure> {
         let calls_max = self.parts.settings.load().calls_max;
         if self.pending.len() >= calls_max {
             let message = format!(
@@ -129,28 +133,36 @@ impl Session {
             &target.server,
             item.as_deref().unwrap_or_default(),
         )?;
-        let legs = legs(&catalog, &target.server, self.record.revision);
-        let item = item.filter(|_| legs.from != legs.to).map(Into::into);
+        let revisions = revisions(&catalog, &target.server, self.record.revision);
+        let item = item
+            .filter(|_| revisions.from != revisions.to)
+            .map(Into::into);
         Ok((target, item))
     }
 
     /// Sends a call to the connection that serves this session, now or when it is there.
-    fn dispatch(&mut self, number: u64, request: Request, target: Target, ctx: &mut Context<Self>) {
+    fn dispatch(
+        &mut self,
+        number: u64,
+        request: Request,
+        target: CallTarget,
+        ctx: &mut Context<Self>,
+    ) {
         let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &target, &self.caller, self.arbiter, None);
-        let Dispatch {
+        let found = find_route(downstreams, &target, &self.caller, self.arbiter, None);
+        let CallRoute {
             deadline,
             way,
-            hold,
-            may_repeat,
+            permit,
+            may_retry,
         } = match found {
             Ok(found) => found,
             Err(failure) => return self.on_answer(number, Err(failure)),
         };
-        let again = may_repeat.then(|| Box::new(Again::new(&request, &target, deadline)));
+        let again = may_retry.then(|| Box::new(RetryState::new(&request, &target, deadline)));
         if let Some(pending) = self.pending.get_mut(&number) {
-            pending.hold = hold;
-            pending.again = again;
+            pending.permit = permit;
+            pending.retry = again;
         }
         self.send_by(way, number, request, target, deadline, ctx);
     }
@@ -158,19 +170,21 @@ impl Session {
     /// Sends a call the way that was found for it.
     pub(super) fn send_by(
         &mut self,
-        way: Way,
+        way: ConnectionAccess,
         number: u64,
         request: Request,
-        target: Target,
+        target: CallTarget,
         deadline: Deadline,
         ctx: &mut Context<Self>,
     ) {
         match way {
-            Way::Open(callers) => self.send(number, request, target, deadline, callers, ctx),
-            Way::Opening(opening) => {
+            ConnectionAccess::Open(senders) => {
+                self.send(number, request, target, deadline, senders, ctx)
+            }
+            ConnectionAccess::Opening(opening) => {
                 let opening = wrap_future::<_, Self>(opening);
-                ctx.spawn(opening.map(move |callers, session, ctx| match callers {
-                    Ok(callers) => session.send(number, request, target, deadline, callers, ctx),
+                ctx.spawn(opening.map(move |senders, session, ctx| match senders {
+                    Ok(senders) => session.send(number, request, target, deadline, senders, ctx),
                     Err(failure) => session.on_answer(number, Err(failure)),
                 }));
             }
@@ -181,23 +195,23 @@ impl Session {
         &mut self,
         number: u64,
         request: Request,
-        target: Target,
+        target: CallTarget,
         deadline: Deadline,
-        callers: Callers,
+        senders: CallSenders,
         ctx: &mut Context<Self>,
     ) {
         // Taken back while it waited for the connection.
         let Some(pending) = self.pending.get_mut(&number) else {
             return;
         };
-        pending.callers = Some(callers.clone());
-        let answers_to = self
-            .answers_to
+        pending.senders = Some(senders.clone());
+        let reply_to = self
+            .reply_to
             .get_or_insert_with(|| Arc::new(ctx.address().recipient()));
         let reply = pending
-            .hold
-            .reply(number, target.server, answers_to.clone());
-        let exchange = Exchange {
+            .permit
+            .reply(number, target.server, reply_to.clone());
+        let exchange = CallRequest {
             number: pending.sent_as,
             caller: self.caller.clone(),
             request,
@@ -206,7 +220,7 @@ impl Session {
             deadline,
             reply,
         };
-        callers.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
+        senders.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
     }
 
     /// The one answer to a call, from the server or from whoever knows that there will be none.
@@ -215,15 +229,15 @@ impl Session {
             return;
         };
         self.drop_questions(number, &pending.server);
-        if pending.tasks == Tasks::Passed {
-            self.note_task(number, &pending, &answer);
+        if pending.tasks == TaskMode::FollowedByClient {
+            self.record_task(number, &pending, &answer);
         }
         if let Some((watched, public)) = &pending.watches
             && !is_success(&answer)
         {
-            self.unsubscribed(watched, public);
+            self.end_subscription(watched, public);
         }
-        self.parts.counters.add(counted_as(&answer));
+        self.parts.counters.add(outcome_counter(&answer));
         let frame = match answer {
             Ok(response) => Some(self.public_answer(&pending, &response)),
             Err(failure) if failure.kind == ErrorKind::Cancelled => None,
@@ -233,27 +247,27 @@ impl Session {
                 &failure,
             )),
         };
-        match pending.outlet {
-            Outlet::Direct(reply) => {
-                let answer = frame.map_or(ToFront::Accepted, ToFront::Json);
+        match pending.destination {
+            AnswerDestination::Direct(reply) => {
+                let answer = frame.map_or(ClientReply::Accepted, ClientReply::Json);
                 // Without a stream, a client that left cannot come back for its answer.
                 let _ = reply.send(answer);
             }
-            Outlet::Stream => {
-                let streams = self.streams();
+            AnswerDestination::Stream => {
+                let streams = self.event_log();
                 if let Some(frame) = frame {
                     streams.send(number, &frame);
                 }
                 streams.end(number);
             }
-            Outlet::Nowhere => {}
+            AnswerDestination::Dropped => {}
         }
     }
 
     /// The server's answer with the client's id, as the client can read it.
-    fn public_answer(&self, pending: &Pending, response: &Response) -> Bytes {
+    fn public_answer(&self, pending: &SessionCall, response: &Response) -> Bytes {
         let catalog = self.catalog();
-        let reading = Reading {
+        let translator = ResponseTranslator {
             catalog: &catalog,
             server: &pending.server,
             method: match pending.method {
@@ -265,8 +279,8 @@ impl Session {
             to: self.record.revision,
         };
         let shown = match &response.outcome {
-            Outcome::Result(result) => self.public_result(reading, result).map(Shown::Result),
-            Outcome::Error(error) => reading.error(error),
+            Outcome::Result(result) => self.public_result(translator, result).map(Shown::Result),
+            Outcome::Error(error) => translator.error(error),
         };
         let id = &pending.id;
         match shown {
@@ -276,11 +290,15 @@ impl Session {
         }
     }
 
-    fn public_result(&self, reading: Reading<'_>, result: &RawJson) -> Option<RawJson> {
-        let read = reading.result(result);
+    fn public_result(
+        &self,
+        translator: ResponseTranslator<'_>,
+        result: &RawJson,
+    ) -> Option<RawJson> {
+        let read = translator.result(result);
         let sealing = &self.parts.sealing;
         let named = tasks::public(
-            reading,
+            translator,
             read.as_ref().unwrap_or(result),
             &self.caller,
             sealing,
@@ -289,7 +307,7 @@ impl Session {
     }
 
     /// Progress and log lines of a call go out on its own stream.
-    pub(super) fn on_call_news(&mut self, number: u64, notification: &Notification) {
+    pub(super) fn on_call_notification(&mut self, number: u64, notification: &Notification) {
         let Some(pending) = self.pending.get_mut(&number) else {
             return;
         };
@@ -303,7 +321,7 @@ impl Session {
         let Some(frame) = frame else { return };
         if self.upgrade(number) {
             // S-PROG-03, S-LOG-07: what comes faster than the client reads is left out.
-            self.streams().send_if_room(number, &frame);
+            self.event_log().send_if_room(number, &frame);
         }
     }
 
@@ -326,13 +344,13 @@ impl Session {
         let (number, there) = (*number, pending.sent_as);
         let params: Option<CancelledParams> = notification.params_as().ok();
         let reason = params.and_then(|params| params.reason);
-        match pending.callers.clone() {
-            Some(callers) => {
-                let cancel = Cancel {
+        match pending.senders.clone() {
+            Some(senders) => {
+                let cancel = CancelCall {
                     number: there,
                     reason,
                 };
-                callers.send(self.arbiter, CallMessage::Cancel(cancel));
+                senders.send(self.arbiter, CallMessage::CancelCall(cancel));
             }
             None => {
                 let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");

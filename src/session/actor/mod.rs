@@ -3,10 +3,10 @@
 //!
 //! It is a temporary child: what must outlive it is in its [`SessionRecord`].
 
-mod again;
 mod calls;
 mod questions;
 mod requests;
+mod retry;
 mod streams;
 mod tasks;
 
@@ -16,52 +16,53 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
 
-use super::SessionParts;
-use super::followed::Followed;
+use super::SessionContext;
+use super::event_log::EventLog;
+use super::followed_tasks::FollowedTasks;
 use super::message::{
-    Delete, End, EndGeneralStream, FromClient, Notice, OpenStream, Refresh, ToFront, Upgrade,
+    ClientReply, DeleteSession, EndGeneralStream, EndSession, FromClient, OpenStream, SaveRecord,
+    SessionEvent, UpgradeToStream,
 };
 use super::record::{SessionRecord, record_key};
-use super::streams::Streams;
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{CallMessage, Caller, Cancel, Delivered, Delivery, Wish};
+use crate::downstream::{CallEvent, CallMessage, Caller, CancelCall, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, SessionId};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::telemetry::Counter;
-use calls::Pending;
+use calls::SessionCall;
 pub(super) use calls::log_level;
-use questions::Asked;
+use questions::SentQuestion;
 
 pub struct Session {
     id: SessionId,
-    parts: Arc<SessionParts>,
+    parts: Arc<SessionContext>,
     record: SessionRecord,
     /// Who makes its calls: as the record says.
     caller: Arc<Caller>,
     /// Where its calls are answered to; made with the first one.
-    answers_to: Option<Arc<Recipient<Delivery>>>,
+    reply_to: Option<Arc<Recipient<Delivery>>>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
-    pending: QuickMap<u64, Pending>,
+    pending: QuickMap<u64, SessionCall>,
     /// Requests that wait for the first lists.
     waiting: usize,
-    questions: QuickMap<u64, Asked>,
+    questions: QuickMap<u64, SentQuestion>,
     /// Made with the first stream: most sessions are idle and have none.
-    streams: Option<Box<Streams>>,
+    event_log: Option<Box<EventLog>>,
     /// Whether a stream was open since somebody looked whether the session is idle.
     had_stream: bool,
     /// The catalog of this session, if it is not the shared one.
     view: Option<Arc<Snapshot>>,
     /// What happened while no general stream was open.
-    missed: Missed,
+    missed: MissedEvents,
     /// Made with the first task that the client follows itself.
-    followed: Option<Box<Followed>>,
+    followed: Option<Box<FollowedTasks>>,
     /// Elicitations by URL that this client was asked for.
     elicitations: BTreeSet<String>,
 }
 
 /// Why the actor ends.
-enum Ending {
+enum SessionEnding {
     /// The session is over; who waits for the end of its record is told.
     ForGood(Option<oneshot::Sender<()>>),
     /// The session goes on in the next process.
@@ -70,7 +71,7 @@ enum Ending {
 
 /// Kept instead of a queue: that something changed, not how often.
 #[derive(Default)]
-struct Missed {
+struct MissedEvents {
     lists: Changes,
     uris: BTreeSet<String>,
 }
@@ -78,7 +79,7 @@ struct Missed {
 impl Session {
     pub(crate) fn new(
         id: SessionId,
-        parts: Arc<SessionParts>,
+        parts: Arc<SessionContext>,
         record: SessionRecord,
         arbiter: usize,
     ) -> Self {
@@ -89,15 +90,15 @@ impl Session {
             parts,
             record,
             caller,
-            answers_to: None,
+            reply_to: None,
             arbiter,
             pending: QuickMap::default(),
             waiting: 0,
             questions: QuickMap::default(),
-            streams: None,
+            event_log: None,
             had_stream: false,
             view,
-            missed: Missed::default(),
+            missed: MissedEvents::default(),
             followed: None,
             elicitations: BTreeSet::new(),
         }
@@ -112,20 +113,22 @@ impl Session {
     fn on_notification(&mut self, notification: &Notification) {
         match notification.method {
             Method::Cancelled => self.on_cancelled(notification),
-            Method::RootsListChanged => self.tell_own(&Wish::RootsChanged),
+            Method::RootsListChanged => {
+                self.notify_own_connections(&ConnectionCommand::RootsChanged)
+            }
             // `initialized` changes nothing here, and what we do not know is ignored.
             _ => {}
         }
     }
 
     /// Tells this session's own connections; what others share has its wishes from all.
-    fn tell_own(&self, wish: &Wish) {
+    fn notify_own_connections(&self, command: &ConnectionCommand) {
         for server in self.parts.downstreams.all().values() {
-            let key = server.entry_for(&self.caller);
+            let key = server.connection_key_for(&self.caller);
             if key.session().is_some()
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
-                up.value.wish(wish.clone());
+                up.value.command(command.clone());
             }
         }
     }
@@ -133,19 +136,19 @@ impl Session {
     /// A session with this record is there again: what changed while it was not is not known.
     pub(crate) fn rebuilt(mut self) -> Self {
         self.missed.lists = self.parts.catalog.changes_since_start();
-        self.reopen_own();
+        self.reopen_own_connections();
         // Its record may be near its end.
         self.save();
         self
     }
 
     /// What it subscribed to on connections of its own is heard only while these are there.
-    fn reopen_own(&self) {
+    fn reopen_own_connections(&self) {
         for subscription in &self.record.subscriptions {
             let Some(server) = self.parts.downstreams.get(&subscription.server) else {
                 continue;
             };
-            let key = server.entry_for(&self.caller);
+            let key = server.connection_key_for(&self.caller);
             if server.find(&key).is_some() {
                 continue;
             }
@@ -159,22 +162,25 @@ impl Session {
     fn is_in_use(&self) -> bool {
         !self.pending.is_empty()
             || self
-                .streams
+                .event_log
                 .as_ref()
-                .is_some_and(|streams| streams.any_read())
+                .is_some_and(|streams| streams.has_any_reader())
     }
 
-    fn end(&mut self, why: Ending, ctx: &mut Context<Self>) {
+    fn end(&mut self, why: SessionEnding, ctx: &mut Context<Self>) {
         for pending in self.pending.values() {
-            if let Some(callers) = &pending.callers {
+            if let Some(senders) = &pending.senders {
                 let (number, reason) = (
                     pending.sent_as,
                     Some("the client's session ended".to_owned()),
                 );
-                callers.send(self.arbiter, CallMessage::Cancel(Cancel { number, reason }));
+                senders.send(
+                    self.arbiter,
+                    CallMessage::CancelCall(CancelCall { number, reason }),
+                );
             }
         }
-        if matches!(why, Ending::GatewayStops) {
+        if matches!(why, SessionEnding::GatewayStops) {
             let numbers: Vec<u64> = self.pending.keys().copied().collect();
             for number in numbers {
                 let message =
@@ -185,8 +191,8 @@ impl Session {
         }
         self.pending.clear();
         self.questions.clear();
-        self.streams = None;
-        if let Ending::ForGood(done) = why {
+        self.event_log = None;
+        if let SessionEnding::ForGood(done) = why {
             self.parts.forget(self.id, done);
         }
         ctx.stop();
@@ -225,11 +231,11 @@ impl Handler<FromClient> for Session {
             Envelope::Notification(notification) => {
                 self.on_notification(&notification);
                 // A client that is gone needs no 202.
-                let _ = reply.send(ToFront::Accepted);
+                let _ = reply.send(ClientReply::Accepted);
             }
             Envelope::Response(response) => {
                 self.on_client_answer(response);
-                let _ = reply.send(ToFront::Accepted);
+                let _ = reply.send(ClientReply::Accepted);
             }
         }
     }
@@ -241,22 +247,24 @@ impl Handler<Delivery> for Session {
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         let Delivery { number, what } = delivery;
         match what {
-            Delivered::Answer(Err(failure)) if self.goes_again(number, &failure, ctx) => {}
-            Delivered::Answer(answer) => self.on_answer(number, answer),
-            Delivered::Notification(news) if self.is_of_task(number, &news) => {
-                self.on_task_news(number, &news);
+            CallEvent::Answer(Err(failure)) if self.schedule_retry(number, &failure, ctx) => {}
+            CallEvent::Answer(answer) => self.on_answer(number, answer),
+            CallEvent::Notification(notification) if self.is_about_task(number, &notification) => {
+                self.on_task_notification(number, &notification);
             }
-            Delivered::Notification(news) => self.on_call_news(number, &news),
-            Delivered::Question(question) => self.on_question(number, question, ctx),
-            Delivered::TaskCreated => self.keep_no_longer(number),
+            CallEvent::Notification(notification) => {
+                self.on_call_notification(number, &notification)
+            }
+            CallEvent::Question(question) => self.on_question(number, question, ctx),
+            CallEvent::TaskCreated => self.forbid_retry(number),
         }
     }
 }
 
-impl Handler<Upgrade> for Session {
+impl Handler<UpgradeToStream> for Session {
     type Result = ();
 
-    fn handle(&mut self, upgrade: Upgrade, _: &mut Self::Context) {
+    fn handle(&mut self, upgrade: UpgradeToStream, _: &mut Self::Context) {
         self.upgrade(upgrade.number);
     }
 }
@@ -269,18 +277,18 @@ impl Handler<OpenStream> for Session {
     }
 }
 
-impl Handler<Notice> for Session {
+impl Handler<SessionEvent> for Session {
     type Result = ();
 
-    fn handle(&mut self, notice: Notice, _: &mut Self::Context) {
-        self.on_notice(notice);
+    fn handle(&mut self, event: SessionEvent, _: &mut Self::Context) {
+        self.on_session_event(event);
     }
 }
 
-impl Handler<Refresh> for Session {
+impl Handler<SaveRecord> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: Refresh, _: &mut Self::Context) {
+    fn handle(&mut self, _: SaveRecord, _: &mut Self::Context) {
         self.save();
     }
 }
@@ -289,27 +297,27 @@ impl Handler<EndGeneralStream> for Session {
     type Result = ();
 
     fn handle(&mut self, _: EndGeneralStream, _: &mut Self::Context) {
-        if let Some(streams) = &mut self.streams {
-            streams.let_general_reader_go();
+        if let Some(streams) = &mut self.event_log {
+            streams.detach_general_reader();
         }
     }
 }
 
-impl Handler<Delete> for Session {
+impl Handler<DeleteSession> for Session {
     type Result = ();
 
-    fn handle(&mut self, delete: Delete, ctx: &mut Self::Context) {
-        self.end(Ending::ForGood(Some(delete.done)), ctx);
+    fn handle(&mut self, delete: DeleteSession, ctx: &mut Self::Context) {
+        self.end(SessionEnding::ForGood(Some(delete.done)), ctx);
     }
 }
 
-impl Handler<End> for Session {
+impl Handler<EndSession> for Session {
     type Result = ();
 
-    fn handle(&mut self, end: End, ctx: &mut Self::Context) {
+    fn handle(&mut self, end: EndSession, ctx: &mut Self::Context) {
         match end {
-            End::Draining => self.end(Ending::GatewayStops, ctx),
-            End::Idle => {
+            EndSession::Draining => self.end(SessionEnding::GatewayStops, ctx),
+            EndSession::Idle => {
                 let in_use = self.is_in_use();
                 // When a client left its stream is not known: the time counts from here.
                 if in_use || std::mem::take(&mut self.had_stream) {
@@ -318,7 +326,7 @@ impl Handler<End> for Session {
                     return self.save();
                 }
                 self.parts.counters.add(Counter::SessionsExpired);
-                self.end(Ending::ForGood(None), ctx);
+                self.end(SessionEnding::ForGood(None), ctx);
             }
         }
     }

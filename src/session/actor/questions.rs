@@ -4,9 +4,9 @@ use actix::{AsyncContext, Context};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::super::streams::GENERAL;
+use super::super::event_log::GENERAL_STREAM;
 use super::Session;
-use super::calls::Outlet;
+use super::calls::AnswerDestination;
 use crate::bridge::question as bridge;
 use crate::downstream::Question;
 use crate::id::ServerName;
@@ -16,7 +16,7 @@ use crate::protocol::{
 use crate::telemetry::Counter;
 
 /// A question that the client has not answered yet.
-pub(super) struct Asked {
+pub(super) struct SentQuestion {
     question: Question,
     /// The call that it belongs to.
     call: u64,
@@ -46,24 +46,24 @@ impl Session {
         let stream = if self.pending.contains_key(&call) && self.upgrade(call) {
             call
         } else {
-            GENERAL
+            GENERAL_STREAM
         };
-        if stream == GENERAL && !self.streams().is_read(GENERAL) {
+        if stream == GENERAL_STREAM && !self.event_log().has_reader(GENERAL_STREAM) {
             let message = "the client has no stream open on which it could be asked";
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
         let number = self.parts.numbers.next();
-        let frame = match self.fitted(&question.request, &RequestId::from(number)) {
+        let frame = match self.question_frame(&question.request, &RequestId::from(number)) {
             Ok(frame) => frame,
             Err(failure) => return question.answer(Err(failure)),
         };
         self.remember_elicitation(&question.request);
         let frame = self.with_public_task(call, frame);
-        self.streams().send(stream, &frame);
+        self.event_log().send(stream, &frame);
         self.parts.counters.add(Counter::QuestionsAsked);
         self.questions.insert(
             number,
-            Asked {
+            SentQuestion {
                 question,
                 call,
                 stream,
@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// A question in the words of the client's revision.
-    fn fitted(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
+    fn question_frame(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
         let revision = self.record.revision;
         let declared = self.record.profile.as_map();
         let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
@@ -122,13 +122,13 @@ impl Session {
             return;
         }
         let other = self.pending.iter().find(|(_, p)| p.server == *server);
-        let other = other.map(|(number, pending)| match pending.outlet {
-            Outlet::Stream => (*number, *number),
-            Outlet::Direct(_) | Outlet::Nowhere => (*number, GENERAL),
+        let other = other.map(|(number, pending)| match pending.destination {
+            AnswerDestination::Stream => (*number, *number),
+            AnswerDestination::Direct(_) | AnswerDestination::Dropped => (*number, GENERAL_STREAM),
         });
         let mut dropped = Vec::new();
         for (number, asked) in self.questions.iter_mut().filter(|(_, a)| a.call == call) {
-            match other.filter(|_| asked.question.of_any_call) {
+            match other.filter(|_| asked.question.is_unattributed) {
                 Some((call, stream)) => (asked.call, asked.stream) = (call, stream),
                 None => dropped.push((*number, asked.stream)),
             }
@@ -142,7 +142,7 @@ impl Session {
     fn withdraw(&mut self, question: u64, stream: u64, reason: &str) {
         let params = serde_json::json!({ "requestId": question, "reason": reason });
         let frame = notification(&Method::Cancelled, Some(&params));
-        self.streams().send(stream, &frame);
+        self.event_log().send(stream, &frame);
     }
 
     fn remember_elicitation(&mut self, request: &Request) {

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::super::freshness::Stale;
-use super::super::message::ToFront;
+use super::super::freshness::FreshnessMeta;
+use super::super::message::ClientReply;
 use super::super::record::Subscription;
 use super::super::route;
 use super::Session;
 use crate::catalog::ItemKind;
-use crate::downstream::{Change, EntryKey, Watched, Wish};
+use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
@@ -28,7 +28,7 @@ impl Session {
         request: Request,
         number: u64,
         accepts_stream: bool,
-        reply: oneshot::Sender<ToFront>,
+        reply: oneshot::Sender<ClientReply>,
         ctx: &mut Context<Self>,
     ) {
         if self.must_wait_for_lists(&request) {
@@ -37,7 +37,7 @@ impl Session {
                 let message = "too many requests wait for the first lists; try again later";
                 let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
                 let frame = failure_frame(&request.method, request.id.as_str(), &failure);
-                let _ = reply.send(ToFront::Json(frame));
+                let _ = reply.send(ClientReply::Json(frame));
                 return;
             }
             self.waiting += 1;
@@ -70,7 +70,7 @@ impl Session {
         request: Request,
         number: u64,
         accepts_stream: bool,
-        reply: oneshot::Sender<ToFront>,
+        reply: oneshot::Sender<ClientReply>,
         ctx: &mut Context<Self>,
     ) {
         let answer = match &request.method {
@@ -91,11 +91,11 @@ impl Session {
         let is_list = ItemKind::of_method(&request.method).is_some();
         let stale = self.parts.catalog.stale().filter(|_| is_list);
         let answer = match answer {
-            Ok(result) => ToFront::List(match stale {
+            Ok(result) => ClientReply::List(match stale {
                 None => result_parts(&request, &result),
                 Some(stale) => stale_parts(&request, &result, &stale),
             }),
-            Err(failure) => ToFront::Json(failure_frame(
+            Err(failure) => ClientReply::Json(failure_frame(
                 &request.method,
                 request.id.as_str(),
                 &failure,
@@ -118,10 +118,13 @@ impl Session {
         self.caller = Arc::new(self.record.caller(self.id));
         self.save();
         let downstreams = &self.parts.downstreams;
-        if let Some(level) = downstreams.desired().set_level(self.id, params.level) {
+        if let Some(level) = downstreams
+            .subscription_registry()
+            .set_level(self.id, params.level)
+        {
             downstreams.set_level(level);
         }
-        self.tell_own(&Wish::Level(params.level));
+        self.notify_own_connections(&ConnectionCommand::Level(params.level));
         Ok(RawJson::from_value(&json!({})))
     }
 
@@ -133,8 +136,8 @@ impl Session {
     pub(super) fn subscribe(
         &mut self,
         request: &Request,
-        target: &route::Target,
-    ) -> Option<ToFront> {
+        target: &route::CallTarget,
+    ) -> Option<ClientReply> {
         let public = request.uri()?;
         let watched = self.watched(target)?;
         let change = match request.method {
@@ -150,21 +153,32 @@ impl Session {
                     });
                 }
                 self.save();
-                self.parts.downstreams.desired().watch(watched, self.id)
+                self.parts
+                    .downstreams
+                    .subscription_registry()
+                    .watch(watched, self.id)
             }
-            Method::ResourcesUnsubscribe => self.unsubscribed(&watched, &public),
+            Method::ResourcesUnsubscribe => self.end_subscription(&watched, &public),
             _ => return None,
         };
         let done = RawJson::from_value(&json!({}));
-        (change == Change::Nothing).then(|| ToFront::List(result_parts(request, &done)))
+        (change == SubscriptionChange::Nothing)
+            .then(|| ClientReply::List(result_parts(request, &done)))
     }
 
     /// The client does not want a resource any more, or the server refused it.
-    pub(super) fn unsubscribed(&mut self, watched: &Watched, public: &str) -> Change {
+    pub(super) fn end_subscription(
+        &mut self,
+        watched: &SubscriptionKey,
+        public: &str,
+    ) -> SubscriptionChange {
         self.record.subscriptions.retain(|one| one.public != public);
         self.missed.uris.remove(public);
         self.save();
-        self.parts.downstreams.desired().unwatch(watched, self.id)
+        self.parts
+            .downstreams
+            .subscription_registry()
+            .unwatch(watched, self.id)
     }
 
     pub(super) fn is_subscribed(&self, public: &str) -> bool {
@@ -172,11 +186,11 @@ impl Session {
         all.any(|one| one.public == public)
     }
 
-    fn too_many_subscriptions(&self, request: &Request) -> ToFront {
+    fn too_many_subscriptions(&self, request: &Request) -> ClientReply {
         let message =
             format!("this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have");
         let failure = Failure::new(ErrorKind::Overloaded, message);
-        ToFront::Json(failure_frame(
+        ClientReply::Json(failure_frame(
             &request.method,
             request.id.as_str(),
             &failure,
@@ -186,10 +200,12 @@ impl Session {
 
 impl Session {
     /// The resource that a request is about, on the connection that serves this session.
-    pub(super) fn watched(&self, target: &route::Target) -> Option<Watched> {
+    pub(super) fn watched(&self, target: &route::CallTarget) -> Option<SubscriptionKey> {
         let server = self.parts.downstreams.get(&target.server);
-        let key = server.map_or_else(EntryKey::shared, |server| server.entry_for(&self.caller));
-        Some(Watched::new(
+        let key = server.map_or_else(ConnectionKey::shared, |server| {
+            server.connection_key_for(&self.caller)
+        });
+        Some(SubscriptionKey::new(
             &target.server,
             &key,
             target.native_uri.as_deref()?,
@@ -216,7 +232,7 @@ pub(super) fn failure_frame(method: &Method, id: &str, failure: &Failure) -> Byt
 }
 
 /// A list that says how old its parts are, before the brace that ends it.
-fn stale_parts(request: &Request, list: &RawJson, stale: &Stale) -> [Bytes; 3] {
+fn stale_parts(request: &Request, list: &RawJson, stale: &FreshnessMeta) -> [Bytes; 3] {
     let list = list.as_bytes();
     let items = list.slice(..list.len().saturating_sub(1));
     [head(request), items, stale.tail.clone()]
@@ -228,6 +244,6 @@ fn head(request: &Request) -> Bytes {
 }
 
 /// Raw JSON of a URI, for frames of the gateway's own.
-pub(super) fn updated_frame(uri: &str) -> Value {
+pub(super) fn uri_params(uri: &str) -> Value {
     json!({ "uri": uri })
 }

@@ -2,25 +2,25 @@
 
 use bytes::Bytes;
 
-use super::super::message::{Notice, OpenStream, ToFront};
-use super::super::streams::{GENERAL, Resumed, StreamLimits, Streams};
+use super::super::event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
+use super::super::message::{ClientReply, OpenStream, SessionEvent};
 use super::Session;
-use super::calls::{Outlet, is_wanted};
-use super::requests::updated_frame;
+use super::calls::{AnswerDestination, is_wanted};
+use super::requests::uri_params;
 use crate::catalog::Changes;
 use crate::protocol::{ErrorKind, Failure, Method, RequestId, notification};
 
 impl Session {
-    pub(super) fn streams(&mut self) -> &mut Streams {
+    pub(super) fn event_log(&mut self) -> &mut EventLog {
         let parts = &self.parts;
-        self.streams.get_or_insert_with(|| {
+        self.event_log.get_or_insert_with(|| {
             let settings = parts.settings.load();
-            let limits = StreamLimits {
+            let limits = EventLogLimits {
                 events_per_stream: settings.events_per_stream,
                 bytes_max: settings.events_bytes_max,
                 queue_max: settings.stream_queue_max,
             };
-            Box::new(Streams::new(limits, parts.epoch()))
+            Box::new(EventLog::new(limits, parts.epoch()))
         })
     }
 
@@ -30,52 +30,54 @@ impl Session {
         let Some(pending) = self.pending.get_mut(&number) else {
             return false;
         };
-        let outlet = std::mem::replace(&mut pending.outlet, Outlet::Nowhere);
-        let reply = match outlet {
-            Outlet::Direct(reply) if pending.accepts_stream && !reply.is_closed() => reply,
+        let destination = std::mem::replace(&mut pending.destination, AnswerDestination::Dropped);
+        let reply = match destination {
+            AnswerDestination::Direct(reply) if pending.accepts_stream && !reply.is_closed() => {
+                reply
+            }
             other => {
-                let streams = matches!(other, Outlet::Stream);
-                pending.outlet = other;
+                let streams = matches!(other, AnswerDestination::Stream);
+                pending.destination = other;
                 return streams;
             }
         };
-        pending.outlet = Outlet::Stream;
+        pending.destination = AnswerDestination::Stream;
         let request = pending.id.clone();
-        let events = self.streams().open(number, Some(request), priming);
+        let events = self.event_log().open(number, Some(request), priming);
         // If the client leaves right now, it finds the stream by its event ids.
-        let _ = reply.send(ToFront::Stream(events));
+        let _ = reply.send(ClientReply::Stream(events));
         true
     }
 
     pub(super) fn open_stream(&mut self, open: OpenStream) {
-        let resumed = open.last_event_id.map(|id| self.streams().resume(&id));
+        let resumed = open.last_event_id.map(|id| self.event_log().resume(&id));
         self.had_stream = true;
         let events = match resumed {
-            Some(Resumed::Stream(events)) => events,
-            Some(Resumed::Gap(events)) => {
-                self.miss_everything();
+            Some(ResumeOutcome::Stream(events)) => events,
+            Some(ResumeOutcome::Gap(events)) => {
+                self.mark_all_missed();
                 events
             }
             // The TypeScript SDK comes back for every stream that ended without a result, and
             // after an empty answer to that it would open a second general stream.
-            Some(Resumed::Over) => {
-                let _ = open.reply.send(ToFront::Over);
+            Some(ResumeOutcome::Over) => {
+                let _ = open.reply.send(ClientReply::Over);
                 return;
             }
-            Some(Resumed::Unknown(Some(request))) => self.lost_answer(&request),
-            Some(Resumed::Unknown(None)) => {
+            Some(ResumeOutcome::Unknown(Some(request))) => self.lost_answer(&request),
+            Some(ResumeOutcome::Unknown(None)) => {
                 // Of a process or an actor before this one.
-                self.miss_everything();
+                self.mark_all_missed();
                 self.open_general()
             }
             None => self.open_general(),
         };
-        let _ = open.reply.send(ToFront::Stream(events));
+        let _ = open.reply.send(ClientReply::Stream(events));
         self.send_missed();
     }
 
     /// What happened since the client's last event is unknown.
-    fn miss_everything(&mut self) {
+    fn mark_all_missed(&mut self) {
         self.missed.lists = Changes::all();
         let subscriptions = self.record.subscriptions.iter();
         self.missed.uris = subscriptions.map(|one| one.public.clone()).collect();
@@ -83,7 +85,7 @@ impl Session {
 
     fn open_general(&mut self) -> tokio::sync::mpsc::Receiver<Bytes> {
         let priming = self.record.revision.has_priming_event();
-        self.streams().open(GENERAL, None, priming)
+        self.event_log().open(GENERAL_STREAM, None, priming)
     }
 
     /// The stream of a call that this actor never saw: the call was running when the gateway or
@@ -92,16 +94,16 @@ impl Session {
         let message = "the answer was lost when the gateway restarted; the call may have run";
         let failure = Failure::new(ErrorKind::ServerLost, message);
         let number = self.parts.numbers.next();
-        let streams = self.streams();
+        let streams = self.event_log();
         let events = streams.open(number, Some(request.clone()), false);
         streams.send(number, failure.answer(request.as_str()).as_bytes());
         streams.end(number);
         events
     }
 
-    pub(super) fn on_notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::OwnViewsChanged => {
+    pub(super) fn on_session_event(&mut self, event: SessionEvent) {
+        match event {
+            SessionEvent::OwnViewsChanged => {
                 let own = self.parts.catalog.own(&self.caller);
                 if own.is_some() || self.view.is_some() {
                     let before = self.catalog();
@@ -110,46 +112,48 @@ impl Session {
                 }
             }
             // A session with its own view hears of changes when that view is replaced.
-            Notice::ListsChanged(changes) if self.view.is_none() => self.missed.lists |= changes,
-            Notice::ListsChanged(_) => {}
-            Notice::ResourceUpdated { uri, frame } => {
+            SessionEvent::ListsChanged(changes) if self.view.is_none() => {
+                self.missed.lists |= changes
+            }
+            SessionEvent::ListsChanged(_) => {}
+            SessionEvent::ResourceUpdated { uri, frame } => {
                 let public = self.is_subscribed(&uri);
-                if public && self.general_is_read() {
-                    self.streams().send(GENERAL, &frame);
+                if public && self.general_has_reader() {
+                    self.event_log().send(GENERAL_STREAM, &frame);
                 } else if public {
                     self.missed.uris.insert(uri);
                 }
             }
-            Notice::Log {
+            SessionEvent::Log {
                 level,
                 audience,
                 frame,
             } => {
                 let shares = audience.is_none_or(|audience| audience == self.caller.audience());
-                if shares && is_wanted(self.record.level, level) && self.general_is_read() {
-                    self.streams().send(GENERAL, &frame);
+                if shares && is_wanted(self.record.level, level) && self.general_has_reader() {
+                    self.event_log().send(GENERAL_STREAM, &frame);
                 }
             }
             // For clients without a session; others are told by the connection of the call.
-            Notice::Task { .. } => {}
-            Notice::ElicitationComplete { id, frame } => {
-                if self.elicitations.remove(&id) && self.general_is_read() {
-                    self.streams().send(GENERAL, &frame);
+            SessionEvent::Task { .. } => {}
+            SessionEvent::ElicitationComplete { id, frame } => {
+                if self.elicitations.remove(&id) && self.general_has_reader() {
+                    self.event_log().send(GENERAL_STREAM, &frame);
                 }
             }
         }
         self.send_missed();
     }
 
-    pub(super) fn general_is_read(&self) -> bool {
-        self.streams
+    pub(super) fn general_has_reader(&self) -> bool {
+        self.event_log
             .as_ref()
-            .is_some_and(|streams| streams.is_read(GENERAL))
+            .is_some_and(|streams| streams.has_reader(GENERAL_STREAM))
     }
 
     /// Sends what waited for a general stream, once.
     fn send_missed(&mut self) {
-        if !self.general_is_read() {
+        if !self.general_has_reader() {
             return;
         }
         let missed = std::mem::take(&mut self.missed);
@@ -159,12 +163,12 @@ impl Session {
             (missed.lists.resources, Method::ResourcesListChanged),
         ];
         for (_, method) in lists.iter().filter(|(changed, _)| *changed) {
-            self.streams()
-                .send(GENERAL, &notification::<()>(method, None));
+            self.event_log()
+                .send(GENERAL_STREAM, &notification::<()>(method, None));
         }
         for uri in &missed.uris {
-            let frame = notification(&Method::ResourcesUpdated, Some(&updated_frame(uri)));
-            self.streams().send(GENERAL, &frame);
+            let frame = notification(&Method::ResourcesUpdated, Some(&uri_params(uri)));
+            self.event_log().send(GENERAL_STREAM, &frame);
         }
         self.send_missed_tasks();
     }

@@ -4,28 +4,28 @@
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::super::streams::GENERAL;
+use super::super::event_log::GENERAL_STREAM;
 use super::super::tasks;
 use super::Session;
-use super::calls::Pending;
+use super::calls::SessionCall;
 use crate::bridge::task::Task;
-use crate::downstream::Tasks;
+use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{Failure, Method, Notification, Outcome, Response, splice};
 
 impl Session {
     /// Remembers the task that a call went on in, or that a task has ended.
-    pub(super) fn note_task(
+    pub(super) fn record_task(
         &mut self,
         number: u64,
-        pending: &Pending,
+        pending: &SessionCall,
         answer: &Result<Response, Failure>,
     ) {
         let Ok(response) = answer else { return };
         let Outcome::Result(result) = &response.outcome else {
             return;
         };
-        debug_assert_eq!(pending.tasks, Tasks::Passed);
+        debug_assert_eq!(pending.tasks, TaskMode::FollowedByClient);
         let server = &pending.server;
         if pending.method == Method::ToolsCall {
             let progress = pending.progress.clone();
@@ -44,12 +44,12 @@ impl Session {
     }
 
     /// Whether something that is said under a call's number is about its task.
-    pub(super) fn is_of_task(&self, number: u64, notification: &Notification) -> bool {
+    pub(super) fn is_about_task(&self, number: u64, notification: &Notification) -> bool {
         notification.method == Method::TaskStatus
             || self.followed.is_some() && !self.pending.contains_key(&number)
     }
 
-    pub(super) fn on_task_news(&mut self, number: u64, notification: &Notification) {
+    pub(super) fn on_task_notification(&mut self, number: u64, notification: &Notification) {
         let followed = self.followed.as_mut();
         let server = followed
             .as_ref()
@@ -62,10 +62,10 @@ impl Session {
             return self.on_task_status(number, notification, &server);
         }
         let frame = followed.and_then(|followed| followed.progress(number, notification));
-        if let Some(frame) = frame.filter(|_| self.general_is_read()) {
+        if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
             let frame = self.with_public_ids(frame, &server);
             // S-PROG-03.
-            self.streams().send_if_room(GENERAL, &frame);
+            self.event_log().send_if_room(GENERAL_STREAM, &frame);
         }
     }
 
@@ -76,14 +76,14 @@ impl Session {
         else {
             return;
         };
-        let is_read = self.general_is_read();
-        if is_read {
-            self.streams().send(GENERAL, &frame);
+        let has_reader = self.general_has_reader();
+        if has_reader {
+            self.event_log().send(GENERAL_STREAM, &frame);
         }
         let Some(followed) = &mut self.followed else {
             return;
         };
-        if !is_read {
+        if !has_reader {
             followed.miss(number, frame);
         }
         if has_ended {
@@ -97,7 +97,7 @@ impl Session {
             return;
         };
         for frame in followed.take_missed().into_values() {
-            self.streams().send(GENERAL, &frame);
+            self.event_log().send(GENERAL_STREAM, &frame);
         }
     }
 

@@ -9,15 +9,15 @@ use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
 use super::call::Call;
-use super::parked::Resume;
-use super::task::AboutTask;
-use crate::downstream::{Callers, Deadline, Delivery, Timer};
+use super::parked::ResumeCall;
+use super::task::TaskRequest;
+use crate::downstream::{CallSenders, Deadline, Delivery, Timer};
 use crate::id::QuickMap;
 use crate::protocol::Failure;
-use crate::supervision::caught;
+use crate::supervision::catch_panic;
 
 #[derive(Default)]
-pub(super) struct Calls {
+pub(super) struct SessionlessCalls {
     /// By their numbers.
     open: QuickMap<u64, Box<Call>>,
     /// Set to the earliest alarm.
@@ -27,76 +27,76 @@ pub(super) struct Calls {
 /// Begins a call.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Begin(pub(super) Box<Call>);
+pub(super) struct StartCall(pub(super) Box<Call>);
 
 /// The connection of a call is open, or will not be.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Opened {
+pub(super) struct ConnectionOpened {
     pub(super) number: u64,
     pub(super) deadline: Deadline,
-    pub(super) callers: Result<Callers, Failure>,
+    pub(super) senders: Result<CallSenders, Failure>,
 }
 
 /// What becomes of the wait for one request of a client.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub(crate) struct ClientWait {
+pub(crate) struct ClientRequestEvent {
     /// The call, or 0 for what has an actor of its own.
     pub(super) call: u64,
     /// The number of the client's request: means something only while that waits.
-    pub(super) turn: u64,
-    pub(super) wait: Wait,
+    pub(super) request_number: u64,
+    pub(super) wait: ClientRequestChange,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
+pub(super) enum ClientRequestChange {
     /// It is long: it is to be answered as a stream.
     Upgrade,
     /// The client closed its connection.
-    Over,
+    Closed,
 }
 
 /// How to reach the calls of one worker.
-pub(super) struct Worker {
-    calls: Addr<Calls>,
-    answers_to: Arc<Recipient<Delivery>>,
-    waits: Arc<Recipient<ClientWait>>,
+pub(super) struct CallWorker {
+    calls: Addr<SessionlessCalls>,
+    reply_to: Arc<Recipient<Delivery>>,
+    client_requests: Arc<Recipient<ClientRequestEvent>>,
 }
 
-impl Worker {
+impl CallWorker {
     /// Starts it on the calling arbiter.
     fn start() -> Self {
-        let calls = Calls::default().start();
+        let calls = SessionlessCalls::default().start();
         Self {
-            answers_to: Arc::new(calls.clone().recipient()),
-            waits: Arc::new(calls.clone().recipient()),
+            reply_to: Arc::new(calls.clone().recipient()),
+            client_requests: Arc::new(calls.clone().recipient()),
             calls,
         }
     }
 
-    pub(super) fn tell<M>(&self, message: M)
+    pub(super) fn send<M>(&self, message: M)
     where
         M: Message<Result = ()> + Send + 'static,
-        Calls: Handler<M>,
-        Context<Calls>: ToEnvelope<Calls, M>,
+        SessionlessCalls: Handler<M>,
+        Context<SessionlessCalls>: ToEnvelope<SessionlessCalls, M>,
     {
         self.calls.do_send(message);
     }
 
-    pub(super) fn answers_to(&self) -> Arc<Recipient<Delivery>> {
-        self.answers_to.clone()
+    pub(super) fn reply_to(&self) -> Arc<Recipient<Delivery>> {
+        self.reply_to.clone()
     }
 
-    pub(super) fn waits(&self) -> Arc<Recipient<ClientWait>> {
-        self.waits.clone()
+    pub(super) fn client_requests(&self) -> Arc<Recipient<ClientRequestEvent>> {
+        self.client_requests.clone()
     }
 }
 
 /// The workers, by the indices of their arbiters.
-pub(crate) struct Workers(Box<[ArcSwapOption<Worker>]>);
+pub(crate) struct CallWorkers(Box<[ArcSwapOption<CallWorker>]>);
 
-impl Workers {
+impl CallWorkers {
     pub(crate) fn new(arbiters: usize) -> Self {
         let none = (0..arbiters.max(1)).map(|_| ArcSwapOption::empty());
         Self(none.collect())
@@ -104,25 +104,25 @@ impl Workers {
 
     /// That of the calling arbiter, whose index this is. It starts with the first call, and anew
     /// after its arbiter has died.
-    pub(super) fn at(&self, arbiter: usize) -> Arc<Worker> {
+    pub(super) fn at(&self, arbiter: usize) -> Arc<CallWorker> {
         let place = &self.0[arbiter % self.0.len()];
         let worker = place.load_full();
         if let Some(worker) = worker.filter(|worker| worker.calls.connected()) {
             return worker;
         }
-        let worker = Arc::new(Worker::start());
+        let worker = Arc::new(CallWorker::start());
         place.store(Some(worker.clone()));
         worker
     }
 }
 
-impl Calls {
+impl SessionlessCalls {
     /// Works on a call, if there still is one of this number.
     fn with(&mut self, number: u64, ctx: &mut Context<Self>, work: impl FnOnce(&mut Call)) {
         let Some(call) = self.open.get_mut(&number) else {
             return;
         };
-        let done = caught(|| work(call));
+        let done = catch_panic(|| work(call));
         if let Err(text) = done {
             log::error!(panic = &*text, server = call.target.server.as_str(); "a bug ended a call");
             call.cancel("the gateway has failed");
@@ -132,10 +132,10 @@ impl Calls {
             self.open.remove(&number);
             return;
         }
-        self.timer.set(call.alarms.earliest(), ctx, Self::ring);
+        self.timer.set(call.alarms.earliest(), ctx, Self::on_timer);
     }
 
-    fn ring(&mut self, ctx: &mut Context<Self>) {
+    fn on_timer(&mut self, ctx: &mut Context<Self>) {
         self.timer.fired();
         let now = Instant::now();
         let is_due = |call: &Call| call.alarms.earliest().is_some_and(|at| at <= now);
@@ -150,38 +150,40 @@ impl Calls {
             });
         }
         let earliest = (self.open.values()).filter_map(|call| call.alarms.earliest());
-        self.timer.set(earliest.min(), ctx, Self::ring);
+        self.timer.set(earliest.min(), ctx, Self::on_timer);
     }
 }
 
-impl Actor for Calls {
+impl Actor for SessionlessCalls {
     type Context = Context<Self>;
 }
 
-impl Handler<Begin> for Calls {
+impl Handler<StartCall> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, Begin(call): Begin, ctx: &mut Self::Context) {
+    fn handle(&mut self, StartCall(call): StartCall, ctx: &mut Self::Context) {
         let number = call.number;
         self.open.insert(number, call);
         self.with(number, ctx, Call::dispatch);
     }
 }
 
-impl Handler<Opened> for Calls {
+impl Handler<ConnectionOpened> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, opened: Opened, ctx: &mut Self::Context) {
-        let Opened {
+    fn handle(&mut self, opened: ConnectionOpened, ctx: &mut Self::Context) {
+        let ConnectionOpened {
             number,
             deadline,
-            callers,
+            senders,
         } = opened;
-        self.with(number, ctx, |call| call.on_opened(deadline, callers));
+        self.with(number, ctx, |call| {
+            call.on_connection_opened(deadline, senders)
+        });
     }
 }
 
-impl Handler<Delivery> for Calls {
+impl Handler<Delivery> for SessionlessCalls {
     type Result = ();
 
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
@@ -190,27 +192,33 @@ impl Handler<Delivery> for Calls {
     }
 }
 
-impl Handler<ClientWait> for Calls {
+impl Handler<ClientRequestEvent> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, wait: ClientWait, ctx: &mut Self::Context) {
-        let ClientWait { call, turn, wait } = wait;
-        self.with(call, ctx, |call| call.on_wait(turn, wait));
+    fn handle(&mut self, wait: ClientRequestEvent, ctx: &mut Self::Context) {
+        let ClientRequestEvent {
+            call,
+            request_number,
+            wait,
+        } = wait;
+        self.with(call, ctx, |call| {
+            call.on_client_request_event(request_number, wait)
+        });
     }
 }
 
-impl Handler<Resume> for Calls {
+impl Handler<ResumeCall> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, resume: Resume, ctx: &mut Self::Context) {
+    fn handle(&mut self, resume: ResumeCall, ctx: &mut Self::Context) {
         self.with(resume.call, ctx, |call| call.resume(resume));
     }
 }
 
-impl Handler<AboutTask> for Calls {
+impl Handler<TaskRequest> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, about: AboutTask, ctx: &mut Self::Context) {
-        self.with(about.call, ctx, |call| call.on_about_task(about));
+    fn handle(&mut self, about: TaskRequest, ctx: &mut Self::Context) {
+        self.with(about.call, ctx, |call| call.on_task_request(about));
     }
 }

@@ -7,15 +7,15 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
     /// What the server asks for in quick succession has come.
-    Gathered,
+    QuestionsGathered,
     /// The client did not come back with what it was asked for.
-    NotBack,
+    ClientAbsent,
     /// The call is sent once more.
-    Again,
+    Retry,
     /// The time of its task is over.
-    TaskOver,
+    TaskExpired,
     /// The server did not go on to say how its task is.
-    TaskSilent,
+    TaskQuiet,
 }
 
 /// Those that a call has set, each at most once.
@@ -58,17 +58,17 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut alarms = Alarms::default();
         assert_eq!(alarms.earliest(), None);
-        alarms.set(Alarm::NotBack, Duration::from_secs(9));
-        alarms.set(Alarm::TaskOver, Duration::from_secs(5));
-        alarms.set(Alarm::NotBack, Duration::from_secs(3));
-        alarms.set(Alarm::Again, Duration::from_secs(1));
-        alarms.clear(Alarm::Again);
+        alarms.set(Alarm::ClientAbsent, Duration::from_secs(9));
+        alarms.set(Alarm::TaskExpired, Duration::from_secs(5));
+        alarms.set(Alarm::ClientAbsent, Duration::from_secs(3));
+        alarms.set(Alarm::Retry, Duration::from_secs(1));
+        alarms.clear(Alarm::Retry);
         assert_eq!(alarms.earliest(), Some(at(3)));
         assert_eq!(alarms.take_due(at(2)), None);
-        assert!(alarms.is_set(Alarm::NotBack));
-        assert_eq!(alarms.take_due(at(3)), Some(Alarm::NotBack));
-        assert!(!alarms.is_set(Alarm::NotBack));
-        assert_eq!(alarms.take_due(at(100)), Some(Alarm::TaskOver));
+        assert!(alarms.is_set(Alarm::ClientAbsent));
+        assert_eq!(alarms.take_due(at(3)), Some(Alarm::ClientAbsent));
+        assert!(!alarms.is_set(Alarm::ClientAbsent));
+        assert_eq!(alarms.take_due(at(100)), Some(Alarm::TaskExpired));
         assert_eq!(alarms.take_due(at(100)), None);
     }
 }

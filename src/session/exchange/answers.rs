@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::super::freshness::Stale;
+use super::super::freshness::FreshnessMeta;
 use super::super::handshake::{capabilities, server_info};
-use super::super::message::ToFront;
+use super::super::message::ClientReply;
 use super::super::route;
-use crate::bridge::answer::{CacheScope, Caching, Dress, InputRequired};
+use crate::bridge::answer::{CacheScope, Caching, InputRequired, ResultDecorator};
 use crate::bridge::error;
 use crate::catalog::{ItemKind, Snapshot};
 use crate::id::ServerName;
@@ -17,23 +17,23 @@ use crate::protocol::{
 };
 
 /// How long a client may count on what the gateway says of itself.
-const DISCOVERED: Caching = Caching {
+const DISCOVERY_CACHING: Caching = Caching {
     ttl_ms: 60_000,
     scope: CacheScope::Private,
 };
 
 /// What the gateway adds to every result.
 #[derive(Clone, Debug)]
-pub(crate) struct Dressing {
-    dress: Dress,
+pub(crate) struct AnswerDecorator {
+    decorator: ResultDecorator,
     server_info: RawJson,
 }
 
-impl Dressing {
+impl AnswerDecorator {
     pub(crate) fn new() -> Self {
         let server_info = RawJson::from_value(&server_info(Revision::NEWEST));
         Self {
-            dress: Dress::new(server_info.clone()),
+            decorator: ResultDecorator::new(server_info.clone()),
             server_info,
         }
     }
@@ -47,18 +47,18 @@ impl Dressing {
         to: Revision,
     ) -> Bytes {
         match to.era() {
-            Era::Modern => self.dress.answer(id, result, caching),
+            Era::Modern => self.decorator.answer(id, result, caching),
             Era::Legacy => result_frame(id, result),
         }
     }
 
     /// A complete result inside of another.
-    pub(super) fn dressed(&self, result: &RawJson) -> RawJson {
-        self.dress.complete(result, None)
+    pub(super) fn decorated(&self, result: &RawJson) -> RawJson {
+        self.decorator.complete(result, None)
     }
 
     /// The answer that asks the client for something first.
-    pub(super) fn asking(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
+    pub(super) fn input_required(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
         result_frame(id, &asked.build(&self.server_info))
     }
 
@@ -74,16 +74,16 @@ impl Dressing {
     }
 
     /// The state of the gateway, which is old at once.
-    pub(super) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ToFront {
+    pub(super) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
         let caching = Caching {
             ttl_ms: 0,
             scope: CacheScope::Private,
         };
-        ToFront::Json(self.answer(id, tree, Some(caching), to))
+        ClientReply::Json(self.answer(id, tree, Some(caching), to))
     }
 
     /// The answer to `server/discover` (S-LIFE-08).
-    pub(super) fn discovered(&self, id: &RequestId, catalog: &Snapshot) -> ToFront {
+    pub(super) fn discovery(&self, id: &RequestId, catalog: &Snapshot) -> ClientReply {
         let mut result = json!({
             "supportedVersions": [Revision::V2026_07_28],
             "capabilities": capabilities(Revision::V2026_07_28, catalog),
@@ -91,7 +91,7 @@ impl Dressing {
         if let Some(instructions) = catalog.instructions() {
             result["instructions"] = json!(instructions);
         }
-        ToFront::Json(self.own(id, &result, Some(DISCOVERED), Revision::V2026_07_28))
+        ClientReply::Json(self.own(id, &result, Some(DISCOVERY_CACHING), Revision::V2026_07_28))
     }
 
     /// One page of a list; the page itself is not copied.
@@ -104,12 +104,12 @@ impl Dressing {
         kind: ItemKind,
         request: &Request,
         catalog: &Snapshot,
-        stale: Option<&Stale>,
+        stale: Option<&FreshnessMeta>,
         to: Revision,
-    ) -> Result<ToFront, Failure> {
+    ) -> Result<ClientReply, Failure> {
         let page = route::page(kind, request, catalog, to)?;
         if to.era() == Era::Legacy {
-            return Ok(ToFront::Json(result_frame(&request.id, &page)));
+            return Ok(ClientReply::Json(result_frame(&request.id, &page)));
         }
         let head = format!(
             r#"{{"jsonrpc":"2.0","id":{},"result":"#,
@@ -129,13 +129,17 @@ impl Dressing {
                 CacheScope::Private
             },
         };
-        let rest = self.dress.complete(&base, Some(caching));
+        let rest = self.decorator.complete(&base, Some(caching));
         let rest = rest.as_bytes().slice(1..);
         let items = page
             .as_bytes()
             .slice(..page.as_bytes().len().saturating_sub(1));
         let tail = [b",".as_slice(), &rest, b"}"].concat();
-        Ok(ToFront::List([Bytes::from(head), items, Bytes::from(tail)]))
+        Ok(ClientReply::List([
+            Bytes::from(head),
+            items,
+            Bytes::from(tail),
+        ]))
     }
 
     /// A failure as the client of this request reads it: of a server that fails a tool call, as
@@ -147,14 +151,14 @@ impl Dressing {
         id: &RequestId,
         failure: &Failure,
         to: Revision,
-    ) -> ToFront {
+    ) -> ClientReply {
         if let Some(result) = failure.tool_result(method) {
-            return ToFront::Json(self.own(id, &result, None, to));
+            return ClientReply::Json(self.own(id, &result, None, to));
         }
         let frame = error_frame(id, &error::error_object(failure, to.era()));
         match to.era() {
-            Era::Legacy => ToFront::Json(frame),
-            Era::Modern => ToFront::Error {
+            Era::Legacy => ClientReply::Json(frame),
+            Era::Modern => ClientReply::Error {
                 status: error::modern_status(failure.kind),
                 frame,
             },
@@ -163,7 +167,7 @@ impl Dressing {
 }
 
 /// What a client reads that comes back to a call which is not parked here any more.
-pub(super) fn lost(server: &ServerName) -> Failure {
+pub(super) fn call_lost(server: &ServerName) -> Failure {
     let message = format!(
         "server `{server}` does not wait for these answers any more: the call was interrupted and may have partly run; it is not repeated"
     );

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::super::message::ToFront;
+use super::super::message::ClientReply;
 use super::alarms::Alarm;
-use super::call::{Call, Client};
+use super::call::{Call, ClientState};
 use super::inputs::binding;
 use crate::bridge::answer::InputRequired;
 use crate::bridge::question::{self, UrlElicitation};
@@ -18,32 +18,32 @@ use crate::telemetry::Counter;
 
 /// A server that asks for several things does so in quick succession: they are handed out
 /// together.
-pub(super) const GATHER: Duration = Duration::from_millis(30);
+pub(super) const GATHER_DELAY: Duration = Duration::from_millis(30);
 
 impl Call {
     /// The server asks something. While the client gathers answers to earlier questions, the
     /// next round has to wait.
     pub(super) fn on_question(&mut self, question: Question) {
         // Sent again, the call would ask its client again, which may be answering this already.
-        self.again = None;
+        self.retry = None;
         self.inputs.add(question, self.caller.profile.as_map());
-        let waits = !matches!(self.client, Client::Gathers);
-        if waits && !self.inputs.is_empty() && !self.alarms.is_set(Alarm::Gathered) {
-            self.alarms.set(Alarm::Gathered, GATHER);
+        let waits = !matches!(self.client, ClientState::Away);
+        if waits && !self.inputs.is_empty() && !self.alarms.is_set(Alarm::QuestionsGathered) {
+            self.alarms.set(Alarm::QuestionsGathered, GATHER_DELAY);
         }
     }
 
     /// Parks the call and asks the client.
     pub(super) fn ask(&mut self) {
-        if let Err(needed) = self.inputs.gate(self.caller.profile.as_map()) {
+        if let Err(needed) = self.inputs.refuse_undeclared(self.caller.profile.as_map()) {
             self.answer_failure(&missing(needed));
-            return self.take_back("its client cannot be asked");
+            return self.cancel_and_end("its client cannot be asked");
         }
-        let handle = match self.take_place() {
+        let handle = match self.park() {
             Ok(handle) => handle,
             Err(failure) => {
                 self.answer_failure(&failure);
-                return self.take_back("its client cannot be asked now");
+                return self.cancel_and_end("its client cannot be asked now");
             }
         };
         let tier = Tier::Owned {
@@ -52,12 +52,12 @@ impl Call {
         };
         let requests = self.inputs.ask();
         self.parts.counters.add(Counter::QuestionsAsked);
-        if !self.hand_out(requests, tier) {
-            return self.take_back("its client cannot be asked");
+        if !self.answer_with_questions(requests, tier) {
+            return self.cancel_and_end("its client cannot be asked");
         }
-        self.client = Client::Gathers;
+        self.client = ClientState::Away;
         let timeout = self.parts.settings.load().answer_timeout;
-        self.alarms.set(Alarm::NotBack, timeout);
+        self.alarms.set(Alarm::ClientAbsent, timeout);
     }
 
     /// The handle of its place among the parked calls, which it takes unless it has one.
@@ -65,13 +65,13 @@ impl Call {
     /// # Errors
     ///
     /// Returns what the client is to read when there is no place left.
-    pub(super) fn take_place(&mut self) -> Result<Uuid, Failure> {
+    pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
         let max = self.parts.settings.load().parked_max;
-        if self.place.is_none() {
+        if self.parked_permit.is_none() {
             let (handle, parked) = ((self.parts.mint)(), &self.parts.parked);
-            self.place = parked.enter(handle, (self.worker.clone(), self.number), max);
+            self.parked_permit = parked.enter(handle, (self.worker.clone(), self.number), max);
         }
-        self.place.as_ref().map(|place| place.handle).ok_or_else(|| {
+        self.parked_permit.as_ref().map(|place| place.handle).ok_or_else(|| {
             let message = format!(
                 "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
             );
@@ -79,25 +79,25 @@ impl Call {
         })
     }
 
-    pub(super) fn not_back(&mut self) {
+    pub(super) fn on_client_absent(&mut self) {
         self.parts.counters.add(Counter::QuestionsUnanswered);
-        self.take_back("its client did not come back");
+        self.cancel_and_end("its client did not come back");
     }
 
     /// The client is back; `round` says which questions it was asked last.
-    pub(super) fn go_on(&mut self, request: &Request) {
-        self.alarms.clear(Alarm::NotBack);
+    pub(super) fn continue_with_answers(&mut self, request: &Request) {
+        self.alarms.clear(Alarm::ClientAbsent);
         if self.task.is_some() {
-            return self.hand_out_task();
+            return self.answer_with_task();
         }
         if let Some(answer) = self.finished.take() {
             return self.on_answer(*answer);
         }
         if let Err(failure) = self.inputs.answer(request) {
             self.answer_failure(&failure);
-            self.client = Client::Gathers;
+            self.client = ClientState::Away;
             let left = self.parts.settings.load().answer_timeout;
-            self.alarms.set(Alarm::NotBack, left);
+            self.alarms.set(Alarm::ClientAbsent, left);
             return;
         }
         if !self.inputs.is_empty() {
@@ -107,7 +107,7 @@ impl Call {
 
     /// The server, which has no session either, needs something of the client: its state goes
     /// with the questions, sealed.
-    pub(super) fn pass_on(&mut self, result: &RawJson) {
+    pub(super) fn forward_input_request(&mut self, result: &RawJson) {
         let asked = match InputRequired::parse(result) {
             Ok(asked) => asked,
             Err(error) => {
@@ -119,11 +119,11 @@ impl Call {
         };
         self.inputs.round = self.inputs.round.saturating_add(1);
         let state = asked.state;
-        self.hand_out(asked.requests, Tier::Pass { state });
+        self.answer_with_questions(asked.requests, Tier::Pass { state });
     }
 
     /// The server wants the user to visit some URLs, and the call to be sent again then (T0).
-    pub(super) fn ask_to_visit(&mut self, elicitations: Vec<UrlElicitation>) {
+    pub(super) fn ask_for_url_visits(&mut self, elicitations: Vec<UrlElicitation>) {
         let url = question::Requirement::Url;
         if !url.is_declared(self.caller.profile.as_map()) {
             return self.answer_failure(&missing(url));
@@ -135,11 +135,15 @@ impl Call {
         };
         let keyed = elicitations.into_iter().enumerate();
         let requests = keyed.map(|(index, one)| (format!("u{index}"), one.question));
-        self.hand_out(requests.collect(), tier);
+        self.answer_with_questions(requests.collect(), tier);
     }
 
     /// Answers with questions; false when the client had to be told a failure instead.
-    fn hand_out(&mut self, requests: Vec<(String, question::Question)>, tier: Tier) -> bool {
+    fn answer_with_questions(
+        &mut self,
+        requests: Vec<(String, question::Question)>,
+        tier: Tier,
+    ) -> bool {
         let ttl = self.parts.settings.load().answer_timeout.as_secs().max(1);
         let binding = binding(
             &self.method,
@@ -159,8 +163,8 @@ impl Call {
             Ok(state) => {
                 let state = Some(state);
                 let asked = InputRequired { requests, state };
-                let frame = self.parts.dressing.asking(&self.id, &asked);
-                self.deliver(ToFront::Json(frame));
+                let frame = self.parts.answer_decorator.input_required(&self.id, &asked);
+                self.deliver(ClientReply::Json(frame));
                 true
             }
             Err(failure) => {

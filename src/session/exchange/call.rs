@@ -12,21 +12,22 @@ use bytestring::ByteString;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::SessionParts;
+use super::super::SessionContext;
 use super::super::actor::log_level;
-use super::super::again::Again;
-use super::super::dispatch::{Dispatch, Hold, Way, dispatch};
-use super::super::message::ToFront;
+use super::super::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
+use super::super::event_log::message_event;
+use super::super::message::ClientReply;
 use super::super::progress::Progress;
-use super::super::route::Target;
-use super::super::streams::message_event;
-use super::actor::{Opened, Wait, Worker};
+use super::super::retry::RetryState;
+use super::super::route::CallTarget;
+use super::actor::{CallWorker, ClientRequestChange, ConnectionOpened};
 use super::alarms::{Alarm, Alarms};
-use super::inputs::{Inputs, invalid_state};
-use super::parked::{Place, Resume};
-use super::task::Standing;
+use super::inputs::{InputRequests, invalid_state};
+use super::parked::{ParkedPermit, ResumeCall};
+use super::task::HostedTask;
 use crate::downstream::{
-    CallMessage, Caller, Callers, Cancel, Deadline, Delivered, Exchange, Tasks, Wish,
+    CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
+    Deadline, TaskMode,
 };
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
 use crate::telemetry::Counter;
@@ -36,12 +37,12 @@ pub(super) struct Call {
     pub(super) number: u64,
     /// The number of it that its server sees: another one each time that it is sent.
     pub(super) sent_as: u64,
-    pub(super) worker: Arc<Worker>,
-    pub(super) parts: Arc<SessionParts>,
+    pub(super) worker: Arc<CallWorker>,
+    pub(super) parts: Arc<SessionContext>,
     pub(super) caller: Arc<Caller>,
     pub(super) arbiter: usize,
     pub(super) method: Method,
-    pub(super) target: Target,
+    pub(super) target: CallTarget,
     /// The public name or URI that the client asks for, and the arguments that it gave.
     pub(super) item: ByteString,
     pub(super) arguments: Option<Bytes>,
@@ -49,119 +50,119 @@ pub(super) struct Call {
     pub(super) id: RequestId,
     progress: Progress,
     accepts_stream: bool,
-    pub(super) client: Client,
+    pub(super) client: ClientState,
     /// Which of the client's requests it waits for: counts them.
-    turn: u64,
+    request_number: u64,
     /// Taken when it is sent.
     pub(super) request: Option<Request>,
-    pub(super) callers: Option<Callers>,
-    pub(super) hold: Hold,
-    pub(super) inputs: Inputs,
-    pub(super) place: Option<Place>,
+    pub(super) senders: Option<CallSenders>,
+    pub(super) permit: CallPermit,
+    pub(super) inputs: InputRequests,
+    pub(super) parked_permit: Option<ParkedPermit>,
     pub(super) alarms: Alarms,
     /// While its connection is opened.
     opening: Option<AbortOnDropHandle<()>>,
     /// The task that it stands for.
-    pub(super) task: Option<Box<Standing>>,
+    pub(super) task: Option<Box<HostedTask>>,
     /// The answer, if it came while nobody waited for it.
     pub(super) finished: Option<Box<Result<Response, Failure>>>,
     /// Kept where and while the call may be sent again.
-    pub(super) again: Option<Box<Again>>,
+    pub(super) retry: Option<Box<RetryState>>,
     /// Nothing is left to be done for it.
     pub(super) is_over: bool,
 }
 
 /// How the client waits.
-pub(super) enum Client {
+pub(super) enum ClientState {
     /// For one JSON answer, so far.
-    Waits(oneshot::Sender<ToFront>),
+    AwaitsAnswer(oneshot::Sender<ClientReply>),
     /// For the end of an event stream.
-    Reads(mpsc::Sender<Bytes>),
+    ReadsStream(mpsc::Sender<Bytes>),
     /// It gathers answers and is to come back.
-    Gathers,
+    Away,
 }
 
 /// What a call starts with.
-pub(super) struct Beginning {
+pub(super) struct NewCall {
     pub(super) number: u64,
-    pub(super) worker: Arc<Worker>,
-    pub(super) parts: Arc<SessionParts>,
+    pub(super) worker: Arc<CallWorker>,
+    pub(super) parts: Arc<SessionContext>,
     pub(super) caller: Arc<Caller>,
     pub(super) arbiter: usize,
     pub(super) request: Request,
-    pub(super) target: Target,
+    pub(super) target: CallTarget,
     pub(super) item: ByteString,
     /// How often the client was asked already.
     pub(super) round: u8,
     pub(super) accepts_stream: bool,
-    pub(super) reply: oneshot::Sender<ToFront>,
+    pub(super) reply: oneshot::Sender<ClientReply>,
 }
 
 impl Call {
-    pub(super) fn new(beginning: Beginning) -> Self {
-        let request = beginning.request;
+    pub(super) fn new(new_call: NewCall) -> Self {
+        let request = new_call.request;
         Self {
-            number: beginning.number,
-            sent_as: beginning.number,
-            worker: beginning.worker,
-            parts: beginning.parts,
-            caller: beginning.caller,
-            arbiter: beginning.arbiter,
+            number: new_call.number,
+            sent_as: new_call.number,
+            worker: new_call.worker,
+            parts: new_call.parts,
+            caller: new_call.caller,
+            arbiter: new_call.arbiter,
             method: request.method.clone(),
-            target: beginning.target,
-            item: beginning.item,
+            target: new_call.target,
+            item: new_call.item,
             arguments: request.member(request.params.arguments.as_ref()),
             id: request.id.clone(),
             progress: Progress::of(&request, Revision::NEWEST),
-            accepts_stream: beginning.accepts_stream,
-            client: Client::Waits(beginning.reply),
-            turn: beginning.number,
-            inputs: Inputs::of(&request, beginning.round),
+            accepts_stream: new_call.accepts_stream,
+            client: ClientState::AwaitsAnswer(new_call.reply),
+            request_number: new_call.number,
+            inputs: InputRequests::of(&request, new_call.round),
             request: Some(request),
-            callers: None,
-            hold: Hold::default(),
-            place: None,
+            senders: None,
+            permit: CallPermit::default(),
+            parked_permit: None,
             alarms: Alarms::default(),
             opening: None,
             task: None,
             finished: None,
-            again: None,
+            retry: None,
             is_over: false,
         }
     }
 
     pub(super) fn dispatch(&mut self) {
         let downstreams = &self.parts.downstreams;
-        let found = dispatch(downstreams, &self.target, &self.caller, self.arbiter, None);
+        let found = find_route(downstreams, &self.target, &self.caller, self.arbiter, None);
         let found = match found {
             Ok(found) => found,
             Err(failure) => return self.on_answer(Err(failure)),
         };
-        if found.may_repeat {
-            self.keep_for_again(found.deadline);
+        if found.may_retry {
+            self.prepare_retry(found.deadline);
         }
         self.send_by(found);
     }
 
     /// Sends the call the way that was found for it.
-    pub(super) fn send_by(&mut self, found: Dispatch) {
-        let Dispatch {
+    pub(super) fn send_by(&mut self, found: CallRoute) {
+        let CallRoute {
             deadline,
             way,
-            hold,
+            permit,
             ..
         } = found;
-        self.hold = hold;
+        self.permit = permit;
         match way {
-            Way::Open(callers) => self.send(deadline, callers),
-            Way::Opening(opening) => {
+            ConnectionAccess::Open(senders) => self.send(deadline, senders),
+            ConnectionAccess::Opening(opening) => {
                 let (number, worker) = (self.number, self.worker.clone());
                 let opening = async move {
-                    let callers = opening.await;
-                    worker.tell(Opened {
+                    let senders = opening.await;
+                    worker.send(ConnectionOpened {
                         number,
                         deadline,
-                        callers,
+                        senders,
                     });
                 };
                 self.opening = Some(AbortOnDropHandle::new(actix_rt::spawn(opening)));
@@ -169,37 +170,41 @@ impl Call {
         }
     }
 
-    pub(super) fn on_opened(&mut self, deadline: Deadline, callers: Result<Callers, Failure>) {
+    pub(super) fn on_connection_opened(
+        &mut self,
+        deadline: Deadline,
+        senders: Result<CallSenders, Failure>,
+    ) {
         self.opening = None;
-        match callers {
-            Ok(callers) => self.send(deadline, callers),
+        match senders {
+            Ok(senders) => self.send(deadline, senders),
             Err(failure) => self.on_answer(Err(failure)),
         }
     }
 
-    fn send(&mut self, deadline: Deadline, callers: Callers) {
+    fn send(&mut self, deadline: Deadline, senders: CallSenders) {
         let Some(request) = self.request.take() else {
             return;
         };
-        self.callers = Some(callers.clone());
+        self.senders = Some(senders.clone());
         if let Some(level) = self.caller.level {
-            callers.wish(Wish::LevelAtLeast(level));
+            senders.command(ConnectionCommand::LevelAtLeast(level));
         }
-        let (server, answers_to) = (self.target.server.clone(), self.worker.answers_to());
-        let exchange = Exchange {
+        let (server, reply_to) = (self.target.server.clone(), self.worker.reply_to());
+        let exchange = CallRequest {
             number: self.sent_as,
             caller: self.caller.clone(),
             request,
             edits: std::mem::take(&mut self.target.edits),
             tasks: self.target.tasks,
             deadline,
-            reply: self.hold.reply(self.number, server, answers_to),
+            reply: self.permit.reply(self.number, server, reply_to),
         };
-        callers.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
+        senders.send(self.arbiter, CallMessage::Start(Box::new(exchange)));
     }
 
     /// Takes the call back from the server; nobody is answered.
-    pub(super) fn take_back(&mut self, reason: &str) {
+    pub(super) fn cancel_and_end(&mut self, reason: &str) {
         self.parts.counters.add(Counter::CallsCancelled);
         self.cancel(reason);
         self.is_over = true;
@@ -208,16 +213,16 @@ impl Call {
     /// Tells the server that nobody waits for the call any more.
     pub(super) fn cancel(&self, reason: &str) {
         let (number, reason) = (self.sent_as, Some(reason.to_owned()));
-        self.send_to_server(CallMessage::Cancel(Cancel { number, reason }));
+        self.send_to_server(CallMessage::CancelCall(CancelCall { number, reason }));
     }
 
     pub(super) fn send_to_server(&self, message: CallMessage) {
-        if let Some(callers) = &self.callers {
-            callers.send(self.arbiter, message);
+        if let Some(senders) = &self.senders {
+            senders.send(self.arbiter, message);
         }
     }
 
-    pub(super) fn on_news(&mut self, notification: &Notification) {
+    pub(super) fn on_notification(&mut self, notification: &Notification) {
         let frame = match notification.method {
             Method::Progress => self.progress.frame(notification),
             // S-LOG-03: only who asks for log lines gets them.
@@ -231,7 +236,7 @@ impl Call {
         self.upgrade();
         // S-PROG-03, S-LOG-07: what comes faster than the client reads is left out; the last
         // place in the queue is for the answer.
-        if let Client::Reads(events) = &self.client
+        if let ClientState::ReadsStream(events) = &self.client
             && events.capacity() > 1
         {
             let _ = events.try_send(message_event(&frame));
@@ -240,74 +245,80 @@ impl Call {
 
     /// Turns a waiting JSON answer into an event stream, if the client takes one.
     fn upgrade(&mut self) {
-        if !self.accepts_stream || !matches!(self.client, Client::Waits(_)) {
+        if !self.accepts_stream || !matches!(self.client, ClientState::AwaitsAnswer(_)) {
             return;
         }
         let queue_max = self.parts.settings.load().stream_queue_max;
         let (events, stream) = mpsc::channel(queue_max.max(2));
-        let before = std::mem::replace(&mut self.client, Client::Reads(events));
-        if let Client::Waits(reply) = before {
+        let before = std::mem::replace(&mut self.client, ClientState::ReadsStream(events));
+        if let ClientState::AwaitsAnswer(reply) = before {
             // A client that left is noticed by its guard.
-            let _ = reply.send(ToFront::Stream(stream));
+            let _ = reply.send(ClientReply::Stream(stream));
         }
     }
 
     /// The client is back.
-    pub(super) fn resume(&mut self, resume: Resume) {
-        let gathers = matches!(self.client, Client::Gathers);
+    pub(super) fn resume(&mut self, resume: ResumeCall) {
+        let gathers = matches!(self.client, ClientState::Away);
         if !gathers || resume.round != self.inputs.round {
             // A state is good for one return (S-MRTR-09).
             let (method, id) = (&resume.request.method, &resume.request.id);
-            let answer =
-                self.parts
-                    .dressing
-                    .failed(method, id, &invalid_state(), self.caller.revision);
+            let answer = self.parts.answer_decorator.failed(
+                method,
+                id,
+                &invalid_state(),
+                self.caller.revision,
+            );
             let _ = resume.reply.send(answer);
             return;
         }
         self.id = resume.request.id.clone();
         self.progress = Progress::of(&resume.request, Revision::NEWEST);
         self.accepts_stream = resume.accepts_stream;
-        self.client = Client::Waits(resume.reply);
-        self.turn = resume.turn;
-        self.go_on(&resume.request);
+        self.client = ClientState::AwaitsAnswer(resume.reply);
+        self.request_number = resume.request_number;
+        self.continue_with_answers(&resume.request);
     }
 
-    pub(super) fn on_delivered(&mut self, what: Delivered) {
+    pub(super) fn on_delivered(&mut self, what: CallEvent) {
         match what {
-            Delivered::Answer(Err(failure)) if self.goes_again(&failure) => {}
-            Delivered::Answer(answer) => self.on_answer(answer),
-            Delivered::Notification(news) if self.target.tasks == Tasks::Bridged => {
-                self.on_bridged_news(&news);
+            CallEvent::Answer(Err(failure)) if self.schedule_retry(&failure) => {}
+            CallEvent::Answer(answer) => self.on_answer(answer),
+            CallEvent::Notification(notification) if self.target.tasks == TaskMode::Bridged => {
+                self.on_bridged_notification(&notification);
             }
-            Delivered::Notification(news) => self.on_news(&news),
-            Delivered::Question(question) if self.task.is_some() => {
+            CallEvent::Notification(notification) => self.on_notification(&notification),
+            CallEvent::Question(question) if self.task.is_some() => {
                 self.on_task_question(question);
             }
-            Delivered::Question(question) => self.on_question(question),
-            Delivered::TaskCreated => self.again = None,
+            CallEvent::Question(question) => self.on_question(question),
+            CallEvent::TaskCreated => self.retry = None,
         }
     }
 
     /// What becomes of the wait for the client's request of this number, if that still waits.
-    pub(super) fn on_wait(&mut self, turn: u64, wait: Wait) {
-        let waits = !matches!(self.client, Client::Gathers);
+    pub(super) fn on_client_request_event(
+        &mut self,
+        request_number: u64,
+        wait: ClientRequestChange,
+    ) {
+        let waits = !matches!(self.client, ClientState::Away);
         match wait {
-            Wait::Upgrade if turn == self.turn => self.upgrade(),
-            Wait::Over if waits && turn == self.turn => {
-                self.take_back("the client closed its request");
+            ClientRequestChange::Upgrade if request_number == self.request_number => self.upgrade(),
+            ClientRequestChange::Closed if waits && request_number == self.request_number => {
+                self.cancel_and_end("the client closed its request");
             }
-            Wait::Upgrade | Wait::Over => {}
+            ClientRequestChange::Upgrade | ClientRequestChange::Closed => {}
         }
     }
 
     pub(super) fn on_alarm(&mut self, alarm: Alarm) {
         match alarm {
-            Alarm::Gathered => self.ask(),
-            Alarm::NotBack => self.not_back(),
-            Alarm::Again => self.send_again(),
-            Alarm::TaskOver => self.forget_task(),
-            Alarm::TaskSilent => self.tell_waiting(),
+            Alarm::QuestionsGathered => self.ask(),
+            Alarm::ClientAbsent => self.on_client_absent(),
+            Alarm::Retry => self.resend(),
+            Alarm::TaskExpired => self.forget_task(),
+            Alarm::TaskQuiet => self.answer_waiting_requests(),
         }
     }
 }

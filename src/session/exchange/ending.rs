@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::super::dispatch::counted_as;
-use super::super::message::ToFront;
-use super::super::reading::Reading;
-use super::super::streams::message_event;
+use super::super::call_route::outcome_counter;
+use super::super::event_log::message_event;
+use super::super::message::ClientReply;
+use super::super::response_translator::ResponseTranslator;
 use super::super::tasks;
-use super::call::{Call, Client};
+use super::call::{Call, ClientState};
 use crate::bridge::answer::{Caching, ResultKind};
 use crate::bridge::error::{Shown, status_of};
 use crate::bridge::question::url_elicitations;
@@ -20,11 +20,11 @@ impl Call {
     /// The one answer of the server, or of whoever knows that there will be none. It is kept if
     /// the client is not there to read it.
     pub(super) fn on_answer(&mut self, answer: Result<Response, Failure>) {
-        if matches!(self.client, Client::Gathers) && self.task.is_none() {
+        if matches!(self.client, ClientState::Away) && self.task.is_none() {
             self.finished = Some(Box::new(answer));
             return;
         }
-        self.parts.counters.add(counted_as(&answer));
+        self.parts.counters.add(outcome_counter(&answer));
         if self.task.is_some() {
             return self.on_task_end(answer);
         }
@@ -43,35 +43,37 @@ impl Call {
     fn on_result(&mut self, result: &RawJson) {
         let is_modern = self.caller.revision.era() == Era::Modern;
         if is_modern && ResultKind::of(result) == ResultKind::InputRequired {
-            return self.pass_on(result);
+            return self.forward_input_request(result);
         }
         let catalog = self.catalog();
-        let read = self.reading(&catalog).result(result);
+        let read = self.translator(&catalog).result(result);
         let result = read.as_ref().unwrap_or(result);
-        let (reading, sealing) = (self.reading(&catalog), &self.parts.sealing);
-        let named = tasks::public(reading, result, &self.caller, sealing);
+        let (translator, sealing) = (self.translator(&catalog), &self.parts.sealing);
+        let named = tasks::public(translator, result, &self.caller, sealing);
         let result = named.as_ref().unwrap_or(result);
         let caching = (self.method == Method::ResourcesRead).then(|| Caching::of(result));
-        let frame = self
-            .parts
-            .dressing
-            .answer(&self.id, result, caching, self.caller.revision);
-        self.deliver(ToFront::Json(frame));
+        let frame =
+            self.parts
+                .answer_decorator
+                .answer(&self.id, result, caching, self.caller.revision);
+        self.deliver(ClientReply::Json(frame));
     }
 
     fn on_error(&mut self, error: &RawJson) {
         let is_modern = self.caller.revision.era() == Era::Modern;
         if let Some(elicitations) = url_elicitations(error).filter(|_| is_modern) {
-            return self.ask_to_visit(elicitations);
+            return self.ask_for_url_visits(elicitations);
         }
         let catalog = self.catalog();
-        match self.reading(&catalog).error(error) {
+        match self.translator(&catalog).error(error) {
             Some(Shown::Result(result)) => {
-                let frame =
-                    self.parts
-                        .dressing
-                        .answer(&self.id, &result, None, self.caller.revision);
-                self.deliver(ToFront::Json(frame));
+                let frame = self.parts.answer_decorator.answer(
+                    &self.id,
+                    &result,
+                    None,
+                    self.caller.revision,
+                );
+                self.deliver(ClientReply::Json(frame));
             }
             Some(Shown::Error(shown)) => self.deliver_error(&shown),
             None => self.deliver_error(error),
@@ -81,15 +83,16 @@ impl Call {
     /// The end of a task as `tasks/get` says it.
     pub(super) fn task_outcome(&self, response: &Response) -> Outcome {
         let catalog = self.catalog();
-        let reading = self.reading(&catalog);
-        let dressed = |result: &RawJson| Outcome::Result(self.parts.dressing.dressed(result));
+        let translator = self.translator(&catalog);
+        let decorated =
+            |result: &RawJson| Outcome::Result(self.parts.answer_decorator.decorated(result));
         match &response.outcome {
             Outcome::Result(result) => {
-                let read = reading.result(result);
-                dressed(read.as_ref().unwrap_or(result))
+                let read = translator.result(result);
+                decorated(read.as_ref().unwrap_or(result))
             }
-            Outcome::Error(error) => match reading.error(error) {
-                Some(Shown::Result(result)) => dressed(&result),
+            Outcome::Error(error) => match translator.error(error) {
+                Some(Shown::Result(result)) => decorated(&result),
                 Some(Shown::Error(shown)) => Outcome::Error(shown),
                 None => Outcome::Error(error.clone()),
             },
@@ -99,16 +102,16 @@ impl Call {
     fn deliver_error(&mut self, error: &RawJson) {
         let frame = error_frame(&self.id, error);
         self.deliver(match self.caller.revision.era() {
-            Era::Legacy => ToFront::Json(frame),
-            Era::Modern => ToFront::Error {
+            Era::Legacy => ClientReply::Json(frame),
+            Era::Modern => ClientReply::Error {
                 status: status_of(error),
                 frame,
             },
         });
     }
 
-    fn reading<'a>(&'a self, catalog: &'a Snapshot) -> Reading<'a> {
-        Reading {
+    fn translator<'a>(&'a self, catalog: &'a Snapshot) -> ResponseTranslator<'a> {
+        ResponseTranslator {
             catalog,
             server: &self.target.server,
             method: &self.method,
@@ -123,29 +126,31 @@ impl Call {
     }
 
     pub(super) fn answer_failure(&mut self, failure: &Failure) {
-        let answer =
-            self.parts
-                .dressing
-                .failed(&self.method, &self.id, failure, self.caller.revision);
+        let answer = self.parts.answer_decorator.failed(
+            &self.method,
+            &self.id,
+            failure,
+            self.caller.revision,
+        );
         self.deliver(answer);
     }
 
     /// Hands the client what its request ends with.
-    pub(super) fn deliver(&mut self, answer: ToFront) {
-        match std::mem::replace(&mut self.client, Client::Gathers) {
-            Client::Waits(reply) => {
+    pub(super) fn deliver(&mut self, answer: ClientReply) {
+        match std::mem::replace(&mut self.client, ClientState::Away) {
+            ClientState::AwaitsAnswer(reply) => {
                 // A client that left does not need it.
                 let _ = reply.send(answer);
             }
-            Client::Reads(events) => {
+            ClientState::ReadsStream(events) => {
                 let frame = match answer {
-                    ToFront::Json(frame) | ToFront::Error { frame, .. } => frame,
-                    ToFront::List(parts) => Bytes::from(parts.concat()),
-                    ToFront::Accepted | ToFront::Stream(_) | ToFront::Over => return,
+                    ClientReply::Json(frame) | ClientReply::Error { frame, .. } => frame,
+                    ClientReply::List(parts) => Bytes::from(parts.concat()),
+                    ClientReply::Accepted | ClientReply::Stream(_) | ClientReply::Over => return,
                 };
                 let _ = events.try_send(message_event(&frame));
             }
-            Client::Gathers => {}
+            ClientState::Away => {}
         }
     }
 }

@@ -14,17 +14,17 @@ use crate::protocol::{Edit, Envelope, ErrorKind, Failure, RawJson, Request, Resp
 
 /// Questions of a server that the client has not answered yet.
 #[derive(Default)]
-pub(super) struct Inputs {
+pub(super) struct InputRequests {
     /// How often the client was asked.
     pub(super) round: u8,
-    asked: Vec<Asked>,
+    asked: Vec<OpenQuestion>,
     /// Answers that the client gave before it was asked, by the names of the questions.
     given: Map<String, Value>,
     /// Questions that the client was shown as those of its task.
     shown: u32,
 }
 
-struct Asked {
+struct OpenQuestion {
     /// Under which the client answers; what its server calls it, or `None` until it was asked.
     key: Option<String>,
     /// As the client reads it.
@@ -36,7 +36,7 @@ struct Asked {
 }
 
 /// What a client brings with its request.
-pub(super) enum Given {
+pub(super) enum IncomingCall {
     /// A request for a server, which may hold answers for that server.
     Fresh { request: Request, round: u8 },
     /// Answers for a call that is parked here.
@@ -70,7 +70,7 @@ pub(super) fn binding(
     .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
-impl Given {
+impl IncomingCall {
     /// Reads what the client brings; `item` is the public name or URI that it asks for.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ pub(super) fn invalid_state() -> Failure {
 fn with_state(request: &Request, state: &str) -> Result<Request, Failure> {
     let span = request.params.request_state.clone().unwrap_or_default();
     let edit: Edit = (span, RawJson::from_value(&state).as_bytes().clone());
-    reread(splice(request.frame.as_bytes(), &mut [edit]))
+    parse_request(splice(request.frame.as_bytes(), &mut [edit]))
 }
 
 /// The request without some members of `params`.
@@ -132,17 +132,17 @@ fn without(request: &Request, members: &[&str]) -> Result<Request, Failure> {
     if let Some(params) = frame.get_mut("params").and_then(Value::as_object_mut) {
         params.retain(|name, _| !members.contains(&name.as_str()));
     }
-    reread(Bytes::from(frame.to_string()))
+    parse_request(Bytes::from(frame.to_string()))
 }
 
-fn reread(frame: Bytes) -> Result<Request, Failure> {
+fn parse_request(frame: Bytes) -> Result<Request, Failure> {
     match Envelope::parse(frame) {
         Ok(Envelope::Request(request)) => Ok(request),
         _ => Err(invalid_state()),
     }
 }
 
-impl Inputs {
+impl InputRequests {
     /// For a request of a client that was asked so often already. What it answers beforehand is
     /// taken as far as it can be read: the question is asked otherwise.
     pub(super) fn of(request: &Request, round: u8) -> Self {
@@ -160,8 +160,8 @@ impl Inputs {
         let Some(entry) = question::Question::from_server(&question.request, capabilities) else {
             return refuse(question);
         };
-        let key = name_of(&question.request).filter(|name| {
-            let taken = |asked: &Asked| asked.key.as_ref() == Some(name);
+        let key = question_name(&question.request).filter(|name| {
+            let taken = |asked: &OpenQuestion| asked.key.as_ref() == Some(name);
             !self.asked.iter().any(taken)
         });
         let given = key.as_ref().and_then(|key| self.given.remove(key));
@@ -170,7 +170,7 @@ impl Inputs {
         if let Some(response) = given.filter(fits).as_ref().and_then(response) {
             return question.answer(Ok(response));
         }
-        self.asked.push(Asked {
+        self.asked.push(OpenQuestion {
             key,
             needed: entry.required(),
             entry,
@@ -185,7 +185,10 @@ impl Inputs {
     /// # Errors
     ///
     /// Returns what the client would have to declare, if it can be asked for nothing at all.
-    pub(super) fn gate(&mut self, capabilities: &Map<String, Value>) -> Result<(), Requirement> {
+    pub(super) fn refuse_undeclared(
+        &mut self,
+        capabilities: &Map<String, Value>,
+    ) -> Result<(), Requirement> {
         let asked = std::mem::take(&mut self.asked).into_iter();
         let (declared, others): (Vec<_>, Vec<_>) =
             asked.partition(|asked| asked.needed.is_declared(capabilities));
@@ -276,7 +279,7 @@ const INPUT_KEY: &str = "io.mcpvisor/inputKey";
 const INPUT_KEY_MAX: usize = 128;
 
 /// What its server calls a question.
-fn name_of(request: &Request) -> Option<String> {
+fn question_name(request: &Request) -> Option<String> {
     let meta = request.member(request.params.meta.as_ref())?;
     let meta: Map<String, Value> = serde_json::from_slice(&meta).ok()?;
     let name = meta.get(INPUT_KEY)?.as_str()?;

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::SessionParts;
-use super::super::message::{EndGeneralStream, Notice, ToFront};
-use super::super::streams::message_event;
+use super::super::SessionContext;
+use super::super::event_log::message_event;
+use super::super::message::{ClientReply, EndGeneralStream, SessionEvent};
 use super::super::tasks;
-use super::actor::{ClientWait, Wait};
+use super::actor::{ClientRequestChange, ClientRequestEvent};
 use crate::bridge::meta::with_meta;
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Caller, Watched};
+use crate::downstream::{Caller, SubscriptionKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Method, RawJson, Request, RequestId, notification};
 
@@ -30,7 +30,7 @@ const URIS_MAX: usize = 1000;
 /// What a client wants to hear of; also what it is told that it will hear of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Filter {
+pub(super) struct ListenFilter {
     #[serde(skip_serializing_if = "is_false")]
     tools_list_changed: bool,
     #[serde(skip_serializing_if = "is_false")]
@@ -50,18 +50,18 @@ fn is_false(value: &bool) -> bool {
 /// Who listens, by a name that looks like a session's, so that what sessions and listeners watch
 /// is kept in one place.
 #[derive(Clone, Default)]
-pub(crate) struct Listeners(Arc<Mutex<HashMap<SessionId, Addr<Listener>>>>);
+pub(crate) struct ListenStreams(Arc<Mutex<HashMap<SessionId, Addr<ListenStream>>>>);
 
 /// The actor of one stream. It lives until its client closes the stream or the gateway stops.
-pub(crate) struct Listener {
+pub(crate) struct ListenStream {
     name: SessionId,
-    parts: Arc<SessionParts>,
+    parts: Arc<SessionContext>,
     caller: Arc<Caller>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     /// The id of the request, as the client wrote it.
     subscription: RequestId,
-    filter: Filter,
+    filter: ListenFilter,
     /// What it was asked for and acknowledged, of resources.
     watched: BTreeSet<String>,
     /// The same of tasks, by their servers and these servers' ids of them.
@@ -70,7 +70,7 @@ pub(crate) struct Listener {
     events: mpsc::Sender<Bytes>,
 }
 
-impl Filter {
+impl ListenFilter {
     /// Reads `params.notifications`.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Filter {
     pub(super) fn of(request: &Request) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct ListenParams {
-            notifications: Filter,
+            notifications: ListenFilter,
         }
         let params: ListenParams = request.params_as().map_err(|error| error.to_string())?;
         if params.notifications.resource_subscriptions.len() > URIS_MAX {
@@ -107,37 +107,37 @@ impl Filter {
     }
 }
 
-impl Listeners {
+impl ListenStreams {
     pub(crate) fn len(&self) -> usize {
         self.all().len()
     }
 
-    pub(crate) fn address(&self, name: SessionId) -> Option<Addr<Listener>> {
+    pub(crate) fn address(&self, name: SessionId) -> Option<Addr<ListenStream>> {
         self.all().get(&name).cloned()
     }
 
-    pub(crate) fn addresses(&self) -> Vec<Addr<Listener>> {
+    pub(crate) fn addresses(&self) -> Vec<Addr<ListenStream>> {
         self.all().values().cloned().collect()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Addr<Listener>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Addr<ListenStream>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Listener {
+impl ListenStream {
     pub(super) fn start(
         name: SessionId,
-        parts: Arc<SessionParts>,
+        parts: Arc<SessionContext>,
         (caller, arbiter): (Arc<Caller>, usize),
         request: &Request,
-        filter: Filter,
-        reply: oneshot::Sender<ToFront>,
+        filter: ListenFilter,
+        reply: oneshot::Sender<ClientReply>,
     ) -> Addr<Self> {
         let queue_max = parts.settings.load().stream_queue_max;
         let (events, stream) = mpsc::channel(queue_max.max(4));
         // A client that left is noticed by its guard.
-        let _ = reply.send(ToFront::Stream(stream));
+        let _ = reply.send(ClientReply::Stream(stream));
         let view = parts.catalog.own(&caller);
         let listener = Self {
             name,
@@ -164,7 +164,7 @@ impl Listener {
 
     /// Asks for what the client wants and returns what it will get: resources of servers that
     /// report updates, and every list (S-SUB-03).
-    fn honour(&mut self) -> Filter {
+    fn accept_filter(&mut self) -> ListenFilter {
         let catalog = self.catalog();
         let wanted = std::mem::take(&mut self.filter.resource_subscriptions);
         for uri in wanted {
@@ -177,31 +177,31 @@ impl Listener {
             }
             let server = self.parts.downstreams.get(&owned.server);
             let Some(server) = server else { continue };
-            let key = server.listening_entry(&self.caller);
-            let watched = Watched::new(&owned.server, &key, &owned.native);
+            let key = server.listen_key_for(&self.caller);
+            let watched = SubscriptionKey::new(&owned.server, &key, &owned.native);
             let downstreams = &self.parts.downstreams;
             downstreams.watch(watched, self.name, self.arbiter);
             if self.watched.insert(uri.clone()) {
                 self.filter.resource_subscriptions.push(uri);
             }
         }
-        self.honour_tasks(&catalog);
+        self.accept_tasks(&catalog);
         self.filter.clone()
     }
 
     /// Tasks that their server can tell of by itself (S-TASK-X-13: of no progress).
-    fn honour_tasks(&mut self, catalog: &Snapshot) {
+    fn accept_tasks(&mut self, catalog: &Snapshot) {
         let wanted = std::mem::take(&mut self.filter.task_ids);
         for id in wanted {
             let sealing = &self.parts.sealing;
-            let Some(task) = tasks::listened(&id, catalog, &self.caller, sealing) else {
+            let Some(task) = tasks::listenable_task(&id, catalog, &self.caller, sealing) else {
                 continue;
             };
             let Some(server) = self.parts.downstreams.get(&task.0) else {
                 continue;
             };
-            let key = server.listening_entry(&self.caller);
-            let watched = Watched::new(&task.0, &key, &task.1);
+            let key = server.listen_key_for(&self.caller);
+            let watched = SubscriptionKey::new(&task.0, &key, &task.1);
             let downstreams = &self.parts.downstreams;
             downstreams.watch_task(watched, self.name, self.arbiter);
             if self.tasks.insert(task) {
@@ -211,7 +211,7 @@ impl Listener {
     }
 
     /// The state of a task, as its server said it.
-    fn tell_task(&self, server: &ServerName, state: &RawJson, ctx: &mut Context<Self>) {
+    fn send_task(&self, server: &ServerName, state: &RawJson, ctx: &mut Context<Self>) {
         let (catalog, sealing) = (self.catalog(), &self.parts.sealing);
         let public = tasks::public_state(server, state, &catalog, &self.caller, sealing);
         // Never under its server's id.
@@ -236,7 +236,7 @@ impl Listener {
         }
     }
 
-    fn tell_changes(&self, changes: Changes, ctx: &mut Context<Self>) {
+    fn send_changes(&self, changes: Changes, ctx: &mut Context<Self>) {
         let lists = [
             (changes.tools, Method::ToolsListChanged),
             (changes.prompts, Method::PromptsListChanged),
@@ -254,84 +254,88 @@ impl Listener {
         let id: Value = serde_json::from_str(self.subscription.as_str()).unwrap_or_default();
         let meta = json!({ SUBSCRIPTION_ID: id });
         let result = json!({ "_meta": meta });
-        let frame =
-            self.parts
-                .dressing
-                .own(&self.subscription, &result, None, self.caller.revision);
+        let frame = self.parts.answer_decorator.own(
+            &self.subscription,
+            &result,
+            None,
+            self.caller.revision,
+        );
         // Who does not read notices the end all the same.
         let _ = self.events.try_send(message_event(&frame));
         ctx.stop();
     }
 }
 
-impl Actor for Listener {
+impl Actor for ListenStream {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let honoured = self.honour();
-        let params = json!({ "notifications": honoured });
+        let accepted = self.accept_filter();
+        let params = json!({ "notifications": accepted });
         let params = params.as_object().cloned().unwrap_or_default();
         self.send(&Method::SubscriptionsAcknowledged, params, ctx);
-        if honoured.is_empty() {
+        if accepted.is_empty() {
             self.end(ctx);
         }
     }
 }
 
-impl Drop for Listener {
+impl Drop for ListenStream {
     fn drop(&mut self) {
         self.parts.listeners.all().remove(&self.name);
         self.parts.downstreams.forget(self.name);
     }
 }
 
-impl Handler<Notice> for Listener {
+impl Handler<SessionEvent> for ListenStream {
     type Result = ();
 
-    fn handle(&mut self, notice: Notice, ctx: &mut Self::Context) {
-        match notice {
-            Notice::ListsChanged(changes) if self.view.is_none() => self.tell_changes(changes, ctx),
-            Notice::OwnViewsChanged => {
+    fn handle(&mut self, event: SessionEvent, ctx: &mut Self::Context) {
+        match event {
+            SessionEvent::ListsChanged(changes) if self.view.is_none() => {
+                self.send_changes(changes, ctx)
+            }
+            SessionEvent::OwnViewsChanged => {
                 let before = self.catalog();
                 self.view = self.parts.catalog.own(&self.caller);
-                self.tell_changes(self.catalog().changes_since(&before), ctx);
+                self.send_changes(self.catalog().changes_since(&before), ctx);
             }
-            Notice::ResourceUpdated { uri, .. } if self.watched.contains(&uri) => {
+            SessionEvent::ResourceUpdated { uri, .. } if self.watched.contains(&uri) => {
                 let params = Map::from_iter([("uri".to_owned(), Value::String(uri))]);
                 self.send(&Method::ResourcesUpdated, params, ctx);
             }
-            Notice::Task {
+            SessionEvent::Task {
                 server,
                 native,
                 state,
             } => {
                 let task = (server, native);
                 if self.tasks.contains(&task) {
-                    self.tell_task(&task.0, &state, ctx);
+                    self.send_task(&task.0, &state, ctx);
                 }
             }
             // S-SUB-05: log lines never go here; the rest is for others.
-            Notice::ListsChanged(_)
-            | Notice::ResourceUpdated { .. }
-            | Notice::Log { .. }
-            | Notice::ElicitationComplete { .. } => {}
+            SessionEvent::ListsChanged(_)
+            | SessionEvent::ResourceUpdated { .. }
+            | SessionEvent::Log { .. }
+            | SessionEvent::ElicitationComplete { .. } => {}
         }
     }
 }
 
-impl Handler<ClientWait> for Listener {
+impl Handler<ClientRequestEvent> for ListenStream {
     type Result = ();
 
-    fn handle(&mut self, wait: ClientWait, ctx: &mut Self::Context) {
+    fn handle(&mut self, wait: ClientRequestEvent, ctx: &mut Self::Context) {
         match wait.wait {
             // It is a stream from the beginning.
-            Wait::Upgrade => {}
-            Wait::Over => ctx.stop(),
+            ClientRequestChange::Upgrade => {}
+            ClientRequestChange::Closed => ctx.stop(),
         }
     }
 }
 
-impl Handler<EndGeneralStream> for Listener {
+impl Handler<EndGeneralStream> for ListenStream {
     type Result = ();
 
     fn handle(&mut self, _: EndGeneralStream, ctx: &mut Self::Context) {

@@ -2,22 +2,22 @@
 //! kept of it but a call that waits for its client to come back with what the server asked for.
 
 mod actor;
-mod again;
 mod alarms;
 mod answers;
 mod asking;
+mod bridged_task;
 mod call;
 mod ending;
-mod held;
 mod inputs;
 mod listen;
 mod parked;
+mod retry;
 mod start;
 mod task;
 
-pub use start::{Running, Sessionless, Started, Waiting};
+pub use start::{RequestGuard, RunningRequest, ServeOutcome, SessionlessRequest};
 
-pub(crate) use actor::Workers;
-pub(crate) use answers::Dressing;
-pub(crate) use listen::Listeners;
-pub(crate) use parked::Parked;
+pub(crate) use actor::CallWorkers;
+pub(crate) use answers::AnswerDecorator;
+pub(crate) use listen::ListenStreams;
+pub(crate) use parked::ParkedCalls;

@@ -7,41 +7,46 @@ use actix::Message;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::super::message::ToFront;
-use super::actor::Worker;
+use super::super::message::ClientReply;
+use super::actor::CallWorker;
 use crate::protocol::Request;
 
 /// Where the parked calls are, by a handle that only the sealed state of their client names.
 #[derive(Clone, Default)]
-pub(crate) struct Parked(Arc<Mutex<HashMap<Uuid, Whereabouts>>>);
+pub(crate) struct ParkedCalls(Arc<Mutex<HashMap<Uuid, CallAddress>>>);
 
 /// A call's worker, and its number there.
-pub(super) type Whereabouts = (Arc<Worker>, u64);
+pub(super) type CallAddress = (Arc<CallWorker>, u64);
 
 /// A call's place among the parked ones; given back when dropped.
-pub(crate) struct Place {
-    parked: Parked,
+pub(crate) struct ParkedPermit {
+    parked: ParkedCalls,
     pub(super) handle: Uuid,
 }
 
 /// The client of a call is back with answers.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Resume {
+pub(super) struct ResumeCall {
     pub(super) call: u64,
     /// The same request as before, with answers.
     pub(super) request: Request,
     /// The round whose questions it answers.
     pub(super) round: u8,
     /// The number of this request.
-    pub(super) turn: u64,
+    pub(super) request_number: u64,
     pub(super) accepts_stream: bool,
-    pub(super) reply: oneshot::Sender<ToFront>,
+    pub(super) reply: oneshot::Sender<ClientReply>,
 }
 
-impl Parked {
+impl ParkedCalls {
     /// Takes a place; `None` when `max` calls are parked already.
-    pub(super) fn enter(&self, handle: Uuid, call: Whereabouts, max: usize) -> Option<Place> {
+    pub(super) fn enter(
+        &self,
+        handle: Uuid,
+        call: CallAddress,
+        max: usize,
+    ) -> Option<ParkedPermit> {
         let mut calls = self.calls();
         if calls.len() >= max {
             return None;
@@ -49,19 +54,19 @@ impl Parked {
         calls.insert(handle, call);
         drop(calls);
         let parked = self.clone();
-        Some(Place { parked, handle })
+        Some(ParkedPermit { parked, handle })
     }
 
-    pub(super) fn find(&self, handle: Uuid) -> Option<Whereabouts> {
+    pub(super) fn find(&self, handle: Uuid) -> Option<CallAddress> {
         self.calls().get(&handle).cloned()
     }
 
-    fn calls(&self) -> MutexGuard<'_, HashMap<Uuid, Whereabouts>> {
+    fn calls(&self) -> MutexGuard<'_, HashMap<Uuid, CallAddress>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for ParkedPermit {
     fn drop(&mut self) {
         self.parked.calls().remove(&self.handle);
     }

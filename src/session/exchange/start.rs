@@ -8,18 +8,18 @@ use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::super::SessionParts;
-use super::super::message::ToFront;
-use super::super::route::{self, Target};
+use super::super::SessionContext;
+use super::super::message::ClientReply;
+use super::super::route::{self, CallTarget};
 use super::super::sessions::Sessions;
 use super::super::tasks;
-use super::actor::{Begin, ClientWait, Wait};
+use super::actor::{ClientRequestChange, ClientRequestEvent, StartCall};
 use super::answers;
-use super::call::{Beginning, Call};
-use super::inputs::Given;
-use super::listen::{Filter, Listener};
-use super::parked::Resume;
-use super::task::{self, Found};
+use super::call::{Call, NewCall};
+use super::inputs::IncomingCall;
+use super::listen::{ListenFilter, ListenStream};
+use super::parked::ResumeCall;
+use super::task::{self, TaskLookup};
 use crate::bridge::headers::McpHeaders;
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
@@ -28,7 +28,7 @@ use crate::protocol::{CapabilityProfile, Era, ErrorKind, Failure, Method, RawJso
 use crate::telemetry::Counter;
 
 /// A request without a session, checked by the front as far as it can be without a catalog.
-pub struct Sessionless<'h> {
+pub struct SessionlessRequest<'h> {
     pub request: Request,
     pub caller: Arc<Caller>,
     /// Those of HTTP, to be compared with the arguments of a tool.
@@ -39,57 +39,73 @@ pub struct Sessionless<'h> {
 }
 
 /// What became of it.
-pub enum Started {
-    Done(ToFront),
-    Running(Running),
+pub enum ServeOutcome {
+    Done(ClientReply),
+    Running(RunningRequest),
 }
 
 /// A request that is worked on.
-pub struct Running {
-    pub answer: oneshot::Receiver<ToFront>,
-    pub waiting: Waiting,
+pub struct RunningRequest {
+    pub answer: oneshot::Receiver<ClientReply>,
+    pub waiting: RequestGuard,
 }
 
 /// Held as long as the client waits: dropped before the answer, it takes the request back.
-pub struct Waiting {
+pub struct RequestGuard {
     call: u64,
-    turn: u64,
+    request_number: u64,
     /// Whom to tell; `None` once there is nothing to tell.
-    worker: Option<Arc<Recipient<ClientWait>>>,
+    worker: Option<Arc<Recipient<ClientRequestEvent>>>,
 }
 
-impl Waiting {
-    /// `turn` is the number of the client's request, `call` that of the call.
-    pub(super) fn new(call: u64, turn: u64, worker: Arc<Recipient<ClientWait>>) -> Self {
+impl RequestGuard {
+    /// `request_number` is the number of the client's request, `call` that of the call.
+    pub(super) fn new(
+        call: u64,
+        request_number: u64,
+        worker: Arc<Recipient<ClientRequestEvent>>,
+    ) -> Self {
         let worker = Some(worker);
-        Self { call, turn, worker }
+        Self {
+            call,
+            request_number,
+            worker,
+        }
     }
 
     /// Asks for the answer as a stream, if it can be one and is none yet.
     pub fn upgrade(&self) {
-        self.tell(Wait::Upgrade);
+        self.notify(ClientRequestChange::Upgrade);
     }
 
     /// What is still waited for once an answer is there: the rest of it, if it is a stream.
-    pub fn for_rest_of(mut self, answer: &ToFront) -> Option<Self> {
-        if matches!(answer, ToFront::Stream(_)) {
+    pub fn for_rest_of(mut self, answer: &ClientReply) -> Option<Self> {
+        if matches!(answer, ClientReply::Stream(_)) {
             return Some(self);
         }
         self.worker = None;
         None
     }
 
-    fn tell(&self, wait: Wait) {
+    fn notify(&self, wait: ClientRequestChange) {
         if let Some(worker) = &self.worker {
-            let Self { call, turn, .. } = *self;
-            worker.do_send(ClientWait { call, turn, wait });
+            let Self {
+                call,
+                request_number,
+                ..
+            } = *self;
+            worker.do_send(ClientRequestEvent {
+                call,
+                request_number,
+                wait,
+            });
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.tell(Wait::Over);
+        self.notify(ClientRequestChange::Closed);
     }
 }
 
@@ -98,8 +114,8 @@ impl Sessions {
     /// came in on. Right after the start, what needs the lists waits for them.
     pub fn serve<'a>(
         &'a self,
-        sessionless: Sessionless<'a>,
-    ) -> Either<Ready<Started>, LocalBoxFuture<'a, Started>> {
+        sessionless: SessionlessRequest<'a>,
+    ) -> Either<Ready<ServeOutcome>, LocalBoxFuture<'a, ServeOutcome>> {
         let catalog = &self.parts().catalog;
         if catalog.is_listed() || !self.needs_lists(&sessionless) {
             return Either::Left(ready(self.start_serving(sessionless)));
@@ -112,33 +128,43 @@ impl Sessions {
         Either::Right(listed.boxed_local())
     }
 
-    fn start_serving(&self, sessionless: Sessionless<'_>) -> Started {
+    fn start_serving(&self, sessionless: SessionlessRequest<'_>) -> ServeOutcome {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         let to = sessionless.caller.revision;
         match self.try_serve(sessionless) {
             Ok(started) => started,
-            Err(failure) => Started::Done(self.parts().dressing.failed(&method, &id, &failure, to)),
+            Err(failure) => ServeOutcome::Done(
+                self.parts()
+                    .answer_decorator
+                    .failed(&method, &id, &failure, to),
+            ),
         }
     }
 
-    fn try_serve(&self, sessionless: Sessionless<'_>) -> Result<Started, Failure> {
+    fn try_serve(&self, sessionless: SessionlessRequest<'_>) -> Result<ServeOutcome, Failure> {
         let parts = self.parts();
         let request = &sessionless.request;
         let catalog = catalog_of(parts, &sessionless.caller);
         let to = sessionless.caller.revision;
         if let Some(tree) = parts.tree.read(request) {
-            return Ok(Started::Done(parts.dressing.tree(&request.id, &tree, to)));
+            return Ok(ServeOutcome::Done(parts.answer_decorator.tree(
+                &request.id,
+                &tree,
+                to,
+            )));
         }
         match &request.method {
             Method::Discover | Method::Listen if to.era() == Era::Legacy => Err(unknown(request)),
             // There is nothing that a level could be kept in.
             Method::Ping | Method::LoggingSetLevel if to.era() == Era::Legacy => {
-                let done = parts.dressing.own(&request.id, &json!({}), None, to);
-                Ok(Started::Done(ToFront::Json(done)))
+                let done = parts
+                    .answer_decorator
+                    .own(&request.id, &json!({}), None, to);
+                Ok(ServeOutcome::Done(ClientReply::Json(done)))
             }
-            Method::Discover => Ok(Started::Done(
-                parts.dressing.discovered(&request.id, &catalog),
+            Method::Discover => Ok(ServeOutcome::Done(
+                parts.answer_decorator.discovery(&request.id, &catalog),
             )),
             Method::Listen => self.listen(sessionless),
             Method::ToolsCall
@@ -147,18 +173,19 @@ impl Sessions {
             | Method::CompletionComplete => self.call(sessionless, &catalog),
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 match task::find(&sessionless, parts)? {
-                    Some(Found::Standing(task)) => Ok(task::ask(task, sessionless, parts)),
-                    Some(Found::Lost(answer)) => Ok(Started::Done(answer)),
+                    Some(TaskLookup::HostedTask(task)) => Ok(task::ask(task, sessionless, parts)),
+                    Some(TaskLookup::Lost(answer)) => Ok(ServeOutcome::Done(answer)),
                     None => self.call(sessionless, &catalog),
                 }
             }
             method => match ItemKind::of_method(method) {
                 Some(kind) => {
                     let stale = parts.catalog.stale();
-                    let list = parts
-                        .dressing
-                        .list(kind, request, &catalog, stale.as_deref(), to);
-                    list.map(Started::Done)
+                    let list =
+                        parts
+                            .answer_decorator
+                            .list(kind, request, &catalog, stale.as_deref(), to);
+                    list.map(ServeOutcome::Done)
                 }
                 None => match catalog.extension_owner(method.as_str()) {
                     Some(_) => self.call(sessionless, &catalog),
@@ -168,7 +195,7 @@ impl Sessions {
         }
     }
 
-    fn needs_lists(&self, sessionless: &Sessionless<'_>) -> bool {
+    fn needs_lists(&self, sessionless: &SessionlessRequest<'_>) -> bool {
         let request = &sessionless.request;
         if request.method == Method::Discover || ItemKind::of_method(&request.method).is_some() {
             return true;
@@ -177,10 +204,10 @@ impl Sessions {
         request.method == Method::Listen || route::target(request, &catalog).is_err()
     }
 
-    fn listen(&self, sessionless: Sessionless<'_>) -> Result<Started, Failure> {
+    fn listen(&self, sessionless: SessionlessRequest<'_>) -> Result<ServeOutcome, Failure> {
         let parts = self.parts();
         let request = &sessionless.request;
-        let filter = Filter::of(request)
+        let filter = ListenFilter::of(request)
             .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
         tasks::check_listening(request, &sessionless.caller)?;
         if !sessionless.accepts_stream {
@@ -196,16 +223,20 @@ impl Sessions {
         let name = SessionId::new((parts.mint)());
         let (reply, answer) = oneshot::channel();
         let caller = (sessionless.caller.clone(), sessionless.arbiter);
-        let address = Listener::start(name, parts.clone(), caller, request, filter, reply);
-        Ok(Started::Running(Running {
+        let address = ListenStream::start(name, parts.clone(), caller, request, filter, reply);
+        Ok(ServeOutcome::Running(RunningRequest {
             answer,
-            waiting: Waiting::new(0, 0, Arc::new(address.recipient())),
+            waiting: RequestGuard::new(0, 0, Arc::new(address.recipient())),
         }))
     }
 
-    fn call(&self, sessionless: Sessionless<'_>, catalog: &Snapshot) -> Result<Started, Failure> {
+    fn call(
+        &self,
+        sessionless: SessionlessRequest<'_>,
+        catalog: &Snapshot,
+    ) -> Result<ServeOutcome, Failure> {
         let parts = self.parts();
-        let Sessionless {
+        let SessionlessRequest {
             request,
             mut caller,
             headers,
@@ -223,27 +254,27 @@ impl Sessions {
             .may_call(&caller.principal, &target.server, &item)?;
         let number = parts.numbers.next();
         let (reply, answer) = oneshot::channel();
-        let given = Given::read(request, &caller, &target.server, &item, &parts.sealing)?;
+        let given = IncomingCall::read(request, &caller, &target.server, &item, &parts.sealing)?;
         let (worker, call) = match given {
-            Given::Parked {
+            IncomingCall::Parked {
                 request,
                 handle,
                 round,
             } => {
                 let Some((worker, call)) = parts.parked.find(handle) else {
-                    return Err(answers::lost(&target.server));
+                    return Err(answers::call_lost(&target.server));
                 };
-                worker.tell(Resume {
+                worker.send(ResumeCall {
                     call,
                     request,
                     round,
-                    turn: number,
+                    request_number: number,
                     accepts_stream,
                     reply,
                 });
                 (worker, call)
             }
-            Given::Fresh { request, round } => {
+            IncomingCall::Fresh { request, round } => {
                 if request.method == Method::CompletionComplete {
                     // Nothing is asked while an argument is completed.
                     caller = Arc::new(Caller {
@@ -258,7 +289,7 @@ impl Sessions {
                     _ => tasks::target(&request, catalog, &caller, &parts.sealing)?,
                 };
                 let worker = parts.workers.at(arbiter);
-                let beginning = Beginning {
+                let new_call = NewCall {
                     number,
                     worker: worker.clone(),
                     parts: parts.clone(),
@@ -271,12 +302,12 @@ impl Sessions {
                     accepts_stream,
                     reply,
                 };
-                worker.tell(Begin(Box::new(Call::new(beginning))));
+                worker.send(StartCall(Box::new(Call::new(new_call))));
                 (worker, number)
             }
         };
-        let waiting = Waiting::new(call, number, worker.waits());
-        Ok(Started::Running(Running { answer, waiting }))
+        let waiting = RequestGuard::new(call, number, worker.client_requests());
+        Ok(ServeOutcome::Running(RunningRequest { answer, waiting }))
     }
 }
 
@@ -284,7 +315,7 @@ impl Sessions {
 fn check_params(
     headers: &McpHeaders<'_>,
     request: &Request,
-    target: &Target,
+    target: &CallTarget,
 ) -> Result<(), Failure> {
     let tool = target.tool.as_ref();
     let Some(tool) = tool.filter(|tool| !tool.headers.is_empty()) else {
@@ -302,7 +333,7 @@ fn unknown(request: &Request) -> Failure {
     Failure::new(ErrorKind::MethodNotFound, message)
 }
 
-fn catalog_of(parts: &SessionParts, caller: &Caller) -> Arc<Snapshot> {
+fn catalog_of(parts: &SessionContext, caller: &Caller) -> Arc<Snapshot> {
     let own = parts.catalog.own(caller);
     own.unwrap_or_else(|| parts.catalog.snapshot())
 }

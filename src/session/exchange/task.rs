@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::super::SessionParts;
-use super::super::dispatch::Hold;
-use super::super::message::ToFront;
+use super::super::SessionContext;
+use super::super::call_route::CallPermit;
+use super::super::message::ClientReply;
 use super::super::tasks;
 use super::alarms::Alarm;
-use super::asking::GATHER;
-use super::call::{Call, Client};
-use super::held::{End, Held, Known};
-use super::inputs::Inputs;
-use super::parked::Whereabouts;
-use super::start::{Running, Sessionless, Started, Waiting};
+use super::asking::GATHER_DELAY;
+use super::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
+use super::call::{Call, ClientState};
+use super::inputs::InputRequests;
+use super::parked::CallAddress;
+use super::start::{RequestGuard, RunningRequest, ServeOutcome, SessionlessRequest};
 use crate::bridge::error;
 use crate::bridge::seal::TaskRef;
 use crate::bridge::task::{Task, id_span};
@@ -30,7 +30,7 @@ use crate::protocol::{
 };
 
 /// How long a client waits for what its task's server goes on to say; then it reads what is known.
-const LOOK_MAX: Duration = Duration::from_secs(2);
+const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Requests for one task that wait; more are told at once what is known.
 const WAITING_MAX: usize = 16;
@@ -38,25 +38,25 @@ const WAITING_MAX: usize = 16;
 /// A client asks for a task, answers its questions or cancels it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct AboutTask {
+pub(super) struct TaskRequest {
     /// The call that stands for the task.
     pub(super) call: u64,
     request: Request,
-    reply: oneshot::Sender<ToFront>,
+    reply: oneshot::Sender<ClientReply>,
 }
 
 /// What an exchange has once it stands for a task.
-pub(super) struct Standing {
-    held: Held,
+pub(super) struct HostedTask {
+    task: BridgedTask,
     /// Those who asked for the task and were not told yet.
-    waiting: Vec<AboutTask>,
+    waiting: Vec<TaskRequest>,
 }
 
 /// What there is of a task that an exchange stood for.
-pub(super) enum Found {
-    Standing(Whereabouts),
+pub(super) enum TaskLookup {
+    HostedTask(CallAddress),
     /// Nothing: the answer.
-    Lost(ToFront),
+    Lost(ClientReply),
 }
 
 /// Finds the task that a request is about; `None` when no exchange ever stood for it.
@@ -65,9 +65,9 @@ pub(super) enum Found {
 ///
 /// Returns what the client is to read.
 pub(super) fn find(
-    sessionless: &Sessionless<'_>,
-    parts: &SessionParts,
-) -> Result<Option<Found>, Failure> {
+    sessionless: &SessionlessRequest<'_>,
+    parts: &SessionContext,
+) -> Result<Option<TaskLookup>, Failure> {
     let (request, caller) = (&sessionless.request, &sessionless.caller);
     if caller.revision.era() == Era::Legacy {
         return Ok(None);
@@ -83,26 +83,26 @@ pub(super) fn find(
     let handle = Uuid::try_parse(&handle).ok();
     Ok(Some(
         match handle.and_then(|handle| parts.parked.find(handle)) {
-            Some(standing) => Found::Standing(standing),
-            None => Found::Lost(lost(request, &id, &task, parts)?),
+            Some(hosted) => TaskLookup::HostedTask(hosted),
+            None => TaskLookup::Lost(lost(request, &id, &task, parts)?),
         },
     ))
 }
 
 pub(super) fn ask(
-    (worker, call): Whereabouts,
-    sessionless: Sessionless<'_>,
-    parts: &SessionParts,
-) -> Started {
+    (worker, call): CallAddress,
+    sessionless: SessionlessRequest<'_>,
+    parts: &SessionContext,
+) -> ServeOutcome {
     let (reply, answer) = oneshot::channel();
     let request = sessionless.request;
-    worker.tell(AboutTask {
+    worker.send(TaskRequest {
         call,
         request,
         reply,
     });
-    let waiting = Waiting::new(call, parts.numbers.next(), worker.waits());
-    Started::Running(Running { answer, waiting })
+    let waiting = RequestGuard::new(call, parts.numbers.next(), worker.client_requests());
+    ServeOutcome::Running(RunningRequest { answer, waiting })
 }
 
 /// The gateway was restarted: the connection that the task lived on is gone, and with it the way
@@ -111,8 +111,8 @@ fn lost(
     request: &Request,
     id: &str,
     task: &TaskRef,
-    parts: &SessionParts,
-) -> Result<ToFront, Failure> {
+    parts: &SessionContext,
+) -> Result<ClientReply, Failure> {
     let now = parts.sealing.now();
     let life = task.life.as_ref().filter(|life| life.expires_at > now);
     let Some(life) = life else {
@@ -131,27 +131,27 @@ fn lost(
     let known = json!({"taskId": task.native, "status": "working", "createdAt": life.created_at});
     let known = Task::of_legacy(&RawJson::from_value(&known));
     let detail = known.map(|known| {
-        let mut held = Held::new(id.to_owned(), known, &at);
-        held.finish(End::Outcome(Outcome::Error(failed)), &at);
+        let mut held = BridgedTask::new(id.to_owned(), known, &at);
+        held.finish(TaskEnd::Outcome(Outcome::Error(failed)), &at);
         held.detail(Vec::new())
     });
     let detail = detail.and_then(|detail| detail.parse::<Value>().ok());
     Ok(own(parts, request, &detail.unwrap_or_default()))
 }
 
-fn own(parts: &SessionParts, request: &Request, result: &Value) -> ToFront {
+fn own(parts: &SessionContext, request: &Request, result: &Value) -> ClientReply {
     let to = Revision::NEWEST;
-    ToFront::Json(parts.dressing.own(&request.id, result, None, to))
+    ClientReply::Json(parts.answer_decorator.own(&request.id, result, None, to))
 }
 
 impl Call {
     /// What a server says of a call that may go on in a task; once it did, it is no news of the
     /// call any more (S-TASK-X-13).
-    pub(super) fn on_bridged_news(&mut self, news: &Notification) {
+    pub(super) fn on_bridged_notification(&mut self, news: &Notification) {
         if news.method == Method::TaskStatus {
             self.on_task_state(news);
         } else if self.task.is_none() {
-            self.on_news(news);
+            self.on_notification(news);
         }
     }
 
@@ -164,9 +164,9 @@ impl Call {
         let now = self.parts.sealing.timestamp();
         let open = self.inputs.count();
         match &mut self.task {
-            Some(standing) => match standing.held.update(task, open, &now) {
-                Known::Yes => self.tell_waiting(),
-                Known::Soon => {}
+            Some(hosted) => match hosted.task.update(task, open, &now) {
+                TaskReadiness::Now => self.answer_waiting_requests(),
+                TaskReadiness::Soon => {}
             },
             None => self.become_task(task, &now),
         }
@@ -175,53 +175,56 @@ impl Call {
     fn become_task(&mut self, mut task: Task, now: &str) {
         task.created_at.get_or_insert_with(|| now.to_owned());
         let ttl = task.lives_for();
-        let handle = match self.take_place() {
+        let handle = match self.park() {
             Ok(handle) => handle,
             Err(failure) => {
                 self.answer_failure(&failure);
-                return self.take_back("there is no place for its task");
+                return self.cancel_and_end("there is no place for its task");
             }
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.parts.sealing;
-        let Some(id) = sealing.seal_held(server, &task, handle, ttl, principal) else {
+        let Some(id) = sealing.seal_bridged_task(server, &task, handle, ttl, principal) else {
             let message = format!("server `{server}` names a task that nobody could ask for");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             self.answer_failure(&failure.server(server.as_str()));
-            return self.take_back("its task cannot be named");
+            return self.cancel_and_end("its task cannot be named");
         };
-        self.task = Some(Box::new(Standing {
-            held: Held::new(id, task, now),
+        self.task = Some(Box::new(HostedTask {
+            task: BridgedTask::new(id, task, now),
             waiting: Vec::new(),
         }));
-        self.alarms.set(Alarm::TaskOver, ttl);
+        self.alarms.set(Alarm::TaskExpired, ttl);
         // A client that gathers answers to an earlier question is handed it when it is back.
-        if !matches!(self.client, Client::Gathers) {
+        if !matches!(self.client, ClientState::Away) {
             // A question that came before is one of the task now.
-            self.alarms.clear(Alarm::Gathered);
-            self.hand_out_task();
+            self.alarms.clear(Alarm::QuestionsGathered);
+            self.answer_with_task();
         }
     }
 
     /// Its time is over: from now on nobody knows it.
     pub(super) fn forget_task(&mut self) {
-        let has_ended = self.task.as_ref().is_none_or(|it| it.held.has_ended());
+        let has_ended = self.task.as_ref().is_none_or(|it| it.task.has_ended());
         if has_ended {
             self.is_over = true;
         } else {
-            self.take_back("its task's time is over");
+            self.cancel_and_end("its task's time is over");
         }
     }
 
     /// Answers the call with its task (S-TASK-X-04: it can be asked for from now on).
-    pub(super) fn hand_out_task(&mut self) {
-        let Some(standing) = &self.task else { return };
+    pub(super) fn answer_with_task(&mut self) {
+        let Some(hosted) = &self.task else { return };
         // What was asked before is over: its state is good for no other return.
         self.inputs.round = self.inputs.round.saturating_add(1);
-        let created = standing.held.created();
+        let created = hosted.task.created();
         let to = self.caller.revision;
-        let frame = self.parts.dressing.answer(&self.id, &created, None, to);
-        self.deliver(ToFront::Json(frame));
+        let frame = self
+            .parts
+            .answer_decorator
+            .answer(&self.id, &created, None, to);
+        self.deliver(ClientReply::Json(frame));
     }
 
     /// What the client cannot be asked is refused; the rest it reads when it asks for the task.
@@ -229,48 +232,48 @@ impl Call {
         let capabilities = self.caller.profile.as_map();
         self.inputs.add(question, capabilities);
         // Refused is what it does not declare, here also if that is all.
-        let _ = self.inputs.gate(capabilities);
+        let _ = self.inputs.refuse_undeclared(capabilities);
         if !self.inputs.is_empty() {
-            self.alarms.set(Alarm::TaskSilent, GATHER);
+            self.alarms.set(Alarm::TaskQuiet, GATHER_DELAY);
         }
     }
 
     pub(super) fn on_task_end(&mut self, answer: Result<Response, Failure>) {
         let end = match answer {
-            Ok(response) => End::Outcome(self.task_outcome(&response)),
-            Err(failure) if failure.kind == ErrorKind::Cancelled => End::Cancelled,
+            Ok(response) => TaskEnd::Outcome(self.task_outcome(&response)),
+            Err(failure) if failure.kind == ErrorKind::Cancelled => TaskEnd::Cancelled,
             Err(failure) => {
                 let error = error::error_object(&failure, self.caller.revision.era());
-                End::Outcome(Outcome::Error(error))
+                TaskEnd::Outcome(Outcome::Error(error))
             }
         };
         self.end_task(end);
     }
 
-    fn end_task(&mut self, end: End) {
+    fn end_task(&mut self, end: TaskEnd) {
         let now = self.parts.sealing.timestamp();
-        if let Some(standing) = &mut self.task {
-            standing.held.finish(end, &now);
+        if let Some(hosted) = &mut self.task {
+            hosted.task.finish(end, &now);
         }
         // Nothing of it is at the server any more, and nothing of it can be asked.
-        (self.hold, self.inputs) = (Hold::default(), Inputs::default());
-        self.tell_waiting();
+        (self.permit, self.inputs) = (CallPermit::default(), InputRequests::default());
+        self.answer_waiting_requests();
     }
 
-    pub(super) fn on_about_task(&mut self, about: AboutTask) {
-        let Some(standing) = &mut self.task else {
+    pub(super) fn on_task_request(&mut self, about: TaskRequest) {
+        let Some(hosted) = &mut self.task else {
             // Only the task's id leads here, and there is none yet.
             return;
         };
         match about.request.method {
             Method::TasksGet => {
-                let must_wait = !standing.held.has_ended() && standing.waiting.len() < WAITING_MAX;
+                let must_wait = !hosted.task.has_ended() && hosted.waiting.len() < WAITING_MAX;
                 if !must_wait {
-                    return self.tell_task(about);
+                    return self.send_task(about);
                 }
-                standing.waiting.push(about);
-                self.send_to_server(CallMessage::Look(self.sent_as));
-                self.alarms.set(Alarm::TaskSilent, LOOK_MAX);
+                hosted.waiting.push(about);
+                self.send_to_server(CallMessage::CheckTask(self.sent_as));
+                self.alarms.set(Alarm::TaskQuiet, TASK_WAIT_MAX);
             }
             Method::TasksUpdate => self.update_task(about),
             _ => {
@@ -283,48 +286,48 @@ impl Call {
     }
 
     /// Gives the server what the client answers (S-TASK-X-09: whatever else it says is ignored).
-    fn update_task(&mut self, about: AboutTask) {
+    fn update_task(&mut self, about: TaskRequest) {
         let (method, id) = (&about.request.method, &about.request.id);
         let answer = match self.inputs.answer(&about.request) {
             Ok(()) => own(&self.parts, &about.request, &json!({})),
             Err(failure) => {
                 let to = self.caller.revision;
-                self.parts.dressing.failed(method, id, &failure, to)
+                self.parts.answer_decorator.failed(method, id, &failure, to)
             }
         };
-        if let Some(standing) = &mut self.task
+        if let Some(hosted) = &mut self.task
             && self.inputs.is_empty()
         {
-            standing.held.answered();
+            hosted.task.answered();
         }
         let _ = about.reply.send(answer);
     }
 
     /// Its server takes the task back, or lets it run; to its client it is cancelled.
     fn cancel_task(&mut self) {
-        let has_ended = self.task.as_ref().is_none_or(|it| it.held.has_ended());
+        let has_ended = self.task.as_ref().is_none_or(|it| it.task.has_ended());
         if !has_ended {
             self.cancel("the client cancelled it");
-            self.end_task(End::Cancelled);
+            self.end_task(TaskEnd::Cancelled);
         }
     }
 
-    pub(super) fn tell_waiting(&mut self) {
-        self.alarms.clear(Alarm::TaskSilent);
-        let Some(standing) = &mut self.task else {
+    pub(super) fn answer_waiting_requests(&mut self) {
+        self.alarms.clear(Alarm::TaskQuiet);
+        let Some(hosted) = &mut self.task else {
             return;
         };
-        for about in std::mem::take(&mut standing.waiting) {
-            self.tell_task(about);
+        for about in std::mem::take(&mut hosted.waiting) {
+            self.send_task(about);
         }
     }
 
-    fn tell_task(&mut self, about: AboutTask) {
-        let Some(standing) = &self.task else { return };
-        let detail = standing.held.detail(self.inputs.of_task());
+    fn send_task(&mut self, about: TaskRequest) {
+        let Some(hosted) = &self.task else { return };
+        let detail = hosted.task.detail(self.inputs.of_task());
         let (id, to) = (&about.request.id, self.caller.revision);
-        let frame = self.parts.dressing.answer(id, &detail, None, to);
+        let frame = self.parts.answer_decorator.answer(id, &detail, None, to);
         // Who left asks again.
-        let _ = about.reply.send(ToFront::Json(frame));
+        let _ = about.reply.send(ClientReply::Json(frame));
     }
 }

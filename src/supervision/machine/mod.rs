@@ -1,7 +1,7 @@
 //! What a supervisor does next: a state machine without clock, randomness or actors.
 //!
-//! Events go in with the time and a random number, a [`Step`] comes out that the supervisor
-//! carries out. There is one timer: [`Machine::deadline`] says when [`Event::Tick`] is due.
+//! Events go in with the time and a random number, a [`Decision`] comes out that the supervisor
+//! carries out. There is one timer: [`RestartMachine::deadline`] says when [`ChildEvent::Tick`] is due.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use super::{
 };
 
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ChildEvent {
     /// Somebody wants the child now: the first start, or an end of the waiting. A child that
     /// is up is left alone.
     Wake,
@@ -40,7 +40,7 @@ pub(crate) enum Event {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum State {
+pub(crate) enum ChildState {
     /// Not running, by intent: not started yet, ended as it should, at rest or held.
     Idle,
     /// Born, or about to be; must be ready by the deadline.
@@ -58,14 +58,14 @@ pub(crate) enum State {
     Ending {
         deadline: Instant,
         killed: bool,
-        then: Then,
+        then: AfterExit,
     },
     Stopped,
 }
 
 /// What follows when the incarnation is gone.
 #[derive(Clone, Debug)]
-pub(crate) enum Then {
+pub(crate) enum AfterExit {
     Relaunch,
     /// It is left alone until it is woken.
     Rest,
@@ -87,7 +87,7 @@ pub(crate) enum Action {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct Decision {
     pub(crate) action: Action,
     /// Panics within the window, when they have just become too many.
     pub(crate) escalate: Option<usize>,
@@ -95,7 +95,7 @@ pub(crate) struct Step {
     pub(crate) stuck: bool,
 }
 
-impl Step {
+impl Decision {
     const fn just(action: Action) -> Self {
         Self {
             action,
@@ -108,10 +108,10 @@ impl Step {
 }
 
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct RestartMachine {
     policy: RestartPolicy,
     settings: Settings,
-    state: State,
+    state: ChildState,
     /// Failures since the child was last stable: the exponent of the backoff.
     attempt: u32,
     broken: bool,
@@ -122,12 +122,12 @@ pub(crate) struct Machine {
     panics: VecDeque<Instant>,
 }
 
-impl Machine {
+impl RestartMachine {
     pub(crate) fn new(policy: RestartPolicy, settings: Settings) -> Self {
         Self {
             policy,
             settings,
-            state: State::Idle,
+            state: ChildState::Idle,
             attempt: 0,
             broken: false,
             held: false,
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &ChildState {
         &self.state
     }
 
@@ -144,140 +144,147 @@ impl Machine {
         self.held
     }
 
-    /// When [`Event::Tick`] is due, if ever.
+    /// When [`ChildEvent::Tick`] is due, if ever.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Idle | State::Up { .. } | State::Stopped => None,
-            State::Starting { deadline } | State::Ending { deadline, .. } => Some(deadline),
-            State::Waiting { next_attempt, .. } => Some(next_attempt),
+            ChildState::Idle | ChildState::Up { .. } | ChildState::Stopped => None,
+            ChildState::Starting { deadline } | ChildState::Ending { deadline, .. } => {
+                Some(deadline)
+            }
+            ChildState::Waiting { next_attempt, .. } => Some(next_attempt),
         }
     }
 
-    pub(crate) fn decide(&mut self, event: Event, now: Instant, chance: f64) -> Step {
+    pub(crate) fn decide(&mut self, event: ChildEvent, now: Instant, chance: f64) -> Decision {
         match event {
-            Event::Wake => self.wake(now),
-            Event::Reconnect => self.reconnect(now),
-            Event::Ready => self.ready(now),
-            Event::Exit(reason) => self.exit(reason, now, chance),
-            Event::Tick => self.tick(now, chance),
-            Event::Configure { settings, renew } => self.configure(settings, renew, now),
-            Event::Rest => self.rest(now),
-            Event::Hold => self.hold(now),
-            Event::Release => self.release(now),
-            Event::Stop => self.stop(now),
+            ChildEvent::Wake => self.wake(now),
+            ChildEvent::Reconnect => self.reconnect(now),
+            ChildEvent::Ready => self.ready(now),
+            ChildEvent::Exit(reason) => self.exit(reason, now, chance),
+            ChildEvent::Tick => self.tick(now, chance),
+            ChildEvent::Configure { settings, renew } => self.configure(settings, renew, now),
+            ChildEvent::Rest => self.rest(now),
+            ChildEvent::Hold => self.hold(now),
+            ChildEvent::Release => self.release(now),
+            ChildEvent::Stop => self.stop(now),
         }
     }
 
-    fn wake(&mut self, now: Instant) -> Step {
+    fn wake(&mut self, now: Instant) -> Decision {
         match &mut self.state {
-            _ if self.held => Step::NOTHING,
-            State::Idle | State::Waiting { .. } => self.launch(now),
-            State::Ending {
-                then: then @ Then::Rest,
+            _ if self.held => Decision::NOTHING,
+            ChildState::Idle | ChildState::Waiting { .. } => self.launch(now),
+            ChildState::Ending {
+                then: then @ AfterExit::Rest,
                 ..
             } => {
-                *then = Then::Relaunch;
-                Step::NOTHING
+                *then = AfterExit::Relaunch;
+                Decision::NOTHING
             }
-            State::Starting { .. } | State::Up { .. } | State::Ending { .. } | State::Stopped => {
-                Step::NOTHING
-            }
+            ChildState::Starting { .. }
+            | ChildState::Up { .. }
+            | ChildState::Ending { .. }
+            | ChildState::Stopped => Decision::NOTHING,
         }
     }
 
-    fn reconnect(&mut self, now: Instant) -> Step {
+    fn reconnect(&mut self, now: Instant) -> Decision {
         match self.state {
-            State::Up { .. } => self.ask(now, Then::Relaunch),
-            State::Idle
-            | State::Waiting { .. }
-            | State::Starting { .. }
-            | State::Ending { .. }
-            | State::Stopped => self.wake(now),
+            ChildState::Up { .. } => self.ask(now, AfterExit::Relaunch),
+            ChildState::Idle
+            | ChildState::Waiting { .. }
+            | ChildState::Starting { .. }
+            | ChildState::Ending { .. }
+            | ChildState::Stopped => self.wake(now),
         }
     }
 
-    fn rest(&mut self, now: Instant) -> Step {
+    fn rest(&mut self, now: Instant) -> Decision {
         match self.state {
-            State::Up { .. } => self.ask(now, Then::Rest),
-            State::Idle
-            | State::Waiting { .. }
-            | State::Starting { .. }
-            | State::Ending { .. }
-            | State::Stopped => Step::NOTHING,
+            ChildState::Up { .. } => self.ask(now, AfterExit::Rest),
+            ChildState::Idle
+            | ChildState::Waiting { .. }
+            | ChildState::Starting { .. }
+            | ChildState::Ending { .. }
+            | ChildState::Stopped => Decision::NOTHING,
         }
     }
 
-    fn hold(&mut self, now: Instant) -> Step {
+    fn hold(&mut self, now: Instant) -> Decision {
         match &mut self.state {
-            State::Stopped => return Step::NOTHING,
-            State::Starting { .. } | State::Up { .. } => {
+            ChildState::Stopped => return Decision::NOTHING,
+            ChildState::Starting { .. } | ChildState::Up { .. } => {
                 self.held = true;
-                return self.ask(now, Then::Rest);
+                return self.ask(now, AfterExit::Rest);
             }
-            State::Waiting { .. } => self.state = State::Idle,
-            State::Ending {
-                then: then @ (Then::Relaunch | Then::Fail(_)),
+            ChildState::Waiting { .. } => self.state = ChildState::Idle,
+            ChildState::Ending {
+                then: then @ (AfterExit::Relaunch | AfterExit::Fail(_)),
                 ..
-            } => *then = Then::Rest,
-            State::Idle
-            | State::Ending {
-                then: Then::Rest | Then::Stop,
+            } => *then = AfterExit::Rest,
+            ChildState::Idle
+            | ChildState::Ending {
+                then: AfterExit::Rest | AfterExit::Stop,
                 ..
             } => {}
         }
         self.held = true;
-        Step::NOTHING
+        Decision::NOTHING
     }
 
-    fn release(&mut self, now: Instant) -> Step {
+    fn release(&mut self, now: Instant) -> Decision {
         if !self.held {
-            return Step::NOTHING;
+            return Decision::NOTHING;
         }
         self.held = false;
-        self.forget();
+        self.reset_failures();
         self.wake(now)
     }
 
-    fn ready(&mut self, now: Instant) -> Step {
-        if let State::Starting { .. } = self.state {
-            self.state = State::Up { since: now };
+    fn ready(&mut self, now: Instant) -> Decision {
+        if let ChildState::Starting { .. } = self.state {
+            self.state = ChildState::Up { since: now };
         }
-        Step::NOTHING
+        Decision::NOTHING
     }
 
-    fn exit(&mut self, reason: ExitReason, now: Instant, chance: f64) -> Step {
+    fn exit(&mut self, reason: ExitReason, now: Instant, chance: f64) -> Decision {
         let up_since = match &self.state {
-            State::Starting { .. } => None,
-            State::Up { since } => Some(*since),
-            State::Ending { then, .. } => {
+            ChildState::Starting { .. } => None,
+            ChildState::Up { since } => Some(*since),
+            ChildState::Ending { then, .. } => {
                 let then = then.clone();
                 let escalate = self.count_panic(&reason, now);
-                return Step {
+                return Decision {
                     escalate,
-                    ..self.conclude(then, now, chance)
+                    ..self.after_exit(then, now, chance)
                 };
             }
             // News of an incarnation that was left behind.
-            State::Idle | State::Waiting { .. } | State::Stopped => return Step::NOTHING,
+            ChildState::Idle | ChildState::Waiting { .. } | ChildState::Stopped => {
+                return Decision::NOTHING;
+            }
         };
         if up_since.is_some_and(|since| now.duration_since(since) >= self.settings.stable_after) {
-            self.forget();
+            self.reset_failures();
         }
         let escalate = self.count_panic(&reason, now);
-        Step {
+        Decision {
             escalate,
             ..self.failed(&reason, now, chance)
         }
     }
 
-    fn tick(&mut self, now: Instant, chance: f64) -> Step {
+    fn tick(&mut self, now: Instant, chance: f64) -> Decision {
         if self.deadline().is_none_or(|deadline| now < deadline) {
-            return Step::NOTHING;
+            return Decision::NOTHING;
         }
         match &self.state {
-            State::Waiting { .. } => self.launch(now),
-            State::Starting { .. } => self.kill(now, Then::Fail(ExitReason::StartTimeout)),
-            State::Ending {
+            ChildState::Waiting { .. } => self.launch(now),
+            ChildState::Starting { .. } => {
+                self.kill(now, AfterExit::Fail(ExitReason::StartTimeout))
+            }
+            ChildState::Ending {
                 killed: false,
                 then,
                 ..
@@ -285,123 +292,125 @@ impl Machine {
                 let then = then.clone();
                 self.kill(now, then)
             }
-            State::Ending {
+            ChildState::Ending {
                 killed: true, then, ..
             } => {
                 let then = then.clone();
-                Step {
+                Decision {
                     stuck: true,
-                    ..self.conclude(then, now, chance)
+                    ..self.after_exit(then, now, chance)
                 }
             }
-            State::Idle | State::Up { .. } | State::Stopped => Step::NOTHING,
+            ChildState::Idle | ChildState::Up { .. } | ChildState::Stopped => Decision::NOTHING,
         }
     }
 
-    fn configure(&mut self, settings: Settings, renew: bool, now: Instant) -> Step {
+    fn configure(&mut self, settings: Settings, renew: bool, now: Instant) -> Decision {
         self.settings = settings;
-        self.forget();
+        self.reset_failures();
         match &mut self.state {
-            State::Waiting { .. } => self.launch(now),
-            State::Starting { .. } | State::Up { .. } if renew => self.ask(now, Then::Relaunch),
-            State::Starting { deadline } => {
-                *deadline = now + self.settings.connect_timeout;
-                Step::NOTHING
+            ChildState::Waiting { .. } => self.launch(now),
+            ChildState::Starting { .. } | ChildState::Up { .. } if renew => {
+                self.ask(now, AfterExit::Relaunch)
             }
-            State::Ending {
-                then: then @ Then::Fail(_),
+            ChildState::Starting { deadline } => {
+                *deadline = now + self.settings.connect_timeout;
+                Decision::NOTHING
+            }
+            ChildState::Ending {
+                then: then @ AfterExit::Fail(_),
                 ..
             } => {
-                *then = Then::Relaunch;
-                Step::NOTHING
+                *then = AfterExit::Relaunch;
+                Decision::NOTHING
             }
-            State::Ending {
-                then: Then::Relaunch | Then::Rest | Then::Stop,
+            ChildState::Ending {
+                then: AfterExit::Relaunch | AfterExit::Rest | AfterExit::Stop,
                 ..
             }
-            | State::Idle
-            | State::Up { .. }
-            | State::Stopped => Step::NOTHING,
+            | ChildState::Idle
+            | ChildState::Up { .. }
+            | ChildState::Stopped => Decision::NOTHING,
         }
     }
 
-    fn stop(&mut self, now: Instant) -> Step {
+    fn stop(&mut self, now: Instant) -> Decision {
         match &mut self.state {
-            State::Starting { .. } | State::Up { .. } => self.ask(now, Then::Stop),
-            State::Ending { then, .. } => {
-                *then = Then::Stop;
-                Step::NOTHING
+            ChildState::Starting { .. } | ChildState::Up { .. } => self.ask(now, AfterExit::Stop),
+            ChildState::Ending { then, .. } => {
+                *then = AfterExit::Stop;
+                Decision::NOTHING
             }
-            State::Idle | State::Waiting { .. } => self.finish(),
-            State::Stopped => Step::NOTHING,
+            ChildState::Idle | ChildState::Waiting { .. } => self.finish(),
+            ChildState::Stopped => Decision::NOTHING,
         }
     }
 
-    fn launch(&mut self, now: Instant) -> Step {
-        self.state = State::Starting {
+    fn launch(&mut self, now: Instant) -> Decision {
+        self.state = ChildState::Starting {
             deadline: now + self.settings.connect_timeout,
         };
-        Step::just(Action::Launch)
+        Decision::just(Action::Launch)
     }
 
-    fn ask(&mut self, now: Instant, then: Then) -> Step {
+    fn ask(&mut self, now: Instant, then: AfterExit) -> Decision {
         let deadline = now + self.settings.shutdown_timeout;
-        self.state = State::Ending {
+        self.state = ChildState::Ending {
             deadline,
             killed: false,
             then,
         };
-        Step::just(Action::Ask)
+        Decision::just(Action::Ask)
     }
 
-    fn kill(&mut self, now: Instant, then: Then) -> Step {
+    fn kill(&mut self, now: Instant, then: AfterExit) -> Decision {
         let deadline = now + self.settings.shutdown_timeout;
-        self.state = State::Ending {
+        self.state = ChildState::Ending {
             deadline,
             killed: true,
             then,
         };
-        Step::just(Action::Kill)
+        Decision::just(Action::Kill)
     }
 
-    fn finish(&mut self) -> Step {
-        self.state = State::Stopped;
-        Step::just(Action::Finish)
+    fn finish(&mut self) -> Decision {
+        self.state = ChildState::Stopped;
+        Decision::just(Action::Finish)
     }
 
-    fn conclude(&mut self, then: Then, now: Instant, chance: f64) -> Step {
+    fn after_exit(&mut self, then: AfterExit, now: Instant, chance: f64) -> Decision {
         match then {
-            Then::Relaunch => self.launch(now),
-            Then::Rest => {
-                self.state = State::Idle;
-                Step::NOTHING
+            AfterExit::Relaunch => self.launch(now),
+            AfterExit::Rest => {
+                self.state = ChildState::Idle;
+                Decision::NOTHING
             }
-            Then::Stop => self.finish(),
-            Then::Fail(reason) => self.failed(&reason, now, chance),
+            AfterExit::Stop => self.finish(),
+            AfterExit::Fail(reason) => self.failed(&reason, now, chance),
         }
     }
 
-    fn failed(&mut self, reason: &ExitReason, now: Instant, chance: f64) -> Step {
+    fn failed(&mut self, reason: &ExitReason, now: Instant, chance: f64) -> Decision {
         if !self.policy.restarts(reason) {
-            self.state = State::Idle;
-            return Step::NOTHING;
+            self.state = ChildState::Idle;
+            return Decision::NOTHING;
         }
         let failures = count(&mut self.failures, &self.settings, now);
         self.broken |= failures > self.settings.max_restarts as usize;
         let wait = if self.broken {
-            backoff::spread(self.settings.reconnect_every, self.settings.jitter, chance)
+            backoff::with_jitter(self.settings.reconnect_every, self.settings.jitter, chance)
         } else {
             backoff::delay(&self.settings, self.attempt, chance)
         };
         self.attempt = self.attempt.saturating_add(1);
-        self.state = State::Waiting {
+        self.state = ChildState::Waiting {
             next_attempt: now + wait,
             broken: self.broken,
         };
-        Step::NOTHING
+        Decision::NOTHING
     }
 
-    fn forget(&mut self) {
+    fn reset_failures(&mut self) {
         self.attempt = 0;
         self.broken = false;
         self.failures.clear();
@@ -438,6 +447,6 @@ fn count(events: &mut VecDeque<Instant>, settings: &Settings, now: Instant) -> u
 }
 
 #[cfg(test)]
-mod proofs;
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -22,32 +22,32 @@ pub(super) fn settings() -> Settings {
     .unwrap()
 }
 
-pub(super) fn failed() -> Event {
-    Event::Exit(ExitReason::failed("refused"))
+pub(super) fn failed() -> ChildEvent {
+    ChildEvent::Exit(ExitReason::failed("refused"))
 }
 
-pub(super) fn panicked() -> Event {
-    Event::Exit(ExitReason::Panicked(Arc::from("boom")))
+pub(super) fn panicked() -> ChildEvent {
+    ChildEvent::Exit(ExitReason::Panicked(Arc::from("boom")))
 }
 
-pub(super) fn configure(renew: bool) -> Event {
-    Event::Configure {
+pub(super) fn configure(renew: bool) -> ChildEvent {
+    ChildEvent::Configure {
         settings: settings(),
         renew,
     }
 }
 
 /// A state as a short text: its name, and its deadline in seconds.
-fn picture(machine: &Machine, start: Instant) -> String {
+fn picture(machine: &RestartMachine, start: Instant) -> String {
     let name = match machine.state() {
-        State::Idle => "idle",
-        State::Starting { .. } => "starting",
-        State::Up { .. } => "up",
-        State::Waiting { broken: false, .. } => "backoff",
-        State::Waiting { broken: true, .. } => "broken",
-        State::Ending { killed: false, .. } => "asked",
-        State::Ending { killed: true, .. } => "killed",
-        State::Stopped => "stopped",
+        ChildState::Idle => "idle",
+        ChildState::Starting { .. } => "starting",
+        ChildState::Up { .. } => "up",
+        ChildState::Waiting { broken: false, .. } => "backoff",
+        ChildState::Waiting { broken: true, .. } => "broken",
+        ChildState::Ending { killed: false, .. } => "asked",
+        ChildState::Ending { killed: true, .. } => "killed",
+        ChildState::Stopped => "stopped",
     };
     match machine.deadline() {
         Some(deadline) => format!("{name} {}", deadline.duration_since(start).as_secs()),
@@ -56,9 +56,9 @@ fn picture(machine: &Machine, start: Instant) -> String {
 }
 
 /// Feeds events, each at a second, and compares action and state after each.
-fn check(policy: RestartPolicy, script: Vec<(u64, Event, Action, &str)>) -> Machine {
+fn check(policy: RestartPolicy, script: Vec<(u64, ChildEvent, Action, &str)>) -> RestartMachine {
     let start = Instant::now();
-    let mut machine = Machine::new(policy, settings());
+    let mut machine = RestartMachine::new(policy, settings());
     for (second, event, action, state) in script {
         let told = format!("{event:?} at {second} s");
         let step = machine.decide(event, start + Duration::from_secs(second), 0.5);
@@ -69,7 +69,7 @@ fn check(policy: RestartPolicy, script: Vec<(u64, Event, Action, &str)>) -> Mach
 }
 
 use Action::{Ask, Finish, Kill, Launch, Nothing};
-use Event::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
+use ChildEvent::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
 use RestartPolicy::{Permanent, Temporary, Transient};
 
 #[test]
@@ -181,13 +181,23 @@ fn a_child_that_is_up_is_renewed_only_when_asked_for() {
     for renew in [|| Reconnect, || configure(true)] {
         let mut script = up();
         script.push((2, renew(), Ask, "asked 7"));
-        script.push((3, Event::Exit(ExitReason::Shutdown), Launch, "starting 13"));
+        script.push((
+            3,
+            ChildEvent::Exit(ExitReason::Shutdown),
+            Launch,
+            "starting 13",
+        ));
         check(Permanent, script);
     }
     let mut deaf = up();
     deaf.push((2, Reconnect, Ask, "asked 7"));
     deaf.push((7, Tick, Kill, "killed 12"));
-    deaf.push((8, Event::Exit(ExitReason::Killed), Launch, "starting 18"));
+    deaf.push((
+        8,
+        ChildEvent::Exit(ExitReason::Killed),
+        Launch,
+        "starting 18",
+    ));
     check(Permanent, deaf);
 }
 
@@ -203,7 +213,7 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
             (11, Ready, Nothing, "killed 15"),
             (
                 12,
-                Event::Exit(ExitReason::StartTimeout),
+                ChildEvent::Exit(ExitReason::StartTimeout),
                 Nothing,
                 "backoff 13",
             ),
@@ -215,20 +225,20 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
 fn a_killed_child_that_stays_is_left_behind() {
     let start = Instant::now();
     let at = |second| start + Duration::from_secs(second);
-    let mut machine = Machine::new(Permanent, settings());
+    let mut machine = RestartMachine::new(Permanent, settings());
     machine.decide(Wake, at(0), 0.0);
-    assert_eq!(machine.decide(Tick, at(10), 0.0), Step::just(Kill));
+    assert_eq!(machine.decide(Tick, at(10), 0.0), Decision::just(Kill));
     let step = machine.decide(Tick, at(15), 0.0);
     assert_eq!(
         step,
-        Step {
+        Decision {
             stuck: true,
-            ..Step::NOTHING
+            ..Decision::NOTHING
         }
     );
     assert_eq!(picture(&machine, start), "backoff 16");
     // Its late news change nothing.
-    machine.decide(Event::Exit(ExitReason::Killed), at(15), 0.0);
+    machine.decide(ChildEvent::Exit(ExitReason::Killed), at(15), 0.0);
     assert_eq!(picture(&machine, start), "backoff 16");
 }
 
@@ -297,7 +307,7 @@ fn a_child_that_may_end_is_idle_until_woken() {
         vec![
             (0, Wake, Launch, "starting 10"),
             (1, Ready, Nothing, "up"),
-            (2, Event::Exit(ExitReason::Normal), Nothing, "idle"),
+            (2, ChildEvent::Exit(ExitReason::Normal), Nothing, "idle"),
             (2, Tick, Nothing, "idle"),
             (3, configure(true), Nothing, "idle"),
             (4, Wake, Launch, "starting 14"),
@@ -323,18 +333,23 @@ fn a_child_at_rest_is_idle_until_woken() {
             (1, Rest, Nothing, "starting 10"),
             (1, Ready, Nothing, "up"),
             (2, Rest, Ask, "asked 7"),
-            (3, Event::Exit(ExitReason::Shutdown), Nothing, "idle"),
+            (3, ChildEvent::Exit(ExitReason::Shutdown), Nothing, "idle"),
             (4, Wake, Launch, "starting 14"),
             (5, Ready, Nothing, "up"),
             // Woken while it leaves: a fresh one follows.
             (6, Rest, Ask, "asked 11"),
             (7, Wake, Nothing, "asked 11"),
-            (8, Event::Exit(ExitReason::Shutdown), Launch, "starting 18"),
+            (
+                8,
+                ChildEvent::Exit(ExitReason::Shutdown),
+                Launch,
+                "starting 18",
+            ),
             (9, Ready, Nothing, "up"),
             // One that ignores the question is killed, and that is no failure.
             (10, Rest, Ask, "asked 15"),
             (15, Tick, Kill, "killed 20"),
-            (16, Event::Exit(ExitReason::Killed), Nothing, "idle"),
+            (16, ChildEvent::Exit(ExitReason::Killed), Nothing, "idle"),
             (17, Reconnect, Launch, "starting 27"),
         ],
     );
@@ -359,14 +374,19 @@ fn a_held_child_comes_back_only_when_it_is_released() {
         (2, Hold, Ask, "asked 7"),
     ];
     script.extend(deaf(3, "asked 7"));
-    script.push((4, Event::Exit(ExitReason::Shutdown), Nothing, "idle"));
+    script.push((4, ChildEvent::Exit(ExitReason::Shutdown), Nothing, "idle"));
     script.extend(deaf(5, "idle"));
     script.extend([
         (6, Release, Launch, "starting 16"),
         (6, Release, Nothing, "starting 16"),
         (7, Hold, Ask, "asked 12"),
         (8, Release, Nothing, "asked 12"),
-        (9, Event::Exit(ExitReason::Shutdown), Launch, "starting 19"),
+        (
+            9,
+            ChildEvent::Exit(ExitReason::Shutdown),
+            Launch,
+            "starting 19",
+        ),
         (9, failed(), Nothing, "backoff 10"),
         (9, Hold, Nothing, "idle"),
         (10, Tick, Nothing, "idle"),
@@ -375,7 +395,7 @@ fn a_held_child_comes_back_only_when_it_is_released() {
         // Held while it is renewed.
         (13, Reconnect, Ask, "asked 18"),
         (13, Hold, Nothing, "asked 18"),
-        (14, Event::Exit(ExitReason::Shutdown), Nothing, "idle"),
+        (14, ChildEvent::Exit(ExitReason::Shutdown), Nothing, "idle"),
         (15, Stop, Finish, "stopped"),
         (16, Release, Nothing, "stopped"),
         (16, Hold, Nothing, "stopped"),
@@ -386,7 +406,7 @@ fn a_held_child_comes_back_only_when_it_is_released() {
 #[test]
 fn only_a_storm_of_panics_escalates_and_each_storm_once() {
     let start = Instant::now();
-    let mut machine = Machine::new(Permanent, settings());
+    let mut machine = RestartMachine::new(Permanent, settings());
     let mut storms = Vec::new();
     for second in 0..40 {
         let now = start + Duration::from_secs(second);

@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Fate, Run, Shared};
+use super::{FaultState, FaultyConnection, FrameFate};
 use crate::protocol::{Envelope, RequestId, Revision};
 use crate::transport::{
-    EventSink, HttpSession, Link, LinkError, LinkEvent, Outgoing, SendError, messages,
+    EventSink, HttpSession, Link, LinkError, LinkEvent, OutgoingFrame, SendError, messages,
 };
 
 /// Messages that may wait out their delay; more are lost.
@@ -24,45 +24,45 @@ const QUEUE_MAX: usize = 10_000;
 const EXCERPT_MAX: usize = 100;
 
 /// Half a link: what surrounds the real one.
-pub(super) struct FaultyLink {
-    shared: Arc<Shared>,
-    run: Arc<Run>,
-    delayed: Delayed,
+pub(super) struct FaultLayer {
+    shared: Arc<FaultState>,
+    run: Arc<FaultyConnection>,
+    delayed: DelayQueue,
     deliver: AbortOnDropHandle<()>,
 }
 
 /// The whole link.
-struct Faulty {
+struct FaultInjectingLink {
     inner: Box<dyn Link>,
-    around: FaultyLink,
+    around: FaultLayer,
 }
 
 /// Events on their way, in order.
 #[derive(Clone)]
-struct Delayed {
+struct DelayQueue {
     events: mpsc::UnboundedSender<(Instant, LinkEvent)>,
     /// How many there are.
     waiting: Rc<Cell<usize>>,
 }
 
-impl FaultyLink {
+impl FaultLayer {
     /// With the sink that the real link reports to.
     pub(super) fn new(
-        shared: Arc<Shared>,
-        run: Arc<Run>,
-        attributes: bool,
+        shared: Arc<FaultState>,
+        run: Arc<FaultyConnection>,
+        knows_call_of_requests: bool,
         sink: EventSink,
     ) -> (Self, EventSink) {
         let (events, queue) = mpsc::unbounded_channel();
-        let delayed = Delayed {
+        let delayed = DelayQueue {
             events,
             waiting: Rc::default(),
         };
         let deliver = deliver(queue, delayed.waiting.clone(), sink);
-        let incoming = Incoming {
+        let incoming = FaultyReceiver {
             shared: shared.clone(),
             run: run.clone(),
-            attributes,
+            knows_call_of_requests,
             delayed: delayed.clone(),
         };
         let link = Self {
@@ -75,7 +75,7 @@ impl FaultyLink {
     }
 
     pub(super) fn around(self, inner: Box<dyn Link>) -> impl Link {
-        Faulty {
+        FaultInjectingLink {
             inner,
             around: self,
         }
@@ -100,7 +100,7 @@ async fn deliver(
     }
 }
 
-impl Delayed {
+impl DelayQueue {
     fn push(&self, delay: Duration, event: LinkEvent) {
         let is_end = matches!(event, LinkEvent::Closed(_));
         if self.waiting.get() < QUEUE_MAX || is_end {
@@ -112,22 +112,22 @@ impl Delayed {
 }
 
 /// What the real link reports to.
-struct Incoming {
-    shared: Arc<Shared>,
-    run: Arc<Run>,
-    attributes: bool,
-    delayed: Delayed,
+struct FaultyReceiver {
+    shared: Arc<FaultState>,
+    run: Arc<FaultyConnection>,
+    knows_call_of_requests: bool,
+    delayed: DelayQueue,
 }
 
-impl Incoming {
+impl FaultyReceiver {
     fn take(&self, event: LinkEvent) {
         let silent = self.run.silent.load(Ordering::Relaxed);
         let (shared, settings) = (&self.shared, &self.shared.settings);
         let event = match event {
             LinkEvent::Closed(ending) => LinkEvent::Closed(ending),
             _ if silent => return,
-            LinkEvent::Received { .. } if shared.happens(settings.drop) => return,
-            LinkEvent::Received { call, envelope } if shared.happens(settings.garbage) => {
+            LinkEvent::Received { .. } if shared.should_inject(settings.drop) => return,
+            LinkEvent::Received { call, envelope } if shared.should_inject(settings.garbage) => {
                 match self.garble(call, &envelope) {
                     Some(failed) => failed,
                     None => return,
@@ -148,11 +148,11 @@ impl Incoming {
         };
         let garbage = self.shared.garbled(frame.as_bytes());
         let excerpt = messages::excerpt(&garbage, EXCERPT_MAX);
-        let error = messages::each(garbage.into(), |_| {}).err()?;
+        let error = messages::for_each_message(garbage.into(), |_| {}).err()?;
         self.shared
             .note(&format!("garbage by fault injection: {excerpt}"));
         let call = call.or(answered.and_then(RequestId::as_number));
-        let call = call.filter(|_| self.attributes)?;
+        let call = call.filter(|_| self.knows_call_of_requests)?;
         Some(LinkEvent::Failed {
             call,
             error: LinkError::Protocol(error.to_string()),
@@ -160,12 +160,12 @@ impl Incoming {
     }
 }
 
-impl Link for Faulty {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+impl Link for FaultInjectingLink {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         match self.around.shared.fate(&self.around.run, &outgoing.frame) {
-            Fate::Pass => self.inner.send(outgoing),
-            Fate::Lost => Ok(()),
-            Fate::Crash => {
+            FrameFate::Pass => self.inner.send(outgoing),
+            FrameFate::Lost => Ok(()),
+            FrameFate::Crash => {
                 let reason = "broken by fault injection (`faults.crash_after`)".to_owned();
                 let end = LinkEvent::Closed(reason.into());
                 self.around.delayed.push(Duration::ZERO, end);

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 
-use super::{Connector, EventSink, HttpSession, Link, OpenError};
+use super::{Connector, EventSink, HttpSession, Link, LinkOpenError};
 use crate::protocol::{Envelope, Method};
 use crate::supervision::Random;
 use crate::telemetry::{Counter, Counters, LogRing, LogSource};
 
-use link::FaultyLink;
+use link::FaultLayer;
 pub use settings::FaultSettings;
 
 /// What faults are made with.
@@ -33,19 +33,19 @@ pub struct FaultParts {
 /// Opens links that misbehave.
 pub struct FaultyConnector {
     inner: Arc<dyn Connector>,
-    shared: Arc<Shared>,
+    shared: Arc<FaultState>,
 }
 
-struct Shared {
+struct FaultState {
     settings: FaultSettings,
     parts: FaultParts,
     /// Connections whose session is known, so that their lanes share their fate.
-    runs: Mutex<Vec<(HttpSession, Weak<Run>)>>,
+    runs: Mutex<Vec<(HttpSession, Weak<FaultyConnection>)>>,
 }
 
 /// One connection, with its lanes.
 #[derive(Debug, Default)]
-struct Run {
+struct FaultyConnection {
     calls: AtomicU64,
     /// Nothing comes or goes any more.
     silent: AtomicBool,
@@ -53,7 +53,7 @@ struct Run {
 
 /// What becomes of a frame on its way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum FrameFate {
     Pass,
     Lost,
     /// The connection breaks as it arrives.
@@ -62,7 +62,7 @@ enum Fate {
 
 impl FaultyConnector {
     pub fn new(inner: Arc<dyn Connector>, settings: FaultSettings, parts: FaultParts) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FaultState {
             settings,
             parts,
             runs: Mutex::default(),
@@ -80,32 +80,40 @@ impl fmt::Debug for FaultyConnector {
 }
 
 impl Connector for FaultyConnector {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let (inner, shared) = (self.inner.clone(), self.shared.clone());
         async move {
-            if shared.happens(shared.settings.refuse) {
+            if shared.should_inject(shared.settings.refuse) {
                 let reason = "refused by fault injection (`faults.refuse`)".to_owned();
-                return Err(OpenError::Other(reason));
+                return Err(LinkOpenError::Other(reason));
             }
-            let attributes = inner.attributes();
-            let (link, events) =
-                FaultyLink::new(shared, Arc::new(Run::default()), attributes, sink);
+            let knows_call_of_requests = inner.knows_call_of_requests();
+            let (link, events) = FaultLayer::new(
+                shared,
+                Arc::new(FaultyConnection::default()),
+                knows_call_of_requests,
+                sink,
+            );
             let opened = inner.open(events).await?;
             Ok(Box::new(link.around(opened)) as Box<dyn Link>)
         }
         .boxed_local()
     }
 
-    fn lane(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+    fn worker_link(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
         let run = self.shared.run_of(&session);
-        let attributes = self.inner.attributes();
-        let (link, events) = FaultyLink::new(self.shared.clone(), run, attributes, sink);
-        let lane = self.inner.lane(session, events)?;
-        Some(Box::new(link.around(lane)))
+        let knows_call_of_requests = self.inner.knows_call_of_requests();
+        let (link, events) =
+            FaultLayer::new(self.shared.clone(), run, knows_call_of_requests, sink);
+        let worker_link = self.inner.worker_link(session, events)?;
+        Some(Box::new(link.around(worker_link)))
     }
 
-    fn attributes(&self) -> bool {
-        self.inner.attributes()
+    fn knows_call_of_requests(&self) -> bool {
+        self.inner.knows_call_of_requests()
     }
 
     fn transport(&self) -> &'static str {
@@ -113,9 +121,9 @@ impl Connector for FaultyConnector {
     }
 }
 
-impl Shared {
+impl FaultState {
     /// Whether a fault with this share of all cases happens now.
-    fn happens(&self, share: f64) -> bool {
+    fn should_inject(&self, share: f64) -> bool {
         let happens = share > 0.0 && self.parts.random.chance() < share;
         if happens {
             self.count();
@@ -127,21 +135,21 @@ impl Shared {
         self.parts.counters.add(Counter::FaultsInjected);
     }
 
-    fn remember(&self, session: HttpSession, run: &Arc<Run>) {
+    fn remember(&self, session: HttpSession, run: &Arc<FaultyConnection>) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.retain(|(known, run)| *known != session && run.strong_count() > 0);
         runs.push((session, Arc::downgrade(run)));
     }
 
-    fn run_of(&self, session: &HttpSession) -> Arc<Run> {
+    fn run_of(&self, session: &HttpSession) -> Arc<FaultyConnection> {
         let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let found = runs.iter().find(|(known, _)| known == session);
         found.and_then(|(_, run)| run.upgrade()).unwrap_or_default()
     }
 
-    fn fate(&self, run: &Run, frame: &Bytes) -> Fate {
+    fn fate(&self, run: &FaultyConnection, frame: &Bytes) -> FrameFate {
         if run.silent.load(Ordering::Relaxed) {
-            return Fate::Lost;
+            return FrameFate::Lost;
         }
         if is_call(frame) {
             let earlier = run.calls.fetch_add(1, Ordering::Relaxed);
@@ -150,13 +158,17 @@ impl Shared {
             if crashes || is_over(self.settings.half_open_after) {
                 run.silent.store(true, Ordering::Relaxed);
                 self.count();
-                return if crashes { Fate::Crash } else { Fate::Lost };
+                return if crashes {
+                    FrameFate::Crash
+                } else {
+                    FrameFate::Lost
+                };
             }
         }
-        if self.happens(self.settings.drop) {
-            Fate::Lost
+        if self.should_inject(self.settings.drop) {
+            FrameFate::Lost
         } else {
-            Fate::Pass
+            FrameFate::Pass
         }
     }
 
@@ -200,13 +212,13 @@ fn is_call(frame: &Bytes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervision::Seeded;
+    use crate::supervision::SeededRandom;
 
     #[test]
     fn garbage_is_never_a_message() {
         let (inner, _) = crate::transport::MemoryConnector::new(1, false);
         let parts = FaultParts {
-            random: Arc::new(Seeded::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
             log: LogRing::default(),
             counters: Counters::default(),
         };
@@ -217,7 +229,7 @@ mod tests {
         for _ in 0..10_000 {
             let garbled = connector.shared.garbled(message);
             lengths.insert(garbled.len());
-            let read = crate::transport::messages::each(garbled.into(), |_| {});
+            let read = crate::transport::messages::for_each_message(garbled.into(), |_| {});
             assert!(read.is_err());
         }
         assert!(lengths.len() > 100, "{lengths:?}");

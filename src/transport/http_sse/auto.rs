@@ -15,7 +15,7 @@ use super::SseConnector;
 use crate::protocol::{Envelope, Outcome, Revision};
 use crate::transport::{
     Connector, EventSink, HttpConnector, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
-    OpenError, Outgoing, SendError, Tls,
+    LinkOpenError, OutgoingFrame, SendError, Tls,
 };
 
 /// Opens links to a server behind a URL, over the transport that it turns out to speak.
@@ -40,7 +40,7 @@ impl AutoConnector {
         self.speaks_sse.load(Ordering::Relaxed)
     }
 
-    async fn open_sse(&self, sink: EventSink) -> Result<Box<dyn Link>, OpenError> {
+    async fn open_sse(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
         let opened = self.sse.open(sink).await;
         self.speaks_sse.store(opened.is_ok(), Ordering::Relaxed);
         opened
@@ -48,13 +48,16 @@ impl AutoConnector {
 }
 
 impl Connector for AutoConnector {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let connector = self.clone();
         async move {
             if connector.speaks_sse() {
                 return connector.open_sse(sink).await;
             }
-            let shared = Rc::new(Shared {
+            let shared = Rc::new(AutoLinkState {
                 connector,
                 sink,
                 first: RefCell::default(),
@@ -75,14 +78,14 @@ impl Connector for AutoConnector {
         .boxed_local()
     }
 
-    fn lane(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+    fn worker_link(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
         if self.speaks_sse() {
             return None;
         }
-        self.http.lane(session, sink)
+        self.http.worker_link(session, sink)
     }
 
-    fn attributes(&self) -> bool {
+    fn knows_call_of_requests(&self) -> bool {
         !self.speaks_sse()
     }
 
@@ -91,44 +94,44 @@ impl Connector for AutoConnector {
     }
 }
 
-struct AutoLink(Rc<Shared>);
+struct AutoLink(Rc<AutoLinkState>);
 
-struct Shared {
+struct AutoLinkState {
     connector: AutoConnector,
     sink: EventSink,
     /// The first request, `initialize`, until it is known over what it was answered.
-    first: RefCell<Option<First>>,
+    first: RefCell<Option<FirstRequest>>,
     is_decided: Cell<bool>,
     /// Absent only while it is opened.
     link: RefCell<Option<Box<dyn Link>>>,
     switching: RefCell<Option<AbortOnDropHandle<()>>>,
 }
 
-struct First {
+struct FirstRequest {
     call: u64,
     frame: Bytes,
 }
 
-impl Shared {
+impl AutoLinkState {
     fn on_event(self: Rc<Self>, event: LinkEvent) {
         if self.is_decided.get() {
             return (self.sink)(event);
         }
         let first = self.first.borrow().as_ref().map(|first| first.call);
         match verdict(first, &event) {
-            Verdict::None => (self.sink)(event),
-            Verdict::Streamable => {
+            TransportVerdict::None => (self.sink)(event),
+            TransportVerdict::Streamable => {
                 self.decide();
                 (self.sink)(event);
             }
-            Verdict::Refused => {
+            TransportVerdict::Refused => {
                 let task = actix_rt::spawn(Rc::clone(&self).fall_back(event));
                 self.switching.replace(Some(AbortOnDropHandle::new(task)));
             }
         }
     }
 
-    fn decide(&self) -> Option<First> {
+    fn decide(&self) -> Option<FirstRequest> {
         self.is_decided.set(true);
         self.first.borrow_mut().take()
     }
@@ -142,8 +145,8 @@ impl Shared {
             Err(error) => return (self.sink)(with_reason(refusal, &error)),
         };
         log::info!("the server refuses Streamable HTTP and is served over HTTP+SSE");
-        if let Some(First { call, frame }) = first
-            && let Err(error) = link.send(Outgoing::new(Some(call), frame))
+        if let Some(FirstRequest { call, frame }) = first
+            && let Err(error) = link.send(OutgoingFrame::new(Some(call), frame))
         {
             let error = LinkError::NotSent(error.to_string());
             (self.sink)(LinkEvent::Failed { call, error });
@@ -158,22 +161,22 @@ impl Shared {
 
 /// What an event says of the transport, while that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum TransportVerdict {
     None,
     Streamable,
     /// `initialize` was refused: perhaps the server speaks HTTP+SSE only.
     Refused,
 }
 
-fn verdict(first: Option<u64>, event: &LinkEvent) -> Verdict {
+fn verdict(first: Option<u64>, event: &LinkEvent) -> TransportVerdict {
     match event {
         LinkEvent::Received {
             call,
             envelope: Envelope::Response(response),
         } if first.is_some() && *call == first => match response.outcome {
-            Outcome::Result(_) => Verdict::Streamable,
+            Outcome::Result(_) => TransportVerdict::Streamable,
             // With which status it came is not told; a GET more does no harm.
-            Outcome::Error(_) => Verdict::Refused,
+            Outcome::Error(_) => TransportVerdict::Refused,
         },
         LinkEvent::Failed {
             call,
@@ -182,12 +185,12 @@ fn verdict(first: Option<u64>, event: &LinkEvent) -> Verdict {
                     status: 400 | 404 | 405,
                     ..
                 },
-        } if Some(*call) == first => Verdict::Refused,
-        _ => Verdict::None,
+        } if Some(*call) == first => TransportVerdict::Refused,
+        _ => TransportVerdict::None,
     }
 }
 
-fn with_reason(refusal: LinkEvent, error: &OpenError) -> LinkEvent {
+fn with_reason(refusal: LinkEvent, error: &LinkOpenError) -> LinkEvent {
     match refusal {
         LinkEvent::Failed {
             call,
@@ -203,7 +206,7 @@ fn with_reason(refusal: LinkEvent, error: &OpenError) -> LinkEvent {
 }
 
 impl Link for AutoLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let shared = &self.0;
         // What has headers of its own asks for a revision that HTTP+SSE does not carry.
         if let Some(call) = outgoing.call
@@ -214,7 +217,7 @@ impl Link for AutoLink {
             shared
                 .first
                 .borrow_mut()
-                .get_or_insert(First { call, frame });
+                .get_or_insert(FirstRequest { call, frame });
         }
         let sent = shared.with(|link| link.send(outgoing));
         sent.unwrap_or(Err(SendError::Closed))
@@ -289,21 +292,21 @@ mod tests {
             error: LinkError::NotSent(String::new()),
         };
         let cases = [
-            (received(1, result), Verdict::Streamable),
-            (received(2, result), Verdict::None),
-            (received(1, error), Verdict::Refused),
-            (status(1, 400), Verdict::Refused),
-            (status(1, 404), Verdict::Refused),
-            (status(1, 405), Verdict::Refused),
-            (status(2, 404), Verdict::None),
-            (status(1, 401), Verdict::None),
-            (status(1, 403), Verdict::None),
-            (status(1, 500), Verdict::None),
-            (lost, Verdict::None),
+            (received(1, result), TransportVerdict::Streamable),
+            (received(2, result), TransportVerdict::None),
+            (received(1, error), TransportVerdict::Refused),
+            (status(1, 400), TransportVerdict::Refused),
+            (status(1, 404), TransportVerdict::Refused),
+            (status(1, 405), TransportVerdict::Refused),
+            (status(2, 404), TransportVerdict::None),
+            (status(1, 401), TransportVerdict::None),
+            (status(1, 403), TransportVerdict::None),
+            (status(1, 500), TransportVerdict::None),
+            (lost, TransportVerdict::None),
         ];
         for (event, expected) in cases {
             assert_eq!(verdict(Some(1), &event), expected, "{event:?}");
         }
-        assert_eq!(verdict(None, &status(1, 404)), Verdict::None);
+        assert_eq!(verdict(None, &status(1, 404)), TransportVerdict::None);
     }
 }

@@ -6,7 +6,7 @@
 
 mod auto;
 mod endpoint;
-mod posts;
+mod message_poster;
 mod stream;
 
 use std::rc::Rc;
@@ -18,11 +18,13 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::streamable_http::requests;
-use super::{Connector, EventSink, HttpSettings, Link, OpenError, Outgoing, SendError, Tls};
+use super::{
+    Connector, EventSink, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
+};
 
 pub use auto::AutoConnector;
 
-use posts::Posts;
+use message_poster::MessagePoster;
 
 /// Opens links to one HTTP+SSE server.
 #[derive(Clone, Debug)]
@@ -43,7 +45,10 @@ impl SseConnector {
 impl Connector for SseConnector {
     /// Ends once the server has said where messages go, which it must do within
     /// `connect_timeout`.
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let Self { settings, tls } = self.clone();
         async move {
             requests::prepare(&settings, &tls).await?;
@@ -53,17 +58,20 @@ impl Connector for SseConnector {
                 let seconds = patience.as_secs_f32();
                 let text =
                     format!("the event stream named no address for messages within {seconds} s");
-                Err(OpenError::Other(text))
+                Err(LinkOpenError::Other(text))
             })?;
-            let posts = Posts::new(&settings, &tls, &opened.endpoint, sink)?;
-            let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&posts)));
+            let message_poster = MessagePoster::new(&settings, &tls, &opened.endpoint, sink)?;
+            let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&message_poster)));
             let reading = AbortOnDropHandle::new(reading);
-            Ok(Box::new(SseLink { posts, reading }) as Box<dyn Link>)
+            Ok(Box::new(SseLink {
+                message_poster,
+                reading,
+            }) as Box<dyn Link>)
         }
         .boxed_local()
     }
 
-    fn attributes(&self) -> bool {
+    fn knows_call_of_requests(&self) -> bool {
         false
     }
 
@@ -73,29 +81,29 @@ impl Connector for SseConnector {
 }
 
 struct SseLink {
-    posts: Rc<Posts>,
+    message_poster: Rc<MessagePoster>,
     reading: AbortOnDropHandle<()>,
 }
 
 impl Link for SseLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
-        let Outgoing { call, frame, .. } = outgoing;
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
+        let OutgoingFrame { call, frame, .. } = outgoing;
         match call {
-            Some(call) => self.posts.call(call, frame),
-            None => self.posts.note(frame),
+            Some(call) => self.message_poster.call(call, frame),
+            None => self.message_poster.note(frame),
         }
     }
 
     fn forget(&self, call: u64) {
-        self.posts.forget(call);
+        self.message_poster.forget(call);
     }
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
-        let posts = Rc::clone(&self.posts);
-        posts.mute();
+        let message_poster = Rc::clone(&self.message_poster);
+        message_poster.mute();
         async move {
             // A cancellation that was sent just before may still be on its way.
-            let _ = timeout(grace, posts.notes_are_sent()).await;
+            let _ = timeout(grace, message_poster.drain_notes()).await;
             drop(self);
         }
         .boxed_local()
@@ -104,8 +112,8 @@ impl Link for SseLink {
 
 impl Drop for SseLink {
     fn drop(&mut self) {
-        self.posts.mute();
-        self.posts.end();
+        self.message_poster.mute();
+        self.message_poster.end();
         self.reading.abort();
     }
 }

@@ -9,12 +9,12 @@ use awc::{Client, ClientResponse};
 use url::Url;
 
 use super::endpoint;
-use super::posts::Posts;
-use crate::transport::sse::{Decoder, Event};
+use super::message_poster::MessagePoster;
+use crate::transport::sse::{SseDecoder, SseEvent};
 use crate::transport::streamable_http::body::next_chunk;
-use crate::transport::streamable_http::post::{Kind, kind_of, link_error};
+use crate::transport::streamable_http::post::{BodyKind, body_kind, link_error};
 use crate::transport::streamable_http::requests::{client, parts};
-use crate::transport::{HttpSettings, OpenError, Tls, messages};
+use crate::transport::{HttpSettings, LinkOpenError, Tls, messages};
 
 /// Bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
@@ -23,27 +23,30 @@ const FAULT_MAX: usize = 200;
 const EVENTS_BEFORE_MAX: u64 = 16;
 
 /// A stream whose server has said where messages go.
-pub(super) struct Opened {
+pub(super) struct OpenedStream {
     pub(super) endpoint: Url,
-    pub(super) stream: Stream,
+    pub(super) stream: EventStream,
 }
 
-pub(super) struct Stream {
+pub(super) struct EventStream {
     settings: Arc<HttpSettings>,
     /// Its connections end with it.
     _client: Client,
     response: ClientResponse,
-    decoder: Decoder,
+    decoder: SseDecoder,
     /// Events that came together with the address.
-    early: Vec<Event>,
+    early: Vec<SseEvent>,
 }
 
 /// Opens the stream and reads up to the address for messages. The caller limits the time.
 ///
 /// # Errors
 ///
-/// Returns [`OpenError::Other`] when there is no such stream, or no address that may be used.
-pub(super) async fn open(settings: &Arc<HttpSettings>, tls: &Tls) -> Result<Opened, OpenError> {
+/// Returns [`LinkOpenError::Other`] when there is no such stream, or no address that may be used.
+pub(super) async fn open(
+    settings: &Arc<HttpSettings>,
+    tls: &Tls,
+) -> Result<OpenedStream, LinkOpenError> {
     let (uri, headers) = parts(settings)?;
     let client = client(settings, tls, 0);
     let mut request = client
@@ -56,27 +59,28 @@ pub(super) async fn open(settings: &Arc<HttpSettings>, tls: &Tls) -> Result<Open
         request.headers_mut().append(name, value);
     }
     let response = request.send().await;
-    let response = response.map_err(|error| OpenError::Other(link_error(&error).to_string()))?;
+    let response =
+        response.map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
     let status = response.status();
-    if !status.is_success() || kind_of(&response) != Kind::Events {
+    if !status.is_success() || body_kind(&response) != BodyKind::Events {
         let text = format!(
             "GET was answered with HTTP status {} and no event stream",
             status.as_u16()
         );
-        return Err(OpenError::Other(text));
+        return Err(LinkOpenError::Other(text));
     }
-    let mut stream = Stream {
-        decoder: Decoder::new(settings.event_max),
+    let mut stream = EventStream {
+        decoder: SseDecoder::new(settings.event_max),
         settings: Arc::clone(settings),
         _client: client,
         response,
         early: Vec::new(),
     };
-    let endpoint = stream.endpoint().await.map_err(OpenError::Other)?;
-    Ok(Opened { endpoint, stream })
+    let endpoint = stream.endpoint().await.map_err(LinkOpenError::Other)?;
+    Ok(OpenedStream { endpoint, stream })
 }
 
-impl Stream {
+impl EventStream {
     /// Reads up to the `endpoint` event; messages may follow it in the same bytes.
     async fn endpoint(&mut self) -> Result<Url, String> {
         let idle_max = self.settings.stream_idle_timeout;
@@ -84,7 +88,7 @@ impl Stream {
             let (url, early) = (&self.settings.url, &mut self.early);
             let mut found = None;
             self.decoder.feed(&chunk, |event| match event {
-                Event::Message(message) if found.is_none() && message.kind == "endpoint" => {
+                SseEvent::Message(message) if found.is_none() && message.kind == "endpoint" => {
                     found = Some(endpoint::resolve(url, &message.data));
                 }
                 event if found.is_some() => early.push(event),
@@ -102,9 +106,9 @@ impl Stream {
     }
 
     /// Hands on what comes until the stream ends, and then says so.
-    pub(super) async fn follow(mut self, posts: Rc<Posts>) {
+    pub(super) async fn follow(mut self, message_poster: Rc<MessagePoster>) {
         for event in std::mem::take(&mut self.early) {
-            take(&posts, event, self.settings.event_max);
+            take(&message_poster, event, self.settings.event_max);
         }
         let idle_max = self.settings.stream_idle_timeout;
         let reason = loop {
@@ -112,29 +116,30 @@ impl Stream {
                 Ok(Some(chunk)) => {
                     let event_max = self.settings.event_max;
                     self.decoder
-                        .feed(&chunk, |event| take(&posts, event, event_max));
+                        .feed(&chunk, |event| take(&message_poster, event, event_max));
                 }
                 Ok(None) => break "the server ended the event stream".to_owned(),
                 Err(reason) => break reason,
             }
         };
-        posts.closed(reason);
+        message_poster.closed(reason);
     }
 }
 
-fn take(posts: &Posts, event: Event, event_max: usize) {
+fn take(message_poster: &MessagePoster, event: SseEvent, event_max: usize) {
     match event {
         // Events of another kind are no messages of the protocol; empty ones keep a stream open.
-        Event::Message(message) if !message.kind.is_empty() || message.data.is_empty() => {}
-        Event::Message(message) => {
-            let received =
-                messages::each(message.data.clone(), |envelope| posts.received(envelope));
+        SseEvent::Message(message) if !message.kind.is_empty() || message.data.is_empty() => {}
+        SseEvent::Message(message) => {
+            let received = messages::for_each_message(message.data.clone(), |envelope| {
+                message_poster.received(envelope)
+            });
             if let Err(error) = received {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
                 log::debug!(error:%, text = text.as_str(); "event is no message");
             }
         }
-        Event::TooLarge => {
+        SseEvent::TooLarge => {
             log::warn!(limit = event_max; "an event over the limit (`limits.event`) was discarded");
         }
     }

@@ -4,42 +4,42 @@
 
 use serde::Serialize;
 
-#[cfg(target_os = "linux")]
-mod marked;
-mod marks;
 #[cfg(not(unix))]
 mod other;
+mod process_tag;
+#[cfg(target_os = "linux")]
+mod tagged_linux;
+#[cfg(not(target_os = "linux"))]
+mod tagged_other;
 #[cfg(unix)]
 mod unix;
-#[cfg(not(target_os = "linux"))]
-mod unmarked;
 
+pub use process_tag::ProcessOwner;
+pub(crate) use process_tag::{OrphanScope, TAG_VARIABLE};
 #[cfg(target_os = "linux")]
-pub(crate) use marked::{Marked, end, find, reap};
-pub use marks::Instance;
-pub(crate) use marks::{VARIABLE, Wanted};
+pub(crate) use tagged_linux::{TaggedProcess, end, find, reap};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unmarked::{Marked, end, find, reap};
+pub(crate) use tagged_other::{TaggedProcess, end, find, reap};
 
 #[cfg(not(unix))]
-pub(crate) use other::{Group, Pipes, prepare};
+pub(crate) use other::{ChildPipes, ProcessGroup, prepare};
 #[cfg(unix)]
-pub(crate) use unix::{Group, Pipes, prepare};
+pub(crate) use unix::{ChildPipes, ProcessGroup, prepare};
 
-/// Whether processes can be found by their mark on this system.
-pub(crate) const FINDS_MARKED: bool = cfg!(target_os = "linux");
+/// Whether processes can be found by their tag on this system.
+pub(crate) const FINDS_TAGGED_PROCESSES: bool = cfg!(target_os = "linux");
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Exit {
+pub enum ProcessExit {
     Code(i32),
     Signal(i32),
     /// The system did not tell.
     Unknown,
 }
 
-impl From<std::process::ExitStatus> for Exit {
+impl From<std::process::ExitStatus> for ProcessExit {
     fn from(status: std::process::ExitStatus) -> Self {
         #[cfg(unix)]
         if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
@@ -49,7 +49,7 @@ impl From<std::process::ExitStatus> for Exit {
     }
 }
 
-impl std::fmt::Display for Exit {
+impl std::fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with code {code}"),

@@ -15,9 +15,9 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
 /// Stands for the processes of a child, which cannot be reached together here: the child itself
 /// is killed when its keeper drops it.
 #[derive(Debug)]
-pub(crate) struct Group;
+pub(crate) struct ProcessGroup;
 
-impl Group {
+impl ProcessGroup {
     pub(crate) fn of(_child: &Child) -> Self {
         Self
     }
@@ -33,13 +33,13 @@ impl Group {
 
 /// The gateway's ends of a child's pipes.
 #[derive(Debug)]
-pub(crate) struct Pipes {
+pub(crate) struct ChildPipes {
     stdin: ChildStdin,
     stdout: ChildStdout,
     stderr: ChildStderr,
 }
 
-impl Pipes {
+impl ChildPipes {
     pub(crate) fn take(child: &mut Child) -> io::Result<Self> {
         let missing = || io::Error::other("the child has no pipes");
         Ok(Self {

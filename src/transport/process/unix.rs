@@ -73,12 +73,12 @@ fn set(limits: ChildLimits) -> io::Result<()> {
 
 /// All processes of one child. Dropping it kills them.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     /// `None` once nobody is left: the number may belong to others by then.
     leader: Option<Pid>,
 }
 
-impl Group {
+impl ProcessGroup {
     pub(crate) fn of(child: &Child) -> Self {
         let leader = child.id().and_then(|id| i32::try_from(id).ok());
         Self {
@@ -139,7 +139,8 @@ fn runs(group: Pid) -> bool {
             .iter()
             .all(u8::is_ascii_digit);
         let stat = is_process.then(|| std::fs::read_to_string(process.path().join("stat")).ok());
-        stat.flatten().is_some_and(|stat| runs_in(&stat, &group))
+        stat.flatten()
+            .is_some_and(|stat| is_live_member(&stat, &group))
     })
 }
 
@@ -151,14 +152,14 @@ fn runs(_group: Pid) -> bool {
 /// Whether `/proc/*/stat` shows a process of this group that is no zombie. The name, in
 /// parentheses, may hold anything; after it stand state, parent and group.
 #[cfg(target_os = "linux")]
-fn runs_in(stat: &str, group: &str) -> bool {
+fn is_live_member(stat: &str, group: &str) -> bool {
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
     let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
     let state = fields.next();
     !matches!(state, None | Some("Z" | "X")) && fields.nth(1) == Some(group)
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
@@ -166,13 +167,13 @@ impl Drop for Group {
 
 /// The gateway's ends of a child's pipes, on their way to another thread.
 #[derive(Debug)]
-pub(crate) struct Pipes {
+pub(crate) struct ChildPipes {
     stdin: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
 }
 
-impl Pipes {
+impl ChildPipes {
     /// Takes the pipes out of a child that was started with all three piped.
     pub(crate) fn take(child: &mut Child) -> io::Result<Self> {
         let missing = || io::Error::other("the child has no pipes");
@@ -212,7 +213,7 @@ mod tests {
             ("", false),
         ];
         for (stat, expected) in cases {
-            assert_eq!(runs_in(stat, "42"), expected, "{stat}");
+            assert_eq!(is_live_member(stat, "42"), expected, "{stat}");
         }
         assert!(runs(nix::unistd::getpgrp()));
     }

@@ -1,4 +1,4 @@
-//! A link and a sink that write to a tape what passes.
+//! A link and a sink that write to a recording what passes.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::Instant;
 
-use super::Tape;
-use super::entry::Entry;
+use super::LinkRecording;
+use super::recorded_message::RecordedMessage;
 use crate::protocol::{Envelope, RequestId, Revision};
-use crate::transport::{EventSink, HttpSession, Link, LinkEvent, Outgoing, SendError};
+use crate::transport::{EventSink, HttpSession, Link, LinkEvent, OutgoingFrame, SendError};
 
-pub(super) struct Recorded {
+pub(super) struct RecordingLink {
     inner: Box<dyn Link>,
-    tape: Tape,
+    recording: LinkRecording,
 }
 
-impl Recorded {
-    pub(super) fn new(inner: Box<dyn Link>, tape: Tape) -> Self {
-        Self { inner, tape }
+impl RecordingLink {
+    pub(super) fn new(inner: Box<dyn Link>, recording: LinkRecording) -> Self {
+        Self { inner, recording }
     }
 }
 
-pub(super) fn recorded(inner: EventSink, tape: Tape) -> EventSink {
+pub(super) fn recording_sink(inner: EventSink, recording: LinkRecording) -> EventSink {
     Rc::new(move |event| {
-        let entry = Entry::received(Instant::now(), &event, tape.settings.body_max);
+        let entry = RecordedMessage::received(Instant::now(), &event, recording.settings.body_max);
         let answered = match &event {
             LinkEvent::Received {
                 envelope: Envelope::Response(response),
@@ -35,24 +35,24 @@ pub(super) fn recorded(inner: EventSink, tape: Tape) -> EventSink {
                 None
             }
         };
-        tape.received(answered, entry);
+        recording.received(answered, entry);
         inner(event);
     })
 }
 
-impl Link for Recorded {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+impl Link for RecordingLink {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let now = Instant::now();
         let (call, frame) = (outgoing.call, outgoing.frame.clone());
         self.inner.send(outgoing)?;
-        let body_max = self.tape.settings.body_max;
-        let entry = Entry::sent(now, call, &frame, body_max);
-        self.tape.sent(call, frame, entry);
+        let body_max = self.recording.settings.body_max;
+        let entry = RecordedMessage::sent(now, call, &frame, body_max);
+        self.recording.sent(call, frame, entry);
         Ok(())
     }
 
     fn forget(&self, call: u64) {
-        self.tape.answered(call);
+        self.recording.answered(call);
         self.inner.forget(call);
     }
 

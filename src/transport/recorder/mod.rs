@@ -1,11 +1,11 @@
 //! The flight recorder: the last messages of a connection, kept for the report of its crash.
 //!
-//! Each link of a connection (its own and those of its lanes) writes to a tape of its own, so that
+//! Each link of a connection (its own and those of its lanes) writes to a recording of its own, so that
 //! threads do not wait for each other. What is kept is bounded; what is told is decided by
 //! [`RecorderSettings::body_max`] and cleaned by [`Secrets`].
 
-mod entry;
 mod link;
+mod recorded_message;
 mod secrets;
 
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::{EventSink, Link};
 use crate::id::QuickMap;
-use entry::Entry;
-pub use entry::Told;
+pub use recorded_message::MessageReport;
+use recorded_message::RecordedMessage;
 pub use secrets::Secrets;
 
 /// How much a connection remembers, and how much of it is told.
@@ -46,31 +46,31 @@ impl Default for RecorderSettings {
     }
 }
 
-/// The tapes of one incarnation of a connection. Clones share them.
+/// The recordings of one incarnation of a connection. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     settings: RecorderSettings,
-    tapes: Arc<Mutex<Vec<Tape>>>,
+    recordings: Arc<Mutex<Vec<LinkRecording>>>,
 }
 
 /// What one link recorded.
 #[derive(Clone, Debug)]
-pub struct Tape {
+pub struct LinkRecording {
     settings: RecorderSettings,
-    track: Arc<Mutex<Track>>,
+    buffer: Arc<Mutex<RecordingBuffer>>,
 }
 
 #[derive(Debug, Default)]
-struct Track {
-    entries: VecDeque<Entry>,
+struct RecordingBuffer {
+    entries: VecDeque<RecordedMessage>,
     /// Bytes that the entries hold.
     bytes: usize,
-    pending: QuickMap<u64, Open>,
+    pending: QuickMap<u64, OpenRequest>,
 }
 
 /// A request that is not answered.
 #[derive(Debug)]
-struct Open {
+struct OpenRequest {
     since: Instant,
     /// Held until the answer by whoever sent it, too.
     frame: Bytes,
@@ -91,47 +91,47 @@ pub struct PendingCall {
 
 /// All that was recorded, in the order of time.
 #[derive(Clone, Debug, Default)]
-pub struct Recording {
+pub struct RecordingReport {
     pub pending: Vec<PendingCall>,
-    pub messages: Vec<Told>,
+    pub messages: Vec<MessageReport>,
 }
 
 impl Recorder {
     pub fn new(settings: RecorderSettings) -> Self {
         Self {
             settings,
-            tapes: Arc::default(),
+            recordings: Arc::default(),
         }
     }
 
-    /// A tape for one more link.
-    pub fn tape(&self) -> Tape {
-        let tape = Tape {
+    /// A recording for one more link.
+    pub fn recording(&self) -> LinkRecording {
+        let recording = LinkRecording {
             settings: self.settings,
-            track: Arc::default(),
+            buffer: Arc::default(),
         };
         if self.settings.messages_max > 0 {
-            lock(&self.tapes).push(tape.clone());
+            lock(&self.recordings).push(recording.clone());
         }
-        tape
+        recording
     }
 
-    /// What is on the tapes, without anything of `secrets`.
-    pub fn told(&self, now: Instant, secrets: &Secrets) -> Recording {
+    /// What is on the recordings, without anything of `secrets`.
+    pub fn report(&self, now: Instant, secrets: &Secrets) -> RecordingReport {
         let body_max = self.settings.body_max;
         let mut messages = Vec::new();
         let mut pending = Vec::new();
-        for tape in &*lock(&self.tapes) {
-            let track = lock(&tape.track);
-            let told = |entry: &Entry| (entry.at, entry.told(now, body_max, secrets));
-            messages.extend(track.entries.iter().map(told));
-            let open = track.pending.iter();
-            pending.extend(open.map(|(call, open)| open.told(*call, now, secrets)));
+        for recording in &*lock(&self.recordings) {
+            let buffer = lock(&recording.buffer);
+            let told = |entry: &RecordedMessage| (entry.at, entry.report(now, body_max, secrets));
+            messages.extend(buffer.entries.iter().map(told));
+            let open = buffer.pending.iter();
+            pending.extend(open.map(|(call, open)| open.report(*call, now, secrets)));
         }
         messages.sort_by_key(|(at, _)| *at);
         let excess = messages.len().saturating_sub(self.settings.messages_max);
         pending.sort_by_key(|call| call.call);
-        Recording {
+        RecordingReport {
             pending,
             messages: messages
                 .into_iter()
@@ -142,26 +142,26 @@ impl Recorder {
     }
 }
 
-impl Open {
-    fn told(&self, call: u64, now: Instant, secrets: &Secrets) -> PendingCall {
-        let (method, name) = entry::request_of(&self.frame);
+impl OpenRequest {
+    fn report(&self, call: u64, now: Instant, secrets: &Secrets) -> PendingCall {
+        let (method, name) = recorded_message::request_of(&self.frame);
         let since = now.saturating_duration_since(self.since);
         PendingCall {
             call,
             method: secrets.masked(&method),
             name: name.map(|name| secrets.masked(&name)),
-            for_ms: entry::millis(since),
+            for_ms: recorded_message::millis(since),
         }
     }
 }
 
-impl Tape {
+impl LinkRecording {
     /// A link that is recorded.
     pub fn link(&self, inner: Box<dyn Link>) -> Box<dyn Link> {
         if self.settings.messages_max == 0 {
             return inner;
         }
-        Box::new(link::Recorded::new(inner, self.clone()))
+        Box::new(link::RecordingLink::new(inner, self.clone()))
     }
 
     /// A sink that is recorded.
@@ -169,43 +169,43 @@ impl Tape {
         if self.settings.messages_max == 0 {
             return inner;
         }
-        link::recorded(inner, self.clone())
+        link::recording_sink(inner, self.clone())
     }
 
     /// A message was sent; `frame` if it is a request.
-    fn sent(&self, call: Option<u64>, frame: Bytes, entry: Entry) {
+    fn sent(&self, call: Option<u64>, frame: Bytes, entry: RecordedMessage) {
         let since = entry.at;
-        let mut track = lock(&self.track);
-        self.push(&mut track, entry);
+        let mut buffer = lock(&self.buffer);
+        self.push(&mut buffer, entry);
         if let Some(call) = call {
-            track.pending.insert(call, Open { since, frame });
+            buffer.pending.insert(call, OpenRequest { since, frame });
         }
     }
 
     /// Something came; `answered` if it ends a request.
-    fn received(&self, answered: Option<u64>, entry: Entry) {
-        let mut track = lock(&self.track);
-        self.push(&mut track, entry);
+    fn received(&self, answered: Option<u64>, entry: RecordedMessage) {
+        let mut buffer = lock(&self.buffer);
+        self.push(&mut buffer, entry);
         if let Some(call) = answered {
-            track.pending.remove(&call);
+            buffer.pending.remove(&call);
         }
     }
 
-    fn push(&self, track: &mut Track, entry: Entry) {
-        track.bytes += entry.held();
-        track.entries.push_back(entry);
-        while track.entries.len() > self.settings.messages_max
-            || track.bytes > self.settings.bytes_max
+    fn push(&self, buffer: &mut RecordingBuffer, entry: RecordedMessage) {
+        buffer.bytes += entry.retained_bytes();
+        buffer.entries.push_back(entry);
+        while buffer.entries.len() > self.settings.messages_max
+            || buffer.bytes > self.settings.bytes_max
         {
-            let Some(oldest) = track.entries.pop_front() else {
+            let Some(oldest) = buffer.entries.pop_front() else {
                 break;
             };
-            track.bytes -= oldest.held();
+            buffer.bytes -= oldest.retained_bytes();
         }
     }
 
     fn answered(&self, call: u64) {
-        lock(&self.track).pending.remove(&call);
+        lock(&self.buffer).pending.remove(&call);
     }
 }
 

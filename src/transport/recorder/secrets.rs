@@ -71,7 +71,7 @@ impl Secrets {
             None => (masked.as_str(), ""),
         };
         let begun = self.texts.iter();
-        let begun = begun.map(|secret| begun_at_the_end(body, secret.expose_secret()));
+        let begun = begun.map(|secret| cut_secret_length(body, secret.expose_secret()));
         match begun.max() {
             None | Some(0) => masked,
             Some(length) => {
@@ -95,7 +95,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Bytes at the end of a text with which a secret begins.
-fn begun_at_the_end(text: &str, secret: &str) -> usize {
+fn cut_secret_length(text: &str, secret: &str) -> usize {
     let lengths = (LENGTH_MIN..secret.len()).rev();
     let mut begins = lengths.filter(|length| secret.is_char_boundary(*length));
     begins

@@ -1,4 +1,4 @@
-//! What is on a tape, and what is told of it.
+//! What is on a recording, and what is told of it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 
 use super::*;
-use crate::transport::{LinkEvent, Outgoing, SendError};
+use crate::transport::{LinkEvent, OutgoingFrame, SendError};
 
 struct Nowhere;
 
 impl Link for Nowhere {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         if outgoing.call == Some(99) {
             return Err(SendError::Full);
         }
@@ -33,19 +33,20 @@ struct Wired {
 
 fn wired(settings: RecorderSettings) -> Wired {
     let recorder = Recorder::new(settings);
-    let tape = recorder.tape();
+    let recording = recorder.recording();
     Wired {
-        link: tape.link(Box::new(Nowhere)),
-        sink: tape.sink(Rc::new(|_| {})),
+        link: recording.link(Box::new(Nowhere)),
+        sink: recording.sink(Rc::new(|_| {})),
         recorder,
     }
 }
 
 impl Wired {
     fn send(&self, call: u64, frame: &str) {
-        let _ = self
-            .link
-            .send(Outgoing::new(Some(call), Bytes::from(frame.to_owned())));
+        let _ = self.link.send(OutgoingFrame::new(
+            Some(call),
+            Bytes::from(frame.to_owned()),
+        ));
     }
 
     fn receive(&self, frame: &'static str) {
@@ -56,8 +57,8 @@ impl Wired {
         });
     }
 
-    fn told(&self) -> Recording {
-        self.recorder.told(Instant::now(), &Secrets::default())
+    fn report(&self) -> RecordingReport {
+        self.recorder.report(Instant::now(), &Secrets::default())
     }
 }
 
@@ -81,7 +82,7 @@ async fn each_message_is_told_without_its_body() {
     wired.send(99, &call(99, 1));
     (wired.sink)(LinkEvent::Closed("boom".to_owned().into()));
     tokio::time::advance(Duration::from_millis(30)).await;
-    let told = wired.told();
+    let told = wired.report();
     let lines: Vec<String> = told
         .messages
         .iter()
@@ -137,7 +138,7 @@ async fn bodies_are_cut_and_masked_if_they_are_wanted() {
     };
     let env = [("K".to_owned(), "hunter22".to_owned().into())];
     let secrets = Secrets::of_stdio(&stdio(env.into()));
-    let told = wired.recorder.told(Instant::now(), &secrets);
+    let told = wired.recorder.report(Instant::now(), &secrets);
     let texts: Vec<_> = told.messages.into_iter().filter_map(|m| m.text).collect();
     assert_eq!(
         texts,
@@ -159,10 +160,10 @@ async fn a_tape_is_bounded_in_messages_and_bytes() {
         for id in 0..100 {
             wired.send(id, &call(id, 1000));
             let frame = Bytes::from("x");
-            let entry = Entry::sent(Instant::now(), None, &frame, 0);
-            wired.recorder.tape().sent(None, frame, entry);
+            let entry = RecordedMessage::sent(Instant::now(), None, &frame, 0);
+            wired.recorder.recording().sent(None, frame, entry);
         }
-        wired.told()
+        wired.report()
     };
     assert_eq!(bounded(10, 1 << 20).messages.len(), 10);
     assert_eq!(bounded(10, 1 << 20).pending.len(), 99);

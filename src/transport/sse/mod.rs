@@ -9,14 +9,14 @@ use memchr::{memchr, memchr2};
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
-    Message(Message),
+pub(crate) enum SseEvent {
+    Message(SseMessage),
     /// An event was longer than the limit; its bytes are gone.
     TooLarge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct SseMessage {
     /// The `event` field; empty if it is missing or `message`.
     pub(crate) kind: String,
     /// The `data` lines, joined by LF. Empty in an event that only carries an id.
@@ -38,13 +38,13 @@ const RETRY_MAX: Duration = Duration::from_secs(600);
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub(crate) struct SseDecoder {
     event_max: usize,
     /// The beginning of a line that has not ended yet.
     line: Vec<u8>,
     /// The rest of that line is of no use: a comment, or too long.
     line_dropped: bool,
-    event: Partial,
+    event: PartialEvent,
     last_id: Option<String>,
     /// Events that were complete, those without data included.
     count: u64,
@@ -57,21 +57,21 @@ pub(crate) struct Decoder {
 
 /// The fields of an event that has not ended yet.
 #[derive(Debug, Default)]
-struct Partial {
+struct PartialEvent {
     data: Option<Vec<u8>>,
     kind: String,
     id: Option<String>,
     too_large: bool,
 }
 
-impl Decoder {
+impl SseDecoder {
     /// `event_max`: most bytes of data in one event.
     pub(crate) fn new(event_max: usize) -> Self {
         Self {
             event_max,
             line: Vec::new(),
             line_dropped: false,
-            event: Partial::default(),
+            event: PartialEvent::default(),
             last_id: None,
             count: 0,
             retry: None,
@@ -99,13 +99,13 @@ impl Decoder {
     pub(crate) fn reconnected(&mut self) {
         self.line.clear();
         self.line_dropped = false;
-        self.event = Partial::default();
+        self.event = PartialEvent::default();
         self.after_cr = false;
         self.at_start = true;
     }
 
     /// Takes bytes and hands out the events that they complete.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(Event)) {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(SseEvent)) {
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_cr)
                 && let Some(rest) = bytes.strip_prefix(b"\n")
@@ -166,7 +166,7 @@ impl Decoder {
         self.event_max.saturating_sub(self.event.length()) + NAME_MAX
     }
 
-    fn end_line(&mut self, line: &[u8]) -> Option<Event> {
+    fn end_line(&mut self, line: &[u8]) -> Option<SseEvent> {
         let mark = std::mem::take(&mut self.at_start).then_some(BYTE_ORDER_MARK);
         let line = mark
             .and_then(|mark| line.strip_prefix(mark))
@@ -225,7 +225,7 @@ impl Decoder {
         }
     }
 
-    fn end_event(&mut self) -> Option<Event> {
+    fn end_event(&mut self) -> Option<SseEvent> {
         let event = std::mem::take(&mut self.event);
         let is_event = event.id.is_some() || event.data.is_some() || event.too_large;
         self.count += u64::from(is_event);
@@ -234,11 +234,11 @@ impl Decoder {
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
         if event.too_large {
-            return Some(Event::TooLarge);
+            return Some(SseEvent::TooLarge);
         }
         let data = Bytes::from(event.data?);
         let kind = event.kind;
-        Some(Event::Message(Message { kind, data }))
+        Some(SseEvent::Message(SseMessage { kind, data }))
     }
 }
 
@@ -248,20 +248,20 @@ pub fn read_events<'a>(
     event_max: usize,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<Option<Bytes>> {
-    let mut decoder = Decoder::new(event_max);
+    let mut decoder = SseDecoder::new(event_max);
     let mut events = Vec::new();
     for piece in pieces {
         decoder.feed(piece, |event| {
             events.push(match event {
-                Event::Message(message) => Some(message.data),
-                Event::TooLarge => None,
+                SseEvent::Message(message) => Some(message.data),
+                SseEvent::TooLarge => None,
             });
         });
     }
     events
 }
 
-impl Partial {
+impl PartialEvent {
     fn length(&self) -> usize {
         self.data.as_ref().map_or(0, Vec::len)
     }

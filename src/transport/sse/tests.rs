@@ -2,13 +2,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn decode(decoder: &mut Decoder, chunks: &[&[u8]]) -> Vec<String> {
+fn decode(decoder: &mut SseDecoder, chunks: &[&[u8]]) -> Vec<String> {
     let mut events = Vec::new();
     for chunk in chunks {
         decoder.feed(chunk, |event| {
             events.push(match event {
-                Event::TooLarge => "too large".to_owned(),
-                Event::Message(message) => {
+                SseEvent::TooLarge => "too large".to_owned(),
+                SseEvent::Message(message) => {
                     let data = String::from_utf8_lossy(&message.data).into_owned();
                     format!("{}|{data}", message.kind)
                 }
@@ -48,7 +48,7 @@ fn streams_of_the_standard() {
         ("", &[], None),
     ];
     for (text, events, last_id) in cases {
-        let mut decoder = Decoder::new(100);
+        let mut decoder = SseDecoder::new(100);
         assert_eq!(
             decode(&mut decoder, &[text.as_bytes()]),
             *events,
@@ -69,7 +69,7 @@ fn retry_is_digits_only_and_has_a_limit() {
         ("retry: 99999999999999999999999\n", Some(600_000)),
     ];
     for (text, expected) in cases {
-        let mut decoder = Decoder::new(100);
+        let mut decoder = SseDecoder::new(100);
         decode(&mut decoder, &[text.as_bytes()]);
         let expected = expected.map(Duration::from_millis);
         assert_eq!(decoder.retry(), expected, "{text}");
@@ -93,7 +93,7 @@ fn an_event_over_the_limit_is_dropped_alone() {
     ];
     for (text, expected) in cases {
         for chunk in [1, 7, 10_000] {
-            let mut decoder = Decoder::new(10);
+            let mut decoder = SseDecoder::new(10);
             let text = format!("{text}\n\ndata: next\n\n");
             let chunks: Vec<&[u8]> = text.as_bytes().chunks(chunk).collect();
             let events = decode(&mut decoder, &chunks);
@@ -110,7 +110,7 @@ fn an_event_over_the_limit_is_dropped_alone() {
 
 #[test]
 fn a_new_connection_drops_what_was_incomplete_and_keeps_the_id() {
-    let mut decoder = Decoder::new(100);
+    let mut decoder = SseDecoder::new(100);
     decode(
         &mut decoder,
         &[b"retry: 5\nid: 1\ndata: a\n\nid: 2\ndata: lost\nda"],
@@ -148,8 +148,8 @@ proptest! {
         chunk in 1..90_usize,
         event_max in prop_oneof![0..100_usize, Just(1000)],
     ) {
-        let mut whole = Decoder::new(event_max);
-        let mut parts = Decoder::new(event_max);
+        let mut whole = SseDecoder::new(event_max);
+        let mut parts = SseDecoder::new(event_max);
         let chunks: Vec<&[u8]> = bytes.chunks(chunk).collect();
         prop_assert_eq!(decode(&mut whole, &[&bytes]), decode(&mut parts, &chunks));
         prop_assert_eq!(whole.last_id(), parts.last_id());
@@ -162,10 +162,10 @@ proptest! {
         chunk in 1..9_usize,
         event_max in 0..20_usize,
     ) {
-        let mut decoder = Decoder::new(event_max);
+        let mut decoder = SseDecoder::new(event_max);
         for chunk in bytes.chunks(chunk) {
             decoder.feed(chunk, |event| {
-                if let Event::Message(message) = event {
+                if let SseEvent::Message(message) = event {
                     assert!(message.data.len() <= event_max);
                 }
             });

@@ -43,7 +43,7 @@ const NEEDED: &[&str] = &[
 ];
 
 /// What a service manager told the gateway, and nobody else.
-const OF_THE_GATEWAY: [&str; 5] = [
+const GATEWAY_ONLY: [&str; 5] = [
     "LISTEN_FDS",
     "LISTEN_FDNAMES",
     "LISTEN_PID",
@@ -77,7 +77,7 @@ pub(super) fn build(settings: &StdioSettings) -> Command {
     if !settings.inherit_env {
         command.env_clear().envs(needed(std::env::vars_os()));
     }
-    for name in OF_THE_GATEWAY {
+    for name in GATEWAY_ONLY {
         command.env_remove(name);
     }
     let env = settings.env.iter();

@@ -5,8 +5,8 @@
 //! that the child had written.
 
 mod command;
-mod ending;
 pub(super) mod lines;
+mod link_end;
 mod reader;
 mod stderr;
 mod writer;
@@ -22,16 +22,18 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::spawner::{GroupHandle, Order, Spawner};
-use super::{Connector, EventSink, Link, LinkEvent, OpenError, Outgoing, SendError, StdioSettings};
+use super::spawner::{GroupHandle, SpawnRequest, Spawner};
+use super::{
+    Connector, EventSink, Link, LinkEvent, LinkOpenError, OutgoingFrame, SendError, StdioSettings,
+};
 use crate::telemetry::LogRing;
 
 use reader::Reader;
-use stderr::LastWords;
+use stderr::StderrTail;
 use writer::Writer;
 
 /// How long the system may take to end a killed process before the link gives up on it.
-const VANISH_MAX: Duration = Duration::from_secs(6);
+const KILL_WAIT_MAX: Duration = Duration::from_secs(6);
 
 /// Starts one server's command.
 #[derive(Clone, Debug)]
@@ -53,7 +55,10 @@ impl StdioConnector {
 }
 
 impl Connector for StdioConnector {
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let connector = self.clone();
         async move {
             let link = connector.start(sink).await?;
@@ -62,7 +67,7 @@ impl Connector for StdioConnector {
         .boxed_local()
     }
 
-    fn attributes(&self) -> bool {
+    fn knows_call_of_requests(&self) -> bool {
         false
     }
 
@@ -72,13 +77,13 @@ impl Connector for StdioConnector {
 }
 
 impl StdioConnector {
-    async fn start(self, sink: EventSink) -> Result<StdioLink, OpenError> {
+    async fn start(self, sink: EventSink) -> Result<StdioLink, LinkOpenError> {
         let settings = &self.settings;
-        let failed = |error: std::io::Error| OpenError::Spawn {
+        let failed = |error: std::io::Error| LinkOpenError::Spawn {
             command: settings.command.clone(),
             reason: command::explain(settings, &error),
         };
-        let order = Order {
+        let order = SpawnRequest {
             command: command::build(settings),
             grace: settings.stop_grace,
             limits: settings.limits,
@@ -97,7 +102,7 @@ impl StdioConnector {
             log: self.log.clone(),
             sink: Rc::clone(&sink),
             exit: child.exit,
-            last_words: LastWords::default(),
+            stderr_tail: StderrTail::default(),
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
             limits: settings.limits,
@@ -138,7 +143,7 @@ impl Sink {
 
 struct StdioLink {
     /// `None` once closing: then the writer closes the child's standard input.
-    frames: Option<mpsc::Sender<Outgoing>>,
+    frames: Option<mpsc::Sender<OutgoingFrame>>,
     stop_writing: CancellationToken,
     sink: Rc<Sink>,
     group: Option<GroupHandle>,
@@ -146,7 +151,7 @@ struct StdioLink {
 }
 
 impl Link for StdioLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let frames = self.frames.as_ref().ok_or(SendError::Closed)?;
         let sent = frames.try_send(outgoing);
         sent.map_err(|error| match error {
@@ -174,7 +179,7 @@ impl Link for StdioLink {
                 return;
             }
             group.kill();
-            if timeout(VANISH_MAX, group.gone()).await.is_err() {
+            if timeout(KILL_WAIT_MAX, group.gone()).await.is_err() {
                 log::error!("a killed child process does not end");
             }
         }

@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ending::{End, ending};
 use super::lines::{Line, LineSplitter};
-use super::stderr::{self, LastWords};
+use super::link_end::{ReadStop, link_end};
+use super::stderr::{self, StderrTail};
 use super::{Sink, writer::Writer};
 use crate::telemetry::{LogRing, LogSource};
-use crate::transport::process::Exit;
+use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkError, LinkEvent, messages};
 
 /// How long after a child's end its pipes may be silent before they count as read empty, when a
@@ -37,8 +37,8 @@ const STRAY_MAX: usize = 1024;
 pub(super) struct Reader {
     pub(super) log: LogRing,
     pub(super) sink: Rc<Sink>,
-    pub(super) exit: oneshot::Receiver<Exit>,
-    pub(super) last_words: LastWords,
+    pub(super) exit: oneshot::Receiver<ProcessExit>,
+    pub(super) stderr_tail: StderrTail,
     pub(super) stop_writing: CancellationToken,
     pub(super) line_max: usize,
     pub(super) limits: ChildLimits,
@@ -49,7 +49,7 @@ impl Reader {
     pub(super) async fn run(mut self, stdout: ChildStdout, stderr: ChildStderr, writer: Writer) {
         let mut writer = AbortOnDropHandle::new(actix_rt::spawn(writer.run()));
         let log = self.log.clone();
-        let stderr = stderr::read(stderr, log, self.last_words.clone());
+        let stderr = stderr::read(stderr, log, self.stderr_tail.clone());
         let stderr = AbortOnDropHandle::new(actix_rt::spawn(stderr));
 
         let end = self.read(stdout, &mut writer).await;
@@ -59,19 +59,23 @@ impl Reader {
             let _ = writer.await;
         }
         let end = match end {
-            End::Exit(_) | End::InputClosed => end,
-            End::OutputClosed => match timeout(EXIT_WAIT, &mut self.exit).await {
-                Ok(exit) => End::Exit(exit.unwrap_or(Exit::Unknown)),
+            ReadStop::ProcessExit(_) | ReadStop::InputClosed => end,
+            ReadStop::OutputClosed => match timeout(EXIT_WAIT, &mut self.exit).await {
+                Ok(exit) => ReadStop::ProcessExit(exit.unwrap_or(ProcessExit::Unknown)),
                 Err(_) => end,
             },
         };
         // A descendant may hold the pipe open; what came until then is enough.
         let _ = timeout(QUIET, stderr).await;
-        let ending = ending(end, &self.last_words.get(), self.limits);
-        self.sink.send(LinkEvent::Closed(ending));
+        let link_end = link_end(end, &self.stderr_tail.get(), self.limits);
+        self.sink.send(LinkEvent::Closed(link_end));
     }
 
-    async fn read(&mut self, mut stdout: ChildStdout, writer: &mut AbortOnDropHandle<()>) -> End {
+    async fn read(
+        &mut self,
+        mut stdout: ChildStdout,
+        writer: &mut AbortOnDropHandle<()>,
+    ) -> ReadStop {
         let mut lines = LineSplitter::new(self.line_max);
         let mut end = None;
         // Until then, once something has ended: silence, and in all.
@@ -84,16 +88,16 @@ impl Reader {
                     None => std::future::pending().await,
                 }
             };
-            let has_exited = matches!(end, Some(End::Exit(_)));
+            let has_exited = matches!(end, Some(ReadStop::ProcessExit(_)));
             tokio::select! {
                 biased;
                 exit = &mut self.exit, if !has_exited => {
-                    end = Some(End::Exit(exit.unwrap_or(Exit::Unknown)));
+                    end = Some(ReadStop::ProcessExit(exit.unwrap_or(ProcessExit::Unknown)));
                     quiet = Some(Instant::now() + QUIET);
                     latest = Some(Instant::now() + DRAIN_MAX);
                 }
                 _ = &mut *writer, if end.is_none() && !self.sink.muted.get() => {
-                    end = Some(End::InputClosed);
+                    end = Some(ReadStop::InputClosed);
                     latest = Some(Instant::now() + EXIT_WAIT);
                 }
                 () = limit => break,
@@ -115,14 +119,14 @@ impl Reader {
         if let Some(line) = lines.finish() {
             self.take(line);
         }
-        end.unwrap_or(End::OutputClosed)
+        end.unwrap_or(ReadStop::OutputClosed)
     }
 
     fn take(&self, line: Line) {
         match line {
             Line::Whole(bytes) if bytes.trim_ascii().is_empty() => {}
             Line::Whole(bytes) => {
-                let received = messages::each(bytes.clone(), |envelope| {
+                let received = messages::for_each_message(bytes.clone(), |envelope| {
                     let call = None;
                     self.sink.send(LinkEvent::Received { call, envelope });
                 });

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
 
-use super::ending::tells_of_limit;
 use super::lines::{Line, LineSplitter};
+use super::link_end::mentions_limit;
 use crate::telemetry::{LogRing, LogSource};
 
 /// Longest line, in bytes; of a longer one only its presence is kept.
@@ -16,12 +16,12 @@ const LINE_MAX: usize = 64 * 1024;
 /// The last line with text on it, often the reason why a child ended, and the last one that
 /// tells of a limit, which a stack trace may follow.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LastWords(Rc<RefCell<Words>>);
+pub(super) struct StderrTail(Rc<RefCell<TailLines>>);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Words {
+pub(super) struct TailLines {
     pub(super) last: Option<String>,
-    pub(super) of_limit: Option<String>,
+    pub(super) limit_line: Option<String>,
     /// Lines after it.
     pub(super) since: usize,
 }
@@ -32,8 +32,8 @@ const TRACE_MAX: usize = 100;
 /// Bytes of the last line that go into the reason.
 const LAST_WORDS_MAX: usize = 300;
 
-impl LastWords {
-    pub(super) fn get(&self) -> Words {
+impl StderrTail {
+    pub(super) fn get(&self) -> TailLines {
         self.0.borrow().clone()
     }
 
@@ -42,13 +42,13 @@ impl LastWords {
         if !text.is_empty() {
             let short = crate::transport::messages::excerpt(text.as_bytes(), LAST_WORDS_MAX);
             let mut words = self.0.borrow_mut();
-            if tells_of_limit(&short) {
-                words.of_limit = Some(short.clone());
+            if mentions_limit(&short) {
+                words.limit_line = Some(short.clone());
                 words.since = 0;
             } else if words.since < TRACE_MAX {
                 words.since += 1;
             } else {
-                words.of_limit = None;
+                words.limit_line = None;
             }
             words.last = Some(short);
         }
@@ -56,13 +56,13 @@ impl LastWords {
 }
 
 /// Reads to the end.
-pub(super) async fn read(mut pipe: ChildStderr, log: LogRing, last_words: LastWords) {
+pub(super) async fn read(mut pipe: ChildStderr, log: LogRing, stderr_tail: StderrTail) {
     let mut lines = LineSplitter::new(LINE_MAX);
     let keep = |line: Line| match line {
         Line::Whole(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             log.push(LogSource::Stderr, &text);
-            last_words.set(&text);
+            stderr_tail.set(&text);
         }
         Line::TooLong { .. } => log.push(LogSource::Stderr, "(a line longer than 64 KiB)"),
     };
@@ -87,16 +87,16 @@ mod tests {
 
     #[test]
     fn what_told_of_a_limit_long_ago_is_forgotten() {
-        let words = LastWords::default();
+        let words = StderrTail::default();
         words.set("  out of memory ");
         for line in 0..TRACE_MAX {
             words.set(&format!("at frame {line}"));
-            assert_eq!(words.get().of_limit.as_deref(), Some("out of memory"));
+            assert_eq!(words.get().limit_line.as_deref(), Some("out of memory"));
         }
         words.set("");
-        assert!(words.get().of_limit.is_some());
+        assert!(words.get().limit_line.is_some());
         words.set("all is well");
-        assert_eq!(words.get().of_limit, None);
+        assert_eq!(words.get().limit_line, None);
         assert_eq!(words.get().last.as_deref(), Some("all is well"));
     }
 }

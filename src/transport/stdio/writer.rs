@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Sink;
-use crate::transport::{LinkError, LinkEvent, Outgoing};
+use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 
 /// Bytes that one write gathers, if they come in several frames.
 const BATCH_SIZE: usize = 64 * 1024;
@@ -19,7 +19,7 @@ const BUFFER_KEPT: usize = 4 * BATCH_SIZE;
 
 pub(super) struct Writer {
     pipe: ChildStdin,
-    queue: mpsc::Receiver<Outgoing>,
+    queue: mpsc::Receiver<OutgoingFrame>,
     stop: CancellationToken,
     sink: Rc<Sink>,
     batch: Vec<u8>,
@@ -36,7 +36,7 @@ struct Ended {
 impl Writer {
     pub(super) fn new(
         pipe: ChildStdin,
-        queue: mpsc::Receiver<Outgoing>,
+        queue: mpsc::Receiver<OutgoingFrame>,
         stop: CancellationToken,
         sink: Rc<Sink>,
     ) -> Self {
@@ -87,7 +87,7 @@ impl Writer {
         }
     }
 
-    fn gather(&mut self, first: Outgoing) {
+    fn gather(&mut self, first: OutgoingFrame) {
         self.append(&first);
         while self.batch.len() < BATCH_SIZE
             && let Ok(next) = self.queue.try_recv()
@@ -96,7 +96,7 @@ impl Writer {
         }
     }
 
-    fn append(&mut self, outgoing: &Outgoing) {
+    fn append(&mut self, outgoing: &OutgoingFrame) {
         let start = self.batch.len();
         self.starts.extend(outgoing.call.map(|call| (start, call)));
         append_line(&mut self.batch, &outgoing.frame);

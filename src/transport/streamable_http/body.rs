@@ -86,7 +86,7 @@ pub(in crate::transport) async fn read(
 }
 
 /// Why `body` holds no message; a chunked body that broke off shows only in its JSON.
-pub(super) fn fault(headers: &HeaderMap, body: &[u8], error: &EnvelopeError) -> LinkError {
+pub(super) fn malformed_body(headers: &HeaderMap, body: &[u8], error: &EnvelopeError) -> LinkError {
     if headers.contains_key(CONTENT_ENCODING) {
         return LinkError::Protocol("the body is compressed, which was not asked for".to_owned());
     }

@@ -5,15 +5,15 @@ use awc::http::header::{HeaderMap, HeaderName, HeaderValue};
 use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 
-use super::shared::Shared;
+use super::link_state::HttpLinkState;
 use crate::bridge::headers::Headers;
 
-pub(super) struct Message {
+pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
     headers: Option<Headers>,
 }
 
-impl Message {
+impl HttpMessage {
     pub(super) const fn new(frame: Bytes, headers: Option<Headers>) -> Self {
         Self { frame, headers }
     }
@@ -26,14 +26,14 @@ impl Message {
     /// Sends it: as a part of the session, `in_session`, unless it belongs to none.
     pub(super) async fn post(
         &self,
-        shared: &Shared,
+        link_state: &HttpLinkState,
         in_session: &FrozenClientRequest,
     ) -> Result<ClientResponse, SendRequestError> {
         let frame = self.frame.clone();
         let Some(headers) = &self.headers else {
             return in_session.send_body(frame).await;
         };
-        let request = shared.sessionless(&headers.standard)?;
+        let request = link_state.sessionless(&headers.standard)?;
         if headers.params.is_empty() {
             return request.send_body(frame).await;
         }

@@ -6,12 +6,12 @@
 //! headers of its own; it knows nothing of the session beside which it is sent.
 
 pub(super) mod body;
-mod clockless;
+mod link_state;
 mod message;
+mod no_date_timer;
 pub(super) mod post;
-mod prepared;
 pub(super) mod requests;
-mod shared;
+mod sessionless_request_cache;
 mod stream;
 
 use std::rc::Rc;
@@ -22,13 +22,14 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 
 use super::{
-    Connector, EventSink, HttpSession, HttpSettings, Link, OpenError, Outgoing, SendError, Tls,
+    Connector, EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError,
+    Tls,
 };
 use crate::protocol::Revision;
 
-use message::Message;
-use requests::Session;
-use shared::Shared;
+use link_state::HttpLinkState;
+use message::HttpMessage;
+use requests::SessionHeaders;
 
 /// Opens links to one Streamable HTTP server.
 #[derive(Clone, Debug)]
@@ -48,29 +49,39 @@ impl HttpConnector {
 
 impl Connector for HttpConnector {
     /// Sends nothing yet: the first request connects.
-    fn open(&self, sink: EventSink) -> LocalBoxFuture<'static, Result<Box<dyn Link>, OpenError>> {
+    fn open(
+        &self,
+        sink: EventSink,
+    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let Self { settings, tls } = self.clone();
         async move {
             requests::prepare(&settings, &tls).await?;
-            let shared = Shared::new(settings, &tls, sink, Session::default())?;
+            let link_state = HttpLinkState::new(settings, &tls, sink, SessionHeaders::default())?;
             let is_owner = true;
-            Ok(Box::new(HttpLink { shared, is_owner }) as Box<dyn Link>)
+            Ok(Box::new(HttpLink {
+                link_state,
+                is_owner,
+            }) as Box<dyn Link>)
         }
         .boxed_local()
     }
 
-    fn lane(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+    fn worker_link(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
         let id = session.id.map(|id| id.parse()).transpose().ok()?;
-        let session = Session {
+        let session = SessionHeaders {
             id,
             revision: Some(session.revision),
         };
-        let shared = Shared::new(Arc::clone(&self.settings), &self.tls, sink, session).ok()?;
+        let link_state =
+            HttpLinkState::new(Arc::clone(&self.settings), &self.tls, sink, session).ok()?;
         let is_owner = false;
-        Some(Box::new(HttpLink { shared, is_owner }))
+        Some(Box::new(HttpLink {
+            link_state,
+            is_owner,
+        }))
     }
 
-    fn attributes(&self) -> bool {
+    fn knows_call_of_requests(&self) -> bool {
         true
     }
 
@@ -80,52 +91,52 @@ impl Connector for HttpConnector {
 }
 
 struct HttpLink {
-    shared: Rc<Shared>,
+    link_state: Rc<HttpLinkState>,
     /// Lanes are guests in the session: they do not end it.
     is_owner: bool,
 }
 
 impl Link for HttpLink {
-    fn send(&self, outgoing: Outgoing) -> Result<(), SendError> {
-        let message = Message::new(outgoing.frame, outgoing.headers);
+    fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
+        let message = HttpMessage::new(outgoing.frame, outgoing.headers);
         match outgoing.call {
             Some(call) => {
-                post::call(&self.shared, call, message);
+                post::call(&self.link_state, call, message);
                 Ok(())
             }
-            None => post::note(&self.shared, message),
+            None => post::note(&self.link_state, message),
         }
     }
 
     fn forget(&self, call: u64) {
-        self.shared.forget(call);
+        self.link_state.forget(call);
     }
 
     fn set_revision(&self, revision: Revision) {
-        self.shared.set_revision(revision);
+        self.link_state.set_revision(revision);
     }
 
     fn set_session(&self, session: HttpSession) {
-        self.shared.set_session(session);
+        self.link_state.set_session(session);
     }
 
     fn http_session(&self) -> Option<HttpSession> {
-        self.shared.http_session()
+        self.link_state.http_session()
     }
 
     fn listen(&self) {
-        stream::listen(&self.shared);
+        stream::listen(&self.link_state);
     }
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
-        let shared = Rc::clone(&self.shared);
-        shared.mute();
-        shared.end_calls();
+        let link_state = Rc::clone(&self.link_state);
+        link_state.mute();
+        link_state.end_calls();
         async move {
             // A cancellation that was sent just before may still be on its way.
-            let _ = timeout(grace, shared.notes_are_sent()).await;
+            let _ = timeout(grace, link_state.drain_notes()).await;
             if self.is_owner {
-                let _ = timeout(grace, post::delete(&shared)).await;
+                let _ = timeout(grace, post::delete(&link_state)).await;
             }
         }
         .boxed_local()
@@ -134,8 +145,8 @@ impl Link for HttpLink {
 
 impl Drop for HttpLink {
     fn drop(&mut self) {
-        self.shared.mute();
-        self.shared.end_calls();
-        self.shared.end_notes();
+        self.link_state.mute();
+        self.link_state.end_calls();
+        self.link_state.end_notes();
     }
 }

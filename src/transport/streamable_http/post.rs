@@ -12,9 +12,9 @@ use memchr::memmem;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::message::Message;
-use super::requests::{Requests, SESSION_ID};
-use super::shared::Shared;
+use super::link_state::HttpLinkState;
+use super::message::HttpMessage;
+use super::requests::{SESSION_ID, SessionRequests};
 use super::{body, stream};
 use crate::protocol::{Envelope, Method, Outcome, code};
 use crate::transport::{LinkError, SendError, messages};
@@ -33,108 +33,119 @@ pub(in crate::transport) const EXCERPT_MAX: usize = 300;
 
 /// What kind of body an answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport) enum Kind {
+pub(in crate::transport) enum BodyKind {
     Json,
     Events,
     Missing,
     Other,
 }
 
-pub(in crate::transport) fn kind_of(response: &ClientResponse) -> Kind {
+pub(in crate::transport) fn body_kind(response: &ClientResponse) -> BodyKind {
     let Some(value) = response.headers().get(CONTENT_TYPE) else {
-        return Kind::Missing;
+        return BodyKind::Missing;
     };
-    kind_of_type(value.as_bytes())
+    body_kind_of_type(value.as_bytes())
 }
 
-fn kind_of_type(value: &[u8]) -> Kind {
+fn body_kind_of_type(value: &[u8]) -> BodyKind {
     let end = memchr::memchr(b';', value).unwrap_or(value.len());
     let essence = value.get(..end).unwrap_or_default().trim_ascii();
     if essence.eq_ignore_ascii_case(b"application/json") {
-        Kind::Json
+        BodyKind::Json
     } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
-        Kind::Events
+        BodyKind::Events
     } else {
-        Kind::Other
+        BodyKind::Other
     }
 }
 
 /// Sends a request; its events say what became of it.
-pub(super) fn call(shared: &Rc<Shared>, call: u64, message: Message) {
+pub(super) fn call(link_state: &Rc<HttpLinkState>, call: u64, message: HttpMessage) {
     // In the session of this moment: the task may start after the session was dropped.
-    let (of_task, requests) = (Rc::clone(shared), shared.requests());
+    let (of_task, requests) = (Rc::clone(link_state), link_state.requests());
     let task = async move {
         run_call(&of_task, &requests, call, &message).await;
         of_task.finish(call);
     };
-    shared.start_call(call, task);
+    link_state.start_call(call, task);
 }
 
-async fn run_call(shared: &Rc<Shared>, requests: &Requests, call: u64, message: &Message) {
-    if let Some(held) = shared.held() {
-        let _ = Box::pin(timeout(INITIALIZED_MAX, held.cancelled())).await;
+async fn run_call(
+    link_state: &Rc<HttpLinkState>,
+    requests: &SessionRequests,
+    call: u64,
+    message: &HttpMessage,
+) {
+    if let Some(pending_initialized) = link_state.pending_initialized() {
+        let _ = Box::pin(timeout(INITIALIZED_MAX, pending_initialized.cancelled())).await;
     }
-    let sent = match message.post(shared, &requests.call).await {
+    let sent = match message.post(link_state, &requests.call).await {
         Err(error) if is_lost(&error) && may_repeat(&message.frame) => {
             log::debug!(error:%; "idle connection was closed, request is sent again");
-            message.post(shared, &requests.call).await
+            message.post(link_state, &requests.call).await
         }
         sent => sent,
     };
-    let belonging = Belonging {
+    let session_scope = SessionScope {
         requests,
         is_sessionless: message.is_sessionless(),
     };
     match sent {
-        Ok(response) => answer(shared, &belonging, call, response).await,
-        Err(error) => shared.fail(Some(call), link_error(&error)),
+        Ok(response) => answer(link_state, &session_scope, call, response).await,
+        Err(error) => link_state.fail(Some(call), link_error(&error)),
     }
 }
 
 /// What a message was sent as: part of a session, perhaps.
-struct Belonging<'a> {
-    requests: &'a Requests,
+struct SessionScope<'a> {
+    requests: &'a SessionRequests,
     is_sessionless: bool,
 }
 
-impl Belonging<'_> {
+impl SessionScope<'_> {
     fn has_session(&self) -> bool {
         self.requests.has_session && !self.is_sessionless
     }
 }
 
 async fn answer(
-    shared: &Rc<Shared>,
-    belonging: &Belonging<'_>,
+    link_state: &Rc<HttpLinkState>,
+    session_scope: &SessionScope<'_>,
     call: u64,
     mut response: ClientResponse,
 ) {
     // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
     if !response.status().is_success() {
-        return Box::pin(refused(shared, belonging, Some(call), &mut response)).await;
+        return Box::pin(handle_refusal(
+            link_state,
+            session_scope,
+            Some(call),
+            &mut response,
+        ))
+        .await;
     }
-    if !belonging.is_sessionless
-        && !belonging.requests.has_session
+    if !session_scope.is_sessionless
+        && !session_scope.requests.has_session
         && let Some(id) = response.headers().get(SESSION_ID)
     {
-        shared.adopt_session(id);
+        link_state.adopt_session(id);
     }
-    match kind_of(&response) {
-        Kind::Json | Kind::Missing => whole_answer(shared, call, &mut response).await,
-        Kind::Events => {
-            let may_resume = !belonging.is_sessionless;
-            Box::pin(stream::answer(shared, call, response, may_resume)).await;
+    match body_kind(&response) {
+        BodyKind::Json | BodyKind::Missing => whole_answer(link_state, call, &mut response).await,
+        BodyKind::Events => {
+            let may_resume = !session_scope.is_sessionless;
+            Box::pin(stream::answer(link_state, call, response, may_resume)).await;
         }
-        Kind::Other => {
+        BodyKind::Other => {
             let text = "content type is neither application/json nor text/event-stream";
-            shared.fail(Some(call), LinkError::Protocol(text.to_owned()));
+            link_state.fail(Some(call), LinkError::Protocol(text.to_owned()));
         }
     }
 }
 
 /// An answer in one body.
-async fn whole_answer(shared: &Rc<Shared>, call: u64, response: &mut ClientResponse) {
-    let settings = &shared.settings;
+async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut ClientResponse) {
+    let settings = &link_state.settings;
     let body = body::read(response, settings.body_max, settings.stream_idle_timeout).await;
     let received = match body {
         Ok(body) if body.is_empty() => {
@@ -143,8 +154,8 @@ async fn whole_answer(shared: &Rc<Shared>, call: u64, response: &mut ClientRespo
             Err(LinkError::Protocol(text))
         }
         Ok(body) => {
-            let received = shared.receive(Some(call), body.clone(), true);
-            received.map_err(|error| body::fault(response.headers(), &body, &error))
+            let received = link_state.receive(Some(call), body.clone(), true);
+            received.map_err(|error| body::malformed_body(response.headers(), &body, &error))
         }
         Err(error) => Err(error),
     };
@@ -152,42 +163,42 @@ async fn whole_answer(shared: &Rc<Shared>, call: u64, response: &mut ClientRespo
         Ok(true) => {}
         Ok(false) => {
             let text = "the body answers another request".to_owned();
-            shared.fail(Some(call), LinkError::Protocol(text));
+            link_state.fail(Some(call), LinkError::Protocol(text));
         }
-        Err(error) => shared.fail(Some(call), error),
+        Err(error) => link_state.fail(Some(call), error),
     }
 }
 
 /// An answer whose status is no success. Some servers put the JSON-RPC answer there.
-async fn refused(
-    shared: &Rc<Shared>,
-    belonging: &Belonging<'_>,
+async fn handle_refusal(
+    link_state: &Rc<HttpLinkState>,
+    session_scope: &SessionScope<'_>,
     call: Option<u64>,
     response: &mut ClientResponse,
 ) {
     let status = response.status();
-    if status == StatusCode::NOT_FOUND && belonging.has_session() {
-        return shared.session_gone(call);
+    if status == StatusCode::NOT_FOUND && session_scope.has_session() {
+        return link_state.session_gone(call);
     }
-    let idle_max = shared.settings.stream_idle_timeout;
+    let idle_max = link_state.settings.stream_idle_timeout;
     let body = body::read(response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
-    if status == StatusCode::BAD_REQUEST && belonging.has_session() && names_session(&body) {
-        return shared.session_gone(call);
+    if status == StatusCode::BAD_REQUEST && session_scope.has_session() && names_session(&body) {
+        return link_state.session_gone(call);
     }
-    if call.is_some() && shared.receive(call, body.clone(), true) == Ok(true) {
+    if call.is_some() && link_state.receive(call, body.clone(), true) == Ok(true) {
         return;
     }
     let status = status.as_u16();
     let text = messages::excerpt(&body, EXCERPT_MAX);
-    shared.fail(call, LinkError::Status { status, text });
+    link_state.fail(call, LinkError::Status { status, text });
 }
 
 /// Whether a refusal is about the session. Servers after the examples of the TypeScript SDK say
 /// 400 where the specification says 404.
 fn names_session(body: &Bytes) -> bool {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct ErrorObjectFields {
         code: i64,
         message: String,
     }
@@ -205,7 +216,7 @@ fn names_session(body: &Bytes) -> bool {
     let Outcome::Error(error) = response.outcome else {
         return false;
     };
-    error.parse::<Refusal>().is_ok_and(|refusal| {
+    error.parse::<ErrorObjectFields>().is_ok_and(|refusal| {
         let message = refusal.message.to_lowercase();
         CODES.contains(&refusal.code) && WORDS.iter().any(|words| message.contains(words))
     })
@@ -216,37 +227,37 @@ fn names_session(body: &Bytes) -> bool {
 /// # Errors
 ///
 /// Returns [`SendError`] when too many are under way, or the link is closing.
-pub(super) fn note(shared: &Rc<Shared>, message: Message) -> Result<(), SendError> {
-    let holds_calls = is_initialized(&message.frame).then(|| shared.hold_calls());
-    let task = run_note(Rc::clone(shared), message);
-    shared.start_note(async move {
-        let _release = holds_calls.map(|token| token.drop_guard());
+pub(super) fn note(link_state: &Rc<HttpLinkState>, message: HttpMessage) -> Result<(), SendError> {
+    let delays_calls = is_initialized(&message.frame).then(|| link_state.delay_calls());
+    let task = run_note(Rc::clone(link_state), message);
+    link_state.start_note(async move {
+        let _release = delays_calls.map(|token| token.drop_guard());
         if timeout(NOTE_MAX, task).await.is_err() {
             log::debug!("a message was not taken in time");
         }
     })
 }
 
-async fn run_note(shared: Rc<Shared>, message: Message) {
-    let requests = shared.requests();
-    let belonging = Belonging {
+async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
+    let requests = link_state.requests();
+    let session_scope = SessionScope {
         requests: &requests,
         is_sessionless: message.is_sessionless(),
     };
-    let sent = match message.post(&shared, &requests.note).await {
+    let sent = match message.post(&link_state, &requests.note).await {
         // Twice the same notification or answer says the same.
-        Err(error) if is_lost(&error) => message.post(&shared, &requests.note).await,
+        Err(error) if is_lost(&error) => message.post(&link_state, &requests.note).await,
         sent => sent,
     };
     match sent {
         Ok(mut response) if response.status().is_success() => {
             // Read, so that the connection can be used again; a stream is not waited for.
-            if kind_of(&response) != Kind::Events {
+            if body_kind(&response) != BodyKind::Events {
                 let _ = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
             }
         }
-        Ok(mut response) => refused(&shared, &belonging, None, &mut response).await,
-        Err(error) => shared.fail(None, link_error(&error)),
+        Ok(mut response) => handle_refusal(&link_state, &session_scope, None, &mut response).await,
+        Err(error) => link_state.fail(None, link_error(&error)),
     }
 }
 
@@ -257,8 +268,8 @@ pub(in crate::transport) fn is_initialized(frame: &[u8]) -> bool {
 }
 
 /// Ends the session (C-HTTP-16); a server may refuse.
-pub(super) async fn delete(shared: &Rc<Shared>) {
-    let requests = shared.requests();
+pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
+    let requests = link_state.requests();
     if !requests.has_session {
         return;
     }

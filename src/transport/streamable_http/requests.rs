@@ -11,10 +11,10 @@ use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::clockless::Clockless;
+use super::no_date_timer::NoDateTimer;
 use crate::bridge::headers::{self, Standard};
 use crate::protocol::{Method as RpcMethod, Revision};
-use crate::transport::{HttpSettings, OpenError, Tls};
+use crate::transport::{HttpSettings, LinkOpenError, Tls};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -28,7 +28,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4);
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// The parts of a server's settings that every request is made of. Belongs to one arbiter.
-pub(super) struct Server {
+pub(super) struct RequestFactory {
     uri: Uri,
     headers: HeaderMap,
     /// Calls; as many connections as the settings allow.
@@ -40,13 +40,13 @@ pub(super) struct Server {
 
 /// What the handshake added.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Session {
+pub(super) struct SessionHeaders {
     pub(super) id: Option<HeaderValue>,
     pub(super) revision: Option<Revision>,
 }
 
 /// The four requests of a session, ready to be sent.
-pub(super) struct Requests {
+pub(super) struct SessionRequests {
     pub(super) call: FrozenClientRequest,
     pub(super) note: FrozenClientRequest,
     pub(super) listen: FrozenClientRequest,
@@ -54,11 +54,11 @@ pub(super) struct Requests {
     pub(super) has_session: bool,
 }
 
-impl Server {
+impl RequestFactory {
     /// # Errors
     ///
-    /// Returns [`OpenError::Other`] when the settings hold what HTTP cannot carry.
-    pub(super) fn new(settings: &HttpSettings, tls: &Tls) -> Result<Self, OpenError> {
+    /// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
+    pub(super) fn new(settings: &HttpSettings, tls: &Tls) -> Result<Self, LinkOpenError> {
         let (uri, headers) = parts(settings)?;
         let client = |limit| client(settings, tls, limit);
         Ok(Self {
@@ -72,13 +72,16 @@ impl Server {
 
     /// # Errors
     ///
-    /// Returns [`OpenError::Other`] when the HTTP client refuses a request.
-    pub(super) fn requests(&self, session: &Session) -> Result<Requests, OpenError> {
+    /// Returns [`LinkOpenError::Other`] when the HTTP client refuses a request.
+    pub(super) fn requests(
+        &self,
+        session: &SessionHeaders,
+    ) -> Result<SessionRequests, LinkOpenError> {
         const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 
         let post = |client| freeze(self.post(client, session));
         let listen = self.request(&self.streams, Method::GET, session);
-        Ok(Requests {
+        Ok(SessionRequests {
             call: post(&self.calls)?,
             note: post(&self.streams)?,
             listen: freeze(listen.insert_header((ACCEPT, SSE)))?,
@@ -102,7 +105,7 @@ impl Server {
             RpcMethod::Listen => &self.streams,
             _ => &self.calls,
         };
-        let mut request = self.post(client, &Session::default());
+        let mut request = self.post(client, &SessionHeaders::default());
         for (name, text) in standard.pairs() {
             let Ok(value) = HeaderValue::from_str(text) else {
                 log::warn!(header = name; "header cannot be sent");
@@ -114,7 +117,7 @@ impl Server {
         request.freeze()
     }
 
-    fn post(&self, client: &Client, session: &Session) -> ClientRequest {
+    fn post(&self, client: &Client, session: &SessionHeaders) -> ClientRequest {
         const JSON: HeaderValue = HeaderValue::from_static("application/json");
         const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
@@ -123,7 +126,7 @@ impl Server {
         request.insert_header((CONTENT_TYPE, JSON))
     }
 
-    fn request(&self, client: &Client, method: Method, session: &Session) -> ClientRequest {
+    fn request(&self, client: &Client, method: Method, session: &SessionHeaders) -> ClientRequest {
         // Broken servers and proxies look for `Mcp-Session-Id` as it is written.
         let mut request = client
             .request(method, self.uri.clone())
@@ -148,10 +151,12 @@ impl Server {
 ///
 /// # Errors
 ///
-/// Returns [`OpenError::Other`] when the settings hold what HTTP cannot carry.
-pub(in crate::transport) fn parts(settings: &HttpSettings) -> Result<(Uri, HeaderMap), OpenError> {
-    let uri = uri_of(&settings.url).map_err(OpenError::Other)?;
-    let mut headers = headers_of(settings).map_err(OpenError::Other)?;
+/// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
+pub(in crate::transport) fn parts(
+    settings: &HttpSettings,
+) -> Result<(Uri, HeaderMap), LinkOpenError> {
+    let uri = uri_of(&settings.url).map_err(LinkOpenError::Other)?;
+    let mut headers = headers_of(settings).map_err(LinkOpenError::Other)?;
     if !headers.contains_key(HOST)
         && let Some(host) = host_of(&uri)
     {
@@ -164,15 +169,15 @@ pub(in crate::transport) fn parts(settings: &HttpSettings) -> Result<(Uri, Heade
 ///
 /// # Errors
 ///
-/// Returns [`OpenError::Other`] when the thread that reads them died.
+/// Returns [`LinkOpenError::Other`] when the thread that reads them died.
 pub(in crate::transport) async fn prepare(
     settings: &HttpSettings,
     tls: &Tls,
-) -> Result<(), OpenError> {
+) -> Result<(), LinkOpenError> {
     if settings.url.scheme() == "https" {
         let tls = tls.clone();
         let built = actix_rt::task::spawn_blocking(move || tls.config()).await;
-        built.map_err(|error| OpenError::Other(error.to_string()))?;
+        built.map_err(|error| LinkOpenError::Other(error.to_string()))?;
     }
     Ok(())
 }
@@ -196,15 +201,15 @@ pub(in crate::transport) fn client(settings: &HttpSettings, tls: &Tls, limit: us
     if settings.url.scheme() == "https" {
         builder(connector.rustls_0_23(tls.config())).finish()
     } else {
-        builder(connector).wrap(Clockless).finish()
+        builder(connector).wrap(NoDateTimer).finish()
     }
 }
 
 pub(in crate::transport) fn freeze(
     request: ClientRequest,
-) -> Result<FrozenClientRequest, OpenError> {
+) -> Result<FrozenClientRequest, LinkOpenError> {
     let frozen = request.freeze();
-    frozen.map_err(|error| OpenError::Other(format!("request cannot be built: {error}")))
+    frozen.map_err(|error| LinkOpenError::Other(format!("request cannot be built: {error}")))
 }
 
 /// # Errors
@@ -274,7 +279,7 @@ pub(super) mod tests {
     pub(in super::super) fn server(
         url: &str,
         headers: &[(&str, &str)],
-    ) -> Result<Server, OpenError> {
+    ) -> Result<RequestFactory, LinkOpenError> {
         let headers = headers.iter();
         let settings = HttpSettings {
             url: url.parse().unwrap(),
@@ -288,7 +293,7 @@ pub(super) mod tests {
             connections_max: 1,
             kind: HttpKind::Streamable,
         };
-        Server::new(&settings, &Tls::system())
+        RequestFactory::new(&settings, &Tls::system())
     }
 
     #[test]
@@ -323,7 +328,7 @@ pub(super) mod tests {
         let server = server("http://localhost:8080/mcp?key=1#part", &headers)
             .ok()
             .unwrap();
-        let session = Session {
+        let session = SessionHeaders {
             id: HeaderValue::from_str("s-1").ok(),
             revision: Some(Revision::V2025_03_26),
         };

@@ -10,10 +10,10 @@ use awc::http::header::HeaderValue;
 use tokio::time::{sleep, timeout};
 
 use super::body::next_chunk;
-use super::post::{Kind, kind_of, link_error};
-use super::requests::{LAST_EVENT_ID, Requests};
-use super::shared::Shared;
-use crate::transport::sse::{Decoder, Event};
+use super::link_state::HttpLinkState;
+use super::post::{BodyKind, body_kind, link_error};
+use super::requests::{LAST_EVENT_ID, SessionRequests};
+use crate::transport::sse::{SseDecoder, SseEvent};
 use crate::transport::{LinkError, messages};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
@@ -33,80 +33,82 @@ const TAIL_MAX: Duration = Duration::from_millis(500);
 /// Follows the stream that answers `call`, over as many connections as it takes.
 /// A stream of the sessionless revision is not resumed.
 pub(super) async fn answer(
-    shared: &Rc<Shared>,
+    link_state: &Rc<HttpLinkState>,
     call: u64,
     response: ClientResponse,
     may_resume: bool,
 ) {
-    let mut stream = Stream::new(shared, Some(call));
+    let mut stream = ResumableStream::new(link_state, Some(call));
     let mut next = Some(response);
     let mut attempts = 0;
     loop {
         if let Some(response) = next.take() {
             let before = stream.decoder.count();
             match stream.follow(response).await {
-                End::Answered(response) => return drain(shared, call, response).await,
-                End::Failed(error) => return shared.fail(Some(call), error),
-                End::Broken(reason) => stream.reason = reason,
+                FollowOutcome::Answered(response) => {
+                    return drain(link_state, call, response).await;
+                }
+                FollowOutcome::Failed(error) => return link_state.fail(Some(call), error),
+                FollowOutcome::Broken(reason) => stream.reason = reason,
             }
             if stream.decoder.count() != before {
                 attempts = 0;
             }
         }
         if let Some(fault) = stream.fault.take() {
-            return shared.fail(Some(call), LinkError::Protocol(fault));
+            return link_state.fail(Some(call), LinkError::Protocol(fault));
         }
         let Some(last_id) = stream
             .last_id()
             .filter(|_| may_resume && attempts < RESUME_MAX)
         else {
-            return shared.fail(Some(call), LinkError::Lost(stream.reason));
+            return link_state.fail(Some(call), LinkError::Lost(stream.reason));
         };
         sleep(stream.delay(attempts)).await;
         attempts += 1;
-        let requests = shared.requests();
-        match get(shared, &requests, Some(last_id)).await {
-            Got::Stream(response) => next = Some(response),
-            Got::Failed(reason) => stream.reason = reason,
-            Got::NoStream(status) => {
+        let requests = link_state.requests();
+        match get(link_state, &requests, Some(last_id)).await {
+            GetOutcome::ResumableStream(response) => next = Some(response),
+            GetOutcome::Failed(reason) => stream.reason = reason,
+            GetOutcome::NoStream(status) => {
                 let text = format!(
                     "{}; resuming was refused with HTTP status {status}",
                     stream.reason
                 );
-                return shared.fail(Some(call), LinkError::Lost(text));
+                return link_state.fail(Some(call), LinkError::Lost(text));
             }
-            Got::SessionGone => {
+            GetOutcome::SessionGone => {
                 // This call was taken, and may have run.
                 let text = format!("{}; the server forgot the session", stream.reason);
-                shared.fail(Some(call), LinkError::Lost(text));
-                return shared.session_gone(None);
+                link_state.fail(Some(call), LinkError::Lost(text));
+                return link_state.session_gone(None);
             }
         }
     }
 }
 
 /// Reads what follows an answer. The call is over for everybody else.
-async fn drain(shared: &Shared, call: u64, mut response: ClientResponse) {
-    shared.finish(call);
+async fn drain(link_state: &HttpLinkState, call: u64, mut response: ClientResponse) {
+    link_state.finish(call);
     let tail = async { while let Ok(Some(_)) = next_chunk(&mut response, TAIL_MAX).await {} };
     let _ = timeout(TAIL_MAX, tail).await;
 }
 
 /// Opens the stream for messages that belong to no call, and keeps it open (C-HTTP-11).
-pub(super) fn listen(shared: &Rc<Shared>) {
-    shared.start_listening(run_listen(Rc::clone(shared)));
+pub(super) fn listen(link_state: &Rc<HttpLinkState>) {
+    link_state.start_listening(run_listen(Rc::clone(link_state)));
 }
 
-async fn run_listen(shared: Rc<Shared>) {
-    let mut stream = Stream::new(&shared, None);
+async fn run_listen(link_state: Rc<HttpLinkState>) {
+    let mut stream = ResumableStream::new(&link_state, None);
     let mut attempts = 0;
     loop {
-        let requests = shared.requests();
-        match get(&shared, &requests, stream.last_id()).await {
-            Got::Stream(response) => {
+        let requests = link_state.requests();
+        match get(&link_state, &requests, stream.last_id()).await {
+            GetOutcome::ResumableStream(response) => {
                 let before = stream.decoder.count();
-                if let End::Broken(reason) | End::Failed(LinkError::Lost(reason)) =
-                    stream.follow(response).await
+                if let FollowOutcome::Broken(reason)
+                | FollowOutcome::Failed(LinkError::Lost(reason)) = stream.follow(response).await
                 {
                     stream.reason = reason;
                 }
@@ -114,12 +116,12 @@ async fn run_listen(shared: Rc<Shared>) {
                     attempts = 0;
                 }
             }
-            Got::Failed(reason) => stream.reason = reason,
-            Got::NoStream(status) => {
+            GetOutcome::Failed(reason) => stream.reason = reason,
+            GetOutcome::NoStream(status) => {
                 log::debug!(status; "server offers no stream of its own");
                 return;
             }
-            Got::SessionGone => return shared.session_gone(None),
+            GetOutcome::SessionGone => return link_state.session_gone(None),
         }
         let delay = stream.delay(attempts);
         log::debug!(reason = stream.reason.as_str(), attempts; "stream is opened again");
@@ -128,8 +130,8 @@ async fn run_listen(shared: Rc<Shared>) {
     }
 }
 
-enum Got {
-    Stream(ClientResponse),
+enum GetOutcome {
+    ResumableStream(ClientResponse),
     /// The server does not offer one, and will not.
     NoStream(u16),
     SessionGone,
@@ -137,76 +139,80 @@ enum Got {
     Failed(String),
 }
 
-async fn get(shared: &Shared, requests: &Requests, last_id: Option<HeaderValue>) -> Got {
+async fn get(
+    link_state: &HttpLinkState,
+    requests: &SessionRequests,
+    last_id: Option<HeaderValue>,
+) -> GetOutcome {
     let request = match last_id {
         Some(id) => requests.listen.extra_header((LAST_EVENT_ID, id)).send(),
         None => requests.listen.send(),
     };
-    let idle_max = shared.settings.stream_idle_timeout;
+    let idle_max = link_state.settings.stream_idle_timeout;
     let response = match timeout(idle_max, request).await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) => return Got::Failed(link_error(&error).to_string()),
-        Err(_) => return Got::Failed("no answer to GET".to_owned()),
+        Ok(Err(error)) => return GetOutcome::Failed(link_error(&error).to_string()),
+        Err(_) => return GetOutcome::Failed("no answer to GET".to_owned()),
     };
     let status = response.status();
     let code = status.as_u16();
     let may_change = matches!(code, 408 | 425 | 429 | 500 | 502..=599);
     if status.is_success() {
-        match kind_of(&response) {
-            Kind::Events => Got::Stream(response),
-            Kind::Json | Kind::Missing | Kind::Other => Got::NoStream(code),
+        match body_kind(&response) {
+            BodyKind::Events => GetOutcome::ResumableStream(response),
+            BodyKind::Json | BodyKind::Missing | BodyKind::Other => GetOutcome::NoStream(code),
         }
     } else if status == StatusCode::NOT_FOUND && requests.has_session {
-        Got::SessionGone
+        GetOutcome::SessionGone
     } else if may_change {
-        Got::Failed(format!("HTTP status {code}"))
+        GetOutcome::Failed(format!("HTTP status {code}"))
     } else {
-        Got::NoStream(code)
+        GetOutcome::NoStream(code)
     }
 }
 
 /// One logical stream, over several connections.
-struct Stream<'a> {
-    shared: &'a Shared,
+struct ResumableStream<'a> {
+    link_state: &'a HttpLinkState,
     call: Option<u64>,
-    decoder: Decoder,
+    decoder: SseDecoder,
     /// An event that was no message; the answer, perhaps.
     fault: Option<String>,
     /// Why the last connection ended.
     reason: String,
 }
 
-enum End {
+enum FollowOutcome {
     Answered(ClientResponse),
     /// The connection ended; it may be resumed.
     Broken(String),
     Failed(LinkError),
 }
 
-impl<'a> Stream<'a> {
-    fn new(shared: &'a Shared, call: Option<u64>) -> Self {
+impl<'a> ResumableStream<'a> {
+    fn new(link_state: &'a HttpLinkState, call: Option<u64>) -> Self {
         Self {
-            shared,
+            link_state,
             call,
-            decoder: Decoder::new(shared.settings.event_max),
+            decoder: SseDecoder::new(link_state.settings.event_max),
             fault: None,
             reason: String::new(),
         }
     }
 
     /// Reads one connection to its end, or to the answer.
-    async fn follow(&mut self, mut response: ClientResponse) -> End {
+    async fn follow(&mut self, mut response: ClientResponse) -> FollowOutcome {
         self.decoder.reconnected();
         loop {
-            let idle_max = self.shared.settings.stream_idle_timeout;
+            let idle_max = self.link_state.settings.stream_idle_timeout;
             match next_chunk(&mut response, idle_max).await {
                 Ok(Some(chunk)) => match self.take(&chunk) {
-                    Ok(true) => return End::Answered(response),
+                    Ok(true) => return FollowOutcome::Answered(response),
                     Ok(false) => {}
-                    Err(error) => return End::Failed(error),
+                    Err(error) => return FollowOutcome::Failed(error),
                 },
-                Ok(None) => return End::Broken("the stream ended".to_owned()),
-                Err(reason) => return End::Broken(reason),
+                Ok(None) => return FollowOutcome::Broken("the stream ended".to_owned()),
+                Err(reason) => return FollowOutcome::Broken(reason),
             }
         }
     }
@@ -214,7 +220,7 @@ impl<'a> Stream<'a> {
     /// Hands on the events that a chunk completes; whether the answer was among them.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, LinkError> {
         let Self {
-            shared,
+            link_state,
             call,
             decoder,
             fault,
@@ -223,7 +229,7 @@ impl<'a> Stream<'a> {
         let mut outcome = Ok(false);
         decoder.feed(chunk, |event| {
             if matches!(outcome, Ok(false)) {
-                outcome = take_event(shared, *call, event, fault);
+                outcome = take_event(link_state, *call, event, fault);
             }
         });
         outcome
@@ -242,16 +248,18 @@ impl<'a> Stream<'a> {
 
 /// Hands on one event; whether it was the answer. What is no message goes into `fault`.
 fn take_event(
-    shared: &Shared,
+    link_state: &HttpLinkState,
     call: Option<u64>,
-    event: Event,
+    event: SseEvent,
     fault: &mut Option<String>,
 ) -> Result<bool, LinkError> {
     match event {
         // Events of another kind are no messages of the protocol.
-        Event::Message(message) if message.data.is_empty() || !message.kind.is_empty() => Ok(false),
-        Event::Message(message) => {
-            let received = shared.receive(call, message.data.clone(), false);
+        SseEvent::Message(message) if message.data.is_empty() || !message.kind.is_empty() => {
+            Ok(false)
+        }
+        SseEvent::Message(message) => {
+            let received = link_state.receive(call, message.data.clone(), false);
             received.or_else(|error| {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
                 log::debug!(error:%, text = text.as_str(); "event is no message");
@@ -259,12 +267,12 @@ fn take_event(
                 Ok(false)
             })
         }
-        Event::TooLarge if call.is_some() => Err(LinkError::TooLarge {
+        SseEvent::TooLarge if call.is_some() => Err(LinkError::TooLarge {
             name: "limits.event",
-            limit: shared.settings.event_max,
+            limit: link_state.settings.event_max,
         }),
-        Event::TooLarge => {
-            log::warn!(limit = shared.settings.event_max; "an event over the limit was discarded");
+        SseEvent::TooLarge => {
+            log::warn!(limit = link_state.settings.event_max; "an event over the limit was discarded");
             Ok(false)
         }
     }

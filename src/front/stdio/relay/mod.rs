@@ -5,7 +5,7 @@
 //! is opened anew with the client's own `initialize`, and what was certainly not sent is sent
 //! again. What may have run is never repeated.
 
-mod pending;
+mod pending_request;
 mod receive;
 mod renew;
 
@@ -27,16 +27,18 @@ use url::Url;
 use super::pipes::{self, WRITE_OUT_MAX};
 use super::too_long;
 use crate::front::channel::as_line;
-use crate::front::incoming::{BATCH_MAX, Refusal, id_of, is_array, refuse_envelope};
+use crate::front::incoming::{
+    BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of,
+};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
 };
 use crate::transport::{
-    Connector, EventSink, HttpKind, HttpSettings, Line, Link, LinkEvent, OpenError, Outgoing, Tls,
-    http_connector,
+    Connector, EventSink, HttpKind, HttpSettings, Line, Link, LinkEvent, LinkOpenError,
+    OutgoingFrame, Tls, http_connector,
 };
-use pending::Pending;
-use renew::Phase;
+use pending_request::PendingRequest;
+use renew::RelayPhase;
 
 /// What a server says that was not written yet; a client that reads more slowly is given up.
 const EVENTS_MAX: usize = 4096;
@@ -48,7 +50,7 @@ const QUEUE_MAX: usize = 64;
 const PENDING_MAX: usize = 1024;
 
 /// Messages that are no requests and wait for a session.
-const NOTES_MAX: usize = 256;
+const QUEUED_MAX: usize = 256;
 
 /// How long answers are waited for when the client has said its last.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -87,10 +89,10 @@ impl RelaySettings {
 }
 
 /// What the relay hears beside its client.
-enum Heard {
+enum RelayEvent {
     Event(LinkEvent),
     /// It is time to send this request again.
-    Again(u64),
+    Retry(u64),
     /// It is time to open the link again.
     Reopen,
 }
@@ -100,14 +102,14 @@ pub struct Relay {
     connector: Arc<dyn Connector>,
     link: Option<Box<dyn Link>>,
     message_max: usize,
-    phase: Phase,
-    pending: HashMap<u64, Pending>,
+    phase: RelayPhase,
+    pending: HashMap<u64, PendingRequest>,
     next_number: u64,
     /// The client's `initialize`, for the next session.
-    hello: Option<Request>,
+    initialize: Option<Request>,
     /// Notifications and answers that wait for a session.
-    notes: Vec<Bytes>,
-    hear: mpsc::Sender<Heard>,
+    queued: Vec<Bytes>,
+    event_sender: mpsc::Sender<RelayEvent>,
     /// Cancelled when there is no room for what the server says.
     too_slow: CancellationToken,
     out: mpsc::Sender<Bytes>,
@@ -125,20 +127,20 @@ impl Relay {
         let message_max = settings.message_max;
         let (ready, may_read) = oneshot::channel();
         let (start, to_write) = oneshot::channel();
-        let mut lines = pipes::read(io::stdin(), may_read)?;
-        let done = pipes::write(io::stdout(), to_write)?;
+        let mut lines = pipes::start_reader(io::stdin(), may_read)?;
+        let done = pipes::start_writer(io::stdout(), to_write)?;
         let (out, messages) = mpsc::channel(QUEUE_MAX);
-        let (hear, mut heard) = mpsc::channel(EVENTS_MAX);
+        let (event_sender, mut event) = mpsc::channel(EVENTS_MAX);
         let mut relay = Self {
             connector: http_connector(http_settings(settings), Tls::system()),
             link: None,
             message_max,
-            phase: Phase::Fresh,
+            phase: RelayPhase::NoSession,
             pending: HashMap::new(),
             next_number: 1,
-            hello: None,
-            notes: Vec::new(),
-            hear,
+            initialize: None,
+            queued: Vec::new(),
+            event_sender,
             too_slow: CancellationToken::new(),
             out,
         };
@@ -147,7 +149,7 @@ impl Relay {
         let _ = (ready.send(message_max), start.send(messages));
         let too_slow = relay.too_slow.clone();
         let ended = tokio::select! {
-            () = relay.talk(&mut lines, &mut heard) => Ok(()),
+            () = relay.run_loop(&mut lines, &mut event) => Ok(()),
             () = stopped => Ok(()),
             () = too_slow.cancelled() => {
                 let text = format!("the client reads too slowly: {EVENTS_MAX} messages wait for it");
@@ -160,32 +162,36 @@ impl Relay {
     }
 
     /// Relays until the client reads no more, or has said its last and was answered.
-    async fn talk(&mut self, lines: &mut mpsc::Receiver<Line>, heard: &mut mpsc::Receiver<Heard>) {
-        let mut last_said: Option<Instant> = None;
-        while last_said.is_none() || !self.pending.is_empty() {
-            let drained_until = last_said.map(|at| at + DRAIN_MAX);
-            let gives_up = async {
+    async fn run_loop(
+        &mut self,
+        lines: &mut mpsc::Receiver<Line>,
+        event: &mut mpsc::Receiver<RelayEvent>,
+    ) {
+        let mut input_ended_at: Option<Instant> = None;
+        while input_ended_at.is_none() || !self.pending.is_empty() {
+            let drained_until = input_ended_at.map(|at| at + DRAIN_MAX);
+            let drain_timeout = async {
                 match drained_until {
                     Some(until) => sleep_until(until).await,
                     None => pending().await,
                 }
             };
             tokio::select! {
-                line = lines.recv(), if last_said.is_none() => match line {
+                line = lines.recv(), if input_ended_at.is_none() => match line {
                     Some(line) => self.on_line(line).await,
-                    None => last_said = Some(Instant::now()),
+                    None => input_ended_at = Some(Instant::now()),
                 },
-                Some(heard) = heard.recv() => self.on_heard(heard).await,
+                Some(event) = event.recv() => self.on_event(event).await,
                 () = self.out.closed() => return,
-                () = gives_up => return,
+                () = drain_timeout => return,
             }
         }
     }
 
-    async fn open(&mut self) -> Result<(), OpenError> {
-        let (hear, too_slow) = (self.hear.clone(), self.too_slow.clone());
+    async fn open(&mut self) -> Result<(), LinkOpenError> {
+        let (event_sender, too_slow) = (self.event_sender.clone(), self.too_slow.clone());
         let sink: EventSink = Rc::new(move |event| {
-            if hear.try_send(Heard::Event(event)).is_err() {
+            if event_sender.try_send(RelayEvent::Event(event)).is_err() {
                 too_slow.cancel();
             }
         });
@@ -229,17 +235,17 @@ impl Relay {
     async fn on_message(&mut self, frame: Bytes) {
         let envelope = match Envelope::parse(frame.clone()) {
             Ok(envelope) => envelope,
-            Err(error) => return self.refuse(&refuse_envelope(&error, &frame)).await,
+            Err(error) => return self.refuse(&envelope_failure(&error, &frame)).await,
         };
-        let id = id_of(&envelope);
+        let id = request_id_of(&envelope);
         let taken = match envelope {
             Envelope::Request(request) => self.on_request(request).await,
             Envelope::Notification(notification) => self.on_notification(&notification),
-            Envelope::Response(response) => self.send_note(response.frame.as_bytes().clone()),
+            Envelope::Response(response) => self.send_or_queue(response.frame.as_bytes().clone()),
         };
         if let Err(failure) = taken {
             match &id {
-                Some(_) => self.refuse(&Refusal { failure, id }).await,
+                Some(_) => self.refuse(&RequestFailure { failure, id }).await,
                 // Nobody waits for an answer to what has none.
                 None => log::warn!(failure:%; "a message of the client was not sent"),
             }
@@ -252,16 +258,17 @@ impl Relay {
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
         if request.method == Method::Initialize {
-            if self.hello.is_some() {
+            if self.initialize.is_some() {
                 let message = "this connection is initialized already";
                 return Err(Failure::new(ErrorKind::InvalidRequest, message));
             }
-            self.hello = Some(request.clone());
+            self.initialize = Some(request.clone());
         }
         let number = self.number();
-        self.pending.insert(number, Pending::of_client(request));
+        self.pending
+            .insert(number, PendingRequest::from_client(request));
         match self.phase {
-            Phase::Lost => self.renew().await,
+            RelayPhase::Lost => self.renew().await,
             _ => self.send(number).await,
         }
         Ok(())
@@ -272,13 +279,13 @@ impl Relay {
         match notification.method {
             Method::Cancelled => self.cancel(notification),
             Method::Initialized => {
-                self.send_note(frame)?;
+                self.send_or_queue(frame)?;
                 if let Some(link) = &self.link {
                     link.listen();
                 }
                 Ok(())
             }
-            _ => self.send_note(frame),
+            _ => self.send_or_queue(frame),
         }
     }
 
@@ -308,7 +315,7 @@ impl Relay {
         }
         let id = RequestId::from(number).as_bytes().clone();
         let frame = splice(notification.frame.as_bytes(), &mut [(span, id)]);
-        self.send_note(frame)?;
+        self.send_or_queue(frame)?;
         if let Some(link) = &self.link {
             link.forget(number);
         }
@@ -316,19 +323,19 @@ impl Relay {
     }
 
     /// Sends what has no answer, or keeps it for the next session.
-    fn send_note(&mut self, frame: Bytes) -> Result<(), Failure> {
+    fn send_or_queue(&mut self, frame: Bytes) -> Result<(), Failure> {
         let overloaded = |why: String| Failure::new(ErrorKind::Overloaded, why);
         match (&self.phase, &self.link) {
-            (Phase::Fresh | Phase::Ready, Some(link)) => {
-                let sent = link.send(Outgoing::new(None, frame));
+            (RelayPhase::NoSession | RelayPhase::Ready, Some(link)) => {
+                let sent = link.send(OutgoingFrame::new(None, frame));
                 sent.map_err(|error| overloaded(error.to_string()))
             }
-            _ if self.notes.len() < NOTES_MAX => {
-                self.notes.push(frame);
+            _ if self.queued.len() < QUEUED_MAX => {
+                self.queued.push(frame);
                 Ok(())
             }
             _ => Err(overloaded(format!(
-                "{NOTES_MAX} messages wait for the server"
+                "{QUEUED_MAX} messages wait for the server"
             ))),
         }
     }
@@ -339,8 +346,8 @@ impl Relay {
         number
     }
 
-    async fn refuse(&self, refusal: &Refusal) {
-        self.write(super::answer(refusal).as_bytes()).await;
+    async fn refuse(&self, refusal: &RequestFailure) {
+        self.write(super::failure_frame(refusal).as_bytes()).await;
     }
 
     async fn write(&self, message: &[u8]) {

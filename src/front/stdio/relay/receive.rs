@@ -2,29 +2,31 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::pending::failure_of;
-use super::{Heard, Relay};
+use super::pending_request::failure_of;
+use super::{Relay, RelayEvent};
 use crate::protocol::{Envelope, ErrorKind, Failure, Outcome, RequestId, Response};
 use crate::transport::{LinkError, LinkEvent};
 
 impl Relay {
-    pub(super) async fn on_heard(&mut self, heard: Heard) {
-        match heard {
-            Heard::Again(number) => self.send(number).await,
-            Heard::Reopen => self.reopen().await,
-            Heard::Event(LinkEvent::Received { call, envelope }) => match envelope {
+    pub(super) async fn on_event(&mut self, event: RelayEvent) {
+        match event {
+            RelayEvent::Retry(number) => self.send(number).await,
+            RelayEvent::Reopen => self.reopen().await,
+            RelayEvent::Event(LinkEvent::Received { call, envelope }) => match envelope {
                 Envelope::Response(response) => self.on_response(&response).await,
                 Envelope::Request(request) => self.write(request.frame.as_bytes()).await,
-                Envelope::Notification(news) => {
+                Envelope::Notification(notification) => {
                     let pending = call.and_then(|call| self.pending.get(&call));
-                    let named = pending.and_then(|pending| pending.subscription(&news));
-                    let frame = named.as_ref().unwrap_or(news.frame.as_bytes());
+                    let named = pending.and_then(|pending| pending.subscription(&notification));
+                    let frame = named.as_ref().unwrap_or(notification.frame.as_bytes());
                     self.write(frame).await;
                 }
             },
-            Heard::Event(LinkEvent::Failed { call, error }) => self.on_failed(call, &error).await,
-            Heard::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,
-            Heard::Event(LinkEvent::Closed(ending)) => self.on_closed(&ending.reason).await,
+            RelayEvent::Event(LinkEvent::Failed { call, error }) => {
+                self.on_failed(call, &error).await
+            }
+            RelayEvent::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,
+            RelayEvent::Event(LinkEvent::Closed(ending)) => self.on_closed(&ending.reason).await,
         }
     }
 
@@ -36,12 +38,12 @@ impl Relay {
         if pending.is_initialize() {
             self.on_initialized(response);
         }
-        match (pending.of_client, &response.outcome) {
+        match (pending.from_client, &response.outcome) {
             (true, Outcome::Result(_)) => self.write(&response.with_id(pending.id())).await,
             (true, Outcome::Error(_)) => {
                 if pending.is_initialize() {
                     // The client may try another one.
-                    self.hello = None;
+                    self.initialize = None;
                 }
                 self.write(&response.with_id(pending.id())).await;
             }
@@ -59,34 +61,36 @@ impl Relay {
             return;
         };
         let again = match error {
-            LinkError::NotSent(_) => pending.again_after(Instant::now()),
+            LinkError::NotSent(_) => pending.retry_delay(Instant::now()),
             // It may be repeated: it has no effect but a session that nobody uses.
-            LinkError::Lost(_) if pending.is_initialize() => pending.again_after(Instant::now()),
+            LinkError::Lost(_) if pending.is_initialize() => pending.retry_delay(Instant::now()),
             _ => None,
         };
         if let Some(delay) = again {
             log::info!(error:%, delay:?; "the server cannot be reached; it is tried again");
-            return self.hear_later(Heard::Again(number), delay);
+            return self.send_later(RelayEvent::Retry(number), delay);
         }
         let Some(pending) = self.pending.remove(&number) else {
             return;
         };
         let failure = failure_of(error);
-        if pending.of_client {
+        if pending.from_client {
             if pending.is_initialize() {
-                self.hello = None;
+                self.initialize = None;
             }
-            return self.write(pending.failed(&failure).as_bytes()).await;
+            return self
+                .write(pending.failure_answer(&failure).as_bytes())
+                .await;
         }
         self.give_up_renewal(&failure).await;
     }
 
-    pub(super) fn hear_later(&self, heard: Heard, delay: std::time::Duration) {
-        let hear = self.hear.clone();
+    pub(super) fn send_later(&self, event: RelayEvent, delay: std::time::Duration) {
+        let event_sender = self.event_sender.clone();
         actix_rt::spawn(async move {
             sleep(delay).await;
             // An error means that the relay has ended.
-            let _ = hear.send(heard).await;
+            let _ = event_sender.send(event).await;
         });
     }
 }

@@ -3,16 +3,16 @@
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::pending::{Pending, delay, failure_of};
-use super::{Heard, Relay};
+use super::pending_request::{PendingRequest, delay, failure_of};
+use super::{Relay, RelayEvent};
 use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, Response, Revision, notification};
-use crate::transport::{HttpSession, LinkError, Outgoing};
+use crate::transport::{HttpSession, LinkError, OutgoingFrame};
 
 /// Which session requests go to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RelayPhase {
     /// None was opened yet.
-    Fresh,
+    NoSession,
     Ready,
     /// The server forgot it: another one is being opened, and everything waits for it.
     Renewing,
@@ -31,9 +31,9 @@ impl Relay {
             return;
         };
         let waits = match self.phase {
-            Phase::Fresh | Phase::Ready => false,
-            Phase::Renewing => pending.of_client,
-            Phase::Lost | Phase::Closed { .. } => true,
+            RelayPhase::NoSession | RelayPhase::Ready => false,
+            RelayPhase::Renewing => pending.from_client,
+            RelayPhase::Lost | RelayPhase::Closed { .. } => true,
         };
         let Some(link) = self.link.as_ref().filter(|_| !waits && !pending.sent) else {
             return;
@@ -42,8 +42,9 @@ impl Relay {
         if let Err(error) = link.send(pending.outgoing(number)) {
             let failure = failure_of(&LinkError::NotSent(error.to_string()));
             match self.pending.remove(&number) {
-                Some(pending) if pending.of_client => {
-                    self.write(pending.failed(&failure).as_bytes()).await;
+                Some(pending) if pending.from_client => {
+                    self.write(pending.failure_answer(&failure).as_bytes())
+                        .await;
                 }
                 Some(_) => self.give_up_renewal(&failure).await,
                 None => {}
@@ -67,7 +68,7 @@ impl Relay {
         if let (Some(link), Some(revision)) = (&self.link, revision) {
             link.set_revision(revision);
         }
-        self.phase = Phase::Ready;
+        self.phase = RelayPhase::Ready;
     }
 
     /// The server does not know our session. `call` was refused before it ran.
@@ -75,7 +76,7 @@ impl Relay {
         if let Some(pending) = call.and_then(|call| self.pending.get_mut(&call)) {
             pending.sent = false;
         }
-        if self.phase == Phase::Ready {
+        if self.phase == RelayPhase::Ready {
             log::info!("the server forgot the session: another one is opened");
             if let Some(link) = &self.link
                 && let Some(session) = link.http_session()
@@ -90,21 +91,22 @@ impl Relay {
     }
 
     pub(super) async fn renew(&mut self) {
-        let Some(hello) = self.hello.clone() else {
-            self.phase = Phase::Fresh;
+        let Some(initialize) = self.initialize.clone() else {
+            self.phase = RelayPhase::NoSession;
             return self.resend().await;
         };
         // The client's own is still under way: it opens the session.
         let own = self.pending.iter().find(|(_, it)| it.is_initialize());
         let own = own.map(|(number, _)| *number);
         self.phase = if own.is_some() {
-            Phase::Fresh
+            RelayPhase::NoSession
         } else {
-            Phase::Renewing
+            RelayPhase::Renewing
         };
         let number = own.unwrap_or_else(|| {
             let number = self.number();
-            self.pending.insert(number, Pending::renewal(hello));
+            self.pending
+                .insert(number, PendingRequest::renewal(initialize));
             number
         });
         self.send(number).await;
@@ -112,16 +114,16 @@ impl Relay {
 
     /// The new session is there: what waited for it is sent.
     pub(super) async fn renewed(&mut self) {
-        self.phase = Phase::Ready;
+        self.phase = RelayPhase::Ready;
         if let Some(link) = &self.link {
             let initialized = notification::<()>(&Method::Initialized, None);
-            if let Err(error) = link.send(Outgoing::new(None, initialized)) {
+            if let Err(error) = link.send(OutgoingFrame::new(None, initialized)) {
                 log::warn!(error:%; "the server is not told that the session is ready");
             }
             link.listen();
         }
-        for note in std::mem::take(&mut self.notes) {
-            if let Err(failure) = self.send_note(note) {
+        for frame in std::mem::take(&mut self.queued) {
+            if let Err(failure) = self.send_or_queue(frame) {
                 log::warn!(failure:%; "a message of the client was not sent");
             }
         }
@@ -148,10 +150,10 @@ impl Relay {
     /// No session can be opened: what waits for one fails, and the next message tries again.
     pub(super) async fn give_up_renewal(&mut self, failure: &Failure) {
         log::warn!(failure:%; "no session can be opened");
-        self.phase = Phase::Lost;
-        self.notes.clear();
+        self.phase = RelayPhase::Lost;
+        self.queued.clear();
         let waiting = self.pending.extract_if(|_, pending| !pending.sent);
-        let answers: Vec<String> = waiting.map(|(_, it)| it.failed(failure)).collect();
+        let answers: Vec<String> = waiting.map(|(_, it)| it.failure_answer(failure)).collect();
         for answer in answers {
             self.write(answer.as_bytes()).await;
         }
@@ -161,51 +163,53 @@ impl Relay {
     pub(super) async fn on_closed(&mut self, reason: &str) {
         log::info!(reason; "the connection to the server ended; it is opened again");
         self.link = None;
-        self.phase = Phase::Closed { attempts: 0 };
+        self.phase = RelayPhase::Closed { attempts: 0 };
         let message = format!("connection lost before the answer: {reason}");
         let failure = Failure::new(ErrorKind::ServerLost, message);
         let lost = self
             .pending
             .extract_if(|_, pending| pending.sent && !pending.is_initialize());
-        let answers: Vec<String> = lost.map(|(_, pending)| pending.failed(&failure)).collect();
+        let answers: Vec<String> = lost
+            .map(|(_, pending)| pending.failure_answer(&failure))
+            .collect();
         for answer in answers {
             self.write(answer.as_bytes()).await;
         }
         for pending in self.pending.values_mut() {
             pending.sent = false;
         }
-        self.pending.retain(|_, pending| pending.of_client);
+        self.pending.retain(|_, pending| pending.from_client);
         self.reopen().await;
     }
 
     /// Opens a link in the place of a dead one; what waits for it is given up one by one.
     pub(super) async fn reopen(&mut self) {
-        let Phase::Closed { attempts } = self.phase else {
+        let RelayPhase::Closed { attempts } = self.phase else {
             return;
         };
         match self.open().await {
             Ok(()) => return self.renew().await,
             Err(error) => log::info!(error:%; "the server cannot be reached; it is tried again"),
         }
-        self.phase = Phase::Closed {
+        self.phase = RelayPhase::Closed {
             attempts: attempts.saturating_add(1),
         };
         let (now, mut answers) = (Instant::now(), Vec::new());
         let message = "the server cannot be reached; it is tried again";
         let failure = Failure::new(ErrorKind::ServerUnavailable, message);
         self.pending.retain(|_, pending| {
-            let keeps = pending.again_after(now).is_some();
+            let keeps = pending.retry_delay(now).is_some();
             if !keeps && pending.is_initialize() {
-                self.hello = None;
+                self.initialize = None;
             }
             if !keeps {
-                answers.push(pending.failed(&failure));
+                answers.push(pending.failure_answer(&failure));
             }
             keeps
         });
         for answer in answers {
             self.write(answer.as_bytes()).await;
         }
-        self.hear_later(Heard::Reopen, delay(attempts));
+        self.send_later(RelayEvent::Reopen, delay(attempts));
     }
 }

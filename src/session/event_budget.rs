@@ -1,0 +1,151 @@
+//! How much of what servers say outside of calls may wait. A server that says more than can be
+//! brought to the sessions loses what it says itself; nobody else's news are lost for it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::downstream::{RoutedServerEvent, ServerEvent};
+use crate::id::ServerName;
+
+/// What a message takes besides its frame, in bytes.
+const OVERHEAD: usize = 512;
+
+/// What waits of each server.
+#[derive(Default)]
+pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ServerBudget>>>);
+
+#[derive(Default)]
+struct ServerBudget {
+    bytes: AtomicUsize,
+    is_dropping: AtomicBool,
+}
+
+/// A message with the place that it takes until nobody holds it any more.
+pub(super) struct QueuedEvent {
+    pub(super) message: RoutedServerEvent,
+    _permit: Option<EventPermit>,
+}
+
+struct EventPermit {
+    of_server: Arc<ServerBudget>,
+    bytes: usize,
+}
+
+impl EventBudget {
+    /// Gives a message its place among no more than `max` bytes of its server; `None` when there
+    /// is none. Lists and the states of connections always have one: there are few of them.
+    pub(super) fn admit(&self, message: RoutedServerEvent, max: usize) -> Option<QueuedEvent> {
+        let Some(frame) = droppable_bytes(&message.news) else {
+            return Some(QueuedEvent {
+                message,
+                _permit: None,
+            });
+        };
+        let bytes = frame + OVERHEAD;
+        let of_server = self.of_server(&message.server);
+        let before = of_server.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let place = EventPermit { of_server, bytes };
+        let is_full = before + bytes > max;
+        let was_dropping = place.of_server.is_dropping.swap(is_full, Ordering::Relaxed);
+        if !is_full {
+            return Some(QueuedEvent {
+                message,
+                _permit: Some(place),
+            });
+        }
+        if !was_dropping {
+            let server = message.server.as_str();
+            log::warn!(server, limit_bytes = max; "server says more than can be passed on: some of it is lost (`limits.news_per_server`)");
+        }
+        None
+    }
+
+    fn of_server(&self, server: &ServerName) -> Arc<ServerBudget> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = all.get(server) {
+            return found.clone();
+        }
+        // Servers come and go with the configuration.
+        all.retain(|_, of_server| Arc::strong_count(of_server) > 1);
+        all.entry(server.clone()).or_default().clone()
+    }
+}
+
+impl Drop for EventPermit {
+    fn drop(&mut self) {
+        self.of_server
+            .bytes
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of what a server may say as often as it likes.
+fn droppable_bytes(news: &ServerEvent) -> Option<usize> {
+    match news {
+        ServerEvent::ResourceUpdated(said)
+        | ServerEvent::Log(said)
+        | ServerEvent::Task(said)
+        | ServerEvent::Other(said) => Some(said.frame.as_bytes().len()),
+        ServerEvent::Listed(_)
+        | ServerEvent::Question(_)
+        | ServerEvent::Away
+        | ServerEvent::Closed => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::downstream::ConnectionKey;
+    use crate::protocol::Envelope;
+
+    fn said(server: &str, news: ServerEvent) -> RoutedServerEvent {
+        RoutedServerEvent {
+            server: ServerName::try_new(server).unwrap(),
+            key: ConnectionKey::shared(),
+            news,
+        }
+    }
+
+    fn log_line(server: &str, length: usize) -> RoutedServerEvent {
+        let text = "x".repeat(length);
+        let frame = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":"{text}"}}}}"#
+        );
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Notification(line)) => said(server, ServerEvent::Log(line)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_too_much_loses_its_own_news_only() {
+        let event_budget = EventBudget::default();
+        let max = 10_000;
+        let held: Vec<_> = (0..20)
+            .map_while(|_| event_budget.admit(log_line("loud", 1000), max))
+            .collect();
+        assert!((5..10).contains(&held.len()), "{}", held.len());
+        assert!(event_budget.admit(log_line("calm", 1000), max).is_some());
+        assert!(
+            event_budget
+                .admit(said("loud", ServerEvent::Away), max)
+                .is_some()
+        );
+        assert!(event_budget.admit(log_line("loud", 1000), max).is_none());
+        drop(held);
+        assert!(event_budget.admit(log_line("loud", 1000), max).is_some());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_servers_of_which_nothing_waits() {
+        let event_budget = EventBudget::default();
+        for number in 0..100 {
+            drop(event_budget.admit(log_line(&format!("s{number}"), 1), 10_000));
+        }
+        assert_eq!(event_budget.0.lock().unwrap().len(), 1);
+    }
+}

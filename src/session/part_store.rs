@@ -1,0 +1,230 @@
+//! What servers offered last, kept in the store, so that a fresh process answers before any of
+//! them is up.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::catalog::{IngestLimits, ServerPart};
+use crate::downstream::ServerSettings;
+use crate::id::ServerName;
+use crate::protocol::RawJson;
+use crate::store::{Store, StoreError, WallClock};
+
+/// Where the parts of all servers are in the store.
+const PARTS: &str = "catalog/";
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredPart<'a> {
+    /// When the server was listed, in milliseconds since 1970.
+    listed_at: u64,
+    /// [`ServerSettings::identity`]: a part of what was once another server is not shown.
+    identity: String,
+    #[serde(borrow)]
+    part: &'a RawValue,
+}
+
+fn to_bytes(part: &ServerPart, identity: &str, listed_at: u64) -> Option<Bytes> {
+    let stored = part.to_stored();
+    let kept = StoredPart {
+        listed_at,
+        identity: identity.to_owned(),
+        part: serde_json::from_str(stored.as_str()).ok()?,
+    };
+    serde_json::to_vec(&kept).ok().map(Bytes::from)
+}
+
+/// The part, and when it was listed.
+fn from_bytes(bytes: &[u8], server: &ServerSettings) -> Option<(ServerPart, u64)> {
+    let kept: StoredPart<'_> = serde_json::from_slice(bytes).ok()?;
+    if kept.identity != server.identity() {
+        return None;
+    }
+    let text = Bytes::copy_from_slice(kept.part.get().as_bytes());
+    let limits = IngestLimits {
+        items: server.limits.list_items_max,
+        ..Default::default()
+    };
+    let part = ServerPart::from_stored(&RawJson::try_new(text).ok()?, &limits)?;
+    (*part.server() == server.name).then_some((part, kept.listed_at))
+}
+
+/// The parts of these servers with the time of their listing in milliseconds since 1970, as the process before this one listed them last. Parts of servers
+/// that are not `configured` any more are removed.
+///
+/// # Errors
+///
+/// Fails when the store cannot be used.
+pub async fn load_parts(
+    store: &dyn Store,
+    servers: &[Arc<ServerSettings>],
+    configured: impl Fn(&str) -> bool,
+) -> Result<Vec<(Arc<ServerPart>, u64)>, StoreError> {
+    let mut parts = Vec::new();
+    for entry in store.scan(PARTS).await? {
+        let name = entry.key.strip_prefix(PARTS).unwrap_or_default();
+        if !configured(name) {
+            store.delete(&entry.key).await?;
+            continue;
+        }
+        let mut servers = servers.iter();
+        let server = servers.find(|server| server.name.as_str() == name);
+        let part = server.and_then(|server| from_bytes(&entry.value, server));
+        parts.extend(part.map(|(part, listed_at)| (Arc::new(part), listed_at)));
+    }
+    Ok(parts)
+}
+
+/// Keeps what servers offer.
+pub struct PartStore {
+    store: Arc<dyn Store>,
+    now: WallClock,
+    identities: BTreeMap<ServerName, String>,
+    /// Servers that this process has listed: their parts are younger than those it found.
+    listed: HashSet<ServerName>,
+}
+
+impl PartStore {
+    pub fn new(store: Arc<dyn Store>, now: WallClock) -> Self {
+        Self {
+            store,
+            now,
+            identities: BTreeMap::new(),
+            listed: HashSet::new(),
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
+        (self.now)()
+    }
+
+    /// The servers that there are from now on.
+    pub(crate) fn configure(&mut self, identities: BTreeMap<ServerName, String>) {
+        self.listed.retain(|name| identities.contains_key(name));
+        self.identities = identities;
+    }
+
+    /// A server was listed; nothing waits for the store.
+    pub(crate) fn keep(&mut self, part: &Arc<ServerPart>, changed: bool) {
+        let server = part.server();
+        let first = self.listed.insert(server.clone());
+        let Some(identity) = self.identities.get(server) else {
+            return;
+        };
+        if !changed && !first {
+            return;
+        }
+        let (store, key) = (self.store.clone(), format!("{PARTS}{server}"));
+        let (part, identity, listed_at) = (part.clone(), identity.clone(), (self.now)());
+        actix_rt::spawn(async move {
+            let Some(value) = to_bytes(&part, &identity, listed_at) else {
+                return;
+            };
+            if let Err(error) = store.put(&key, value, None).await {
+                log::warn!(server = part.server().as_str(), error:%; "lists could not be kept");
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::catalog::{ItemKind, NameSettings};
+    use crate::downstream::{EraChoice, ServerLimits, Sharing, StartMode, TransportSettings};
+    use crate::store::MemoryStore;
+    use crate::supervision::Settings;
+    use crate::transport::StdioSettings;
+
+    fn server(name: &str, command: &str, secret: &str) -> Arc<ServerSettings> {
+        let secret = || SecretString::from(secret.to_owned());
+        Arc::new(ServerSettings {
+            name: ServerName::try_new(name).unwrap(),
+            transport: TransportSettings::Stdio(StdioSettings {
+                command: command.to_owned(),
+                args: vec![secret()],
+                env: BTreeMap::from([("TOKEN".to_owned(), secret())]),
+                inherit_env: false,
+                cwd: None,
+                line_max: 1,
+                write_queue_max: 1,
+                stop_grace: Default::default(),
+                limits: Default::default(),
+            }),
+            supervision: Settings::default(),
+            era: EraChoice::Auto,
+            start: StartMode::Eager,
+            sharing: Sharing::Auto,
+            roots: Vec::new(),
+            names: NameSettings::default(),
+            resilience: Default::default(),
+            faults: None,
+            recorder: Default::default(),
+            limits: ServerLimits {
+                request_timeout: Default::default(),
+                request_timeout_max: Default::default(),
+                queue_while_restarting: Default::default(),
+                calls_max: 1,
+                list_items_max: 10,
+                list_pages_max: 1,
+                idle_stop: Default::default(),
+                refresh_every: Default::default(),
+                refresh_debounce: Default::default(),
+                ping_every: Default::default(),
+                ping_timeout: Default::default(),
+                era_probe_timeout: Default::default(),
+                era_remembered: Default::default(),
+                entries_max: 1,
+                entry_idle: Default::default(),
+                log_lines: 1,
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn parts_come_back_for_the_same_server_only() {
+        let store = MemoryStore::default();
+        let [same, other, gone] = ["same", "other", "gone"].map(|name| server(name, "c", "s"));
+        let tool = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
+        let tool = RawJson::try_new(Bytes::from_static(tool.as_bytes())).unwrap();
+        let mut written = Vec::new();
+        for server in [&same, &other, &gone] {
+            let part = ServerPart::new(server.name.clone());
+            let tools = std::slice::from_ref(&tool);
+            let part = part.with_list(ItemKind::Tools, tools, &IngestLimits::default());
+            let bytes = to_bytes(&part, &server.identity(), 7).unwrap();
+            let key = format!("{PARTS}{}", server.name);
+            store.put(&key, bytes, None).await.unwrap();
+            written.push(part);
+        }
+        // Another secret is the same server, another command is not.
+        let servers = [server("same", "c", "new"), server("other", "d", "s")];
+        let parts = load_parts(&store, &servers, |name| name != "gone").await;
+        let parts = parts.unwrap();
+        assert_eq!(parts.len(), 1);
+        assert_eq!((&*parts[0].0, parts[0].1), (&written[0], 7));
+        let left = store.scan(PARTS).await.unwrap();
+        assert_eq!(left.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let server = server("s", "c", "x");
+        let identity = server.identity();
+        for bad in [
+            "",
+            "null",
+            "{}",
+            &format!(r#"{{"listedAt":1,"identity":"{identity}","part":3}}"#),
+        ] {
+            assert!(from_bytes(bad.as_bytes(), &server).is_none(), "{bad}");
+        }
+    }
+}

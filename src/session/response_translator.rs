@@ -1,0 +1,61 @@
+//! How a client reads the answer of a server: with public URIs, and in the words of its revision.
+
+use crate::bridge::error::{Asked, Shown, from_server};
+use crate::bridge::projection::{Revisions, project_result, wraps_output};
+use crate::catalog::Snapshot;
+use crate::id::ServerName;
+use crate::protocol::{Method, RawJson, Revision};
+
+/// What an answer is read with.
+#[derive(Clone, Copy)]
+pub(crate) struct ResponseTranslator<'a> {
+    pub(crate) catalog: &'a Snapshot,
+    pub(crate) server: &'a ServerName,
+    pub(crate) method: &'a Method,
+    /// The public name or URI that was asked for.
+    pub(crate) item: Option<&'a str>,
+    /// What the client speaks.
+    pub(crate) to: Revision,
+}
+
+impl ResponseTranslator<'_> {
+    /// A result; `None` when it may stay as its server wrote it.
+    pub(crate) fn result(self, result: &RawJson) -> Option<RawJson> {
+        let public = self
+            .catalog
+            .rewrite_result(self.server, self.method, result);
+        let revisions = self.revisions();
+        let wrapped = revisions.from != revisions.to && self.is_wrapped();
+        let result = public.as_ref().unwrap_or(result);
+        project_result(self.method, result, revisions, wrapped).or(public)
+    }
+
+    /// An error; `None` when it may stay as its server wrote it.
+    pub(crate) fn error(self, error: &RawJson) -> Option<Shown> {
+        let public = self.catalog.rewrite_error(self.server, error);
+        let asked = Asked {
+            method: self.method,
+            uri: self.item.filter(|_| *self.method == Method::ResourcesRead),
+            server: self.server.as_str(),
+        };
+        let error = public.as_ref().unwrap_or(error);
+        from_server(error, asked, self.revisions()).or(public.map(Shown::Error))
+    }
+
+    /// Whether the client was shown an output schema that wants the content inside of `result`.
+    fn is_wrapped(self) -> bool {
+        let name = self.item.filter(|_| *self.method == Method::ToolsCall);
+        let tool = name.and_then(|name| self.catalog.tool(name));
+        tool.is_some_and(|tool| wraps_output(&tool.item))
+    }
+
+    fn revisions(self) -> Revisions {
+        revisions(self.catalog, self.server, self.to)
+    }
+}
+
+/// The way of an answer, from its server to its client.
+pub(crate) fn revisions(catalog: &Snapshot, server: &ServerName, to: Revision) -> Revisions {
+    let from = catalog.part(server).map_or(to, |part| part.revision);
+    Revisions { from, to }
+}

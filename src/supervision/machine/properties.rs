@@ -1,0 +1,117 @@
+//! Whatever happens in whatever order: properties of the machine.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::tests::{configure, failed, panicked, settings};
+use super::*;
+
+use Action::Launch;
+use ChildEvent::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
+use RestartPolicy::Permanent;
+
+fn any_event() -> impl Strategy<Value = u8> {
+    0_u8..12
+}
+
+fn event(number: u8) -> ChildEvent {
+    match number {
+        12 | 13 => Rest,
+        14 | 15 => Hold,
+        16 | 17 => Release,
+        0 => Wake,
+        1 => Reconnect,
+        2 => Ready,
+        3 => failed(),
+        4 => panicked(),
+        5 => ChildEvent::Exit(ExitReason::Normal),
+        6 => configure(false),
+        7 => configure(true),
+        _ => Tick,
+    }
+}
+
+proptest! {
+    /// Whatever happens in whatever order, a permanent child is never lost, never runs twice,
+    /// and never waits longer than it should.
+    #[test]
+    fn no_order_of_events_loses_or_doubles_a_child(
+        events in proptest::collection::vec((any_event(), 0_u64..30_000, 0.0_f64..1.0), 1..200),
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut machine = RestartMachine::new(Permanent, settings());
+        prop_assert_eq!(machine.decide(Wake, now, 0.0).action, Launch);
+        let mut alive = true;
+        for (number, pause, chance) in events {
+            now += Duration::from_millis(pause);
+            let event = event(number);
+            if let ChildEvent::Exit(_) = event {
+                if !alive {
+                    continue;
+                }
+                alive = false;
+            }
+            let step = machine.decide(event, now, chance);
+            alive &= !step.stuck;
+            if step.action == Launch {
+                prop_assert!(!alive, "two incarnations at once");
+                alive = true;
+            }
+            let up = matches!(machine.state(), ChildState::Up { .. });
+            prop_assert!(up || machine.deadline().is_some(), "lost: {:?}", machine);
+            if let ChildState::Waiting { next_attempt, .. } = machine.state() {
+                prop_assert!(*next_attempt <= now + settings().reconnect_every);
+            }
+        }
+        machine.decide(Stop, now, 0.0);
+        for _ in 0..2 {
+            if let Some(deadline) = machine.deadline() {
+                prop_assert!(deadline <= now + settings().shutdown_timeout * 2);
+                machine.decide(Tick, deadline, 0.0);
+            }
+        }
+        prop_assert!(matches!(machine.state(), ChildState::Stopped));
+    }
+
+    /// Whatever happens in whatever order, one that is held is gone within its time, one that
+    /// is released is on its way, and it never runs twice.
+    #[test]
+    fn a_held_child_is_gone_and_a_released_one_is_not_lost(
+        events in proptest::collection::vec((0_u8..18, 0_u64..30_000), 1..200),
+    ) {
+        let start = Instant::now();
+        let mut now = start;
+        let mut machine = RestartMachine::new(Permanent, settings());
+        let mut alive = false;
+        for (number, pause) in events {
+            now += Duration::from_millis(pause);
+            let event = event(number);
+            if matches!(event, ChildEvent::Exit(_)) {
+                if !alive {
+                    continue;
+                }
+                alive = false;
+            }
+            let is_release = matches!(event, Release) && machine.is_held();
+            let step = machine.decide(event, now, 0.5);
+            alive &= !step.stuck;
+            if step.action == Launch {
+                prop_assert!(!alive, "two incarnations at once");
+                prop_assert!(!machine.is_held(), "it was held");
+                alive = true;
+            }
+            if alive && machine.is_held() {
+                let gone_by = now + settings().shutdown_timeout * 2;
+                prop_assert!(machine.deadline().is_some_and(|at| at <= gone_by));
+            }
+            if is_release {
+                prop_assert!(alive, "lost: {:?}", machine);
+            }
+            let rests = matches!(machine.state(), ChildState::Idle) && !alive;
+            let up = matches!(machine.state(), ChildState::Up { .. });
+            prop_assert!(rests || up || machine.deadline().is_some(), "lost: {:?}", machine);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Ends what left the process group of its server, and what a gateway left that was killed.
+//!
+//! Each scan of all processes takes some milliseconds, on a thread of its own. Whoever asks while
+//! one is under way shares the next.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::process::{OrphanScope, ProcessOwner, TaggedProcess, end, find, reap};
+use super::spawner::{KILL_WAIT_MAX, POLL_FIRST, POLL_MAX};
+
+/// Finds the processes of one data directory.
+#[derive(Clone, Debug)]
+pub(super) struct OrphanFinder {
+    instance: ProcessOwner,
+    last: Arc<Mutex<Option<ProcessScan>>>,
+}
+
+#[derive(Clone, Debug)]
+struct ProcessScan {
+    began: Instant,
+    found: Arc<Vec<TaggedProcess>>,
+}
+
+impl OrphanFinder {
+    pub(super) fn new(instance: ProcessOwner) -> Self {
+        Self {
+            instance,
+            last: Arc::default(),
+        }
+    }
+
+    pub(super) fn instance(&self) -> &ProcessOwner {
+        &self.instance
+    }
+
+    async fn find(&self, wanted: OrphanScope) -> Vec<TaggedProcess> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().await;
+        let scan = match last.take() {
+            // It began while somebody else was waited for.
+            Some(scan) if scan.began > asked => scan,
+            Some(_) | None => self.scan().await,
+        };
+        let found = scan.found.iter();
+        let wanted = found.filter(|process| self.instance.selects(wanted, process.tag));
+        let wanted = wanted.cloned().collect();
+        *last = Some(scan);
+        wanted
+    }
+
+    async fn scan(&self) -> ProcessScan {
+        let instance = self.instance;
+        let began = Instant::now();
+        let found = spawn_blocking(move || find(&instance)).await;
+        // It ends early only together with its runtime.
+        let found = Arc::new(found.unwrap_or_default());
+        ProcessScan { began, found }
+    }
+
+    /// Asks all that are wanted to end, and kills those that are there after `grace` or when
+    /// `hurry` is over. They may have others join them: it looks until none is left.
+    pub(super) async fn end_all(
+        &self,
+        wanted: OrphanScope,
+        grace: Duration,
+        hurry: impl Future<Output = ()>,
+    ) {
+        let begin = Instant::now();
+        let mut hurry = Box::pin(hurry);
+        let mut is_kill_due = false;
+        // And whether they were killed.
+        let mut signalled: HashMap<i32, (TaggedProcess, bool)> = HashMap::new();
+        let mut pause = POLL_FIRST;
+        loop {
+            let found = self.find(wanted).await;
+            let waited = begin.elapsed();
+            if found.is_empty() || waited >= grace + KILL_WAIT_MAX {
+                if !found.is_empty() {
+                    log::error!(processes = found.len(); "killed processes do not end");
+                }
+                break;
+            }
+            let at_once = is_kill_due || waited >= grace;
+            for process in found {
+                let before = signalled.get(&process.pid).map(|(_, killed)| *killed);
+                if (at_once || before.is_none()) && self.signal(&process, at_once).await {
+                    if before != Some(at_once) {
+                        log_end(&process, wanted, at_once);
+                    }
+                    signalled.insert(process.pid, (process, at_once));
+                }
+            }
+            if at_once {
+                sleep(pause).await;
+            } else {
+                let wait = Box::pin(sleep(pause.min(grace.saturating_sub(waited))));
+                is_kill_due = matches!(select(&mut hurry, wait).await, Either::Left(_));
+            }
+            pause = (2 * pause).min(POLL_MAX);
+        }
+        signalled.values().for_each(|(process, _)| reap(process));
+    }
+
+    async fn signal(&self, process: &TaggedProcess, at_once: bool) -> bool {
+        let (instance, it) = (self.instance, process.clone());
+        let signalled = spawn_blocking(move || end(&instance, &it, at_once)).await;
+        signalled.unwrap_or(false)
+    }
+}
+
+fn log_end(process: &TaggedProcess, wanted: OrphanScope, at_once: bool) {
+    let (pid, name) = (process.pid, process.name.as_str());
+    let how = if at_once { "killed" } else { "asked to end" };
+    match wanted {
+        OrphanScope::EarlierRuns => {
+            log::warn!(pid, name; "process that an earlier gateway left behind is {how}");
+        }
+        OrphanScope::Child(_) => {
+            log::info!(pid, name; "process that left its server's group is {how}");
+        }
+    }
+}

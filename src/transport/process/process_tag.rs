@@ -1,0 +1,152 @@
+//! The tag that every process of a server carries, however far it went from its parent.
+//!
+//! A process group and a death signal reach those who stay; the environment is inherited by all
+//! who do not ask for another one. Who is found by it is decided here, and nothing else.
+
+use uuid::Uuid;
+
+/// The variable that holds the tag.
+pub(crate) const TAG_VARIABLE: &str = "MCPVISOR_INSTANCE";
+
+/// Whose processes they are: a data directory, which one gateway uses at a time, and the run of
+/// the gateway that started them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessOwner {
+    owner: Uuid,
+    run: Uuid,
+}
+
+/// The tag of a process that was started for the same data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessTag {
+    run: Uuid,
+    /// Which of the processes that the run started for its servers; descendants have the same.
+    child: u64,
+}
+
+/// Which of them are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanScope {
+    /// What gateways left that ran before this one.
+    EarlierRuns,
+    /// What one child of this run has started, and the child.
+    Child(u64),
+}
+
+impl ProcessOwner {
+    /// `owner` is the same for every gateway of a data directory, `run` for no other.
+    pub fn new(owner: Uuid, run: Uuid) -> Self {
+        Self { owner, run }
+    }
+
+    /// The value of [`TAG_VARIABLE`] for a child of this run.
+    pub(crate) fn tag(&self, child: u64) -> String {
+        let Self { owner, run } = self;
+        format!("{}.{}.{child}", owner.simple(), run.simple())
+    }
+
+    /// The tag in an environment as the system shows it, if it is one of this data directory.
+    pub(crate) fn tag_in(&self, environ: &[u8]) -> Option<ProcessTag> {
+        let value = variable(environ)?;
+        let mut parts = value.splitn(3, '.');
+        let (owner, run) = (id(parts.next()?)?, id(parts.next()?)?);
+        let child = parts.next()?.parse().ok()?;
+        let tag = ProcessTag { run, child };
+        // What is not written exactly as we write it is not ours.
+        let is_ours = Self { owner, run }.tag(child) == value;
+        (is_ours && owner == self.owner).then_some(tag)
+    }
+
+    pub(crate) fn selects(&self, wanted: OrphanScope, tag: ProcessTag) -> bool {
+        match wanted {
+            OrphanScope::EarlierRuns => tag.run != self.run,
+            OrphanScope::Child(child) => tag.run == self.run && tag.child == child,
+        }
+    }
+}
+
+/// The tag's text. Of a variable that is there twice, programs read the first.
+fn variable(environ: &[u8]) -> Option<&str> {
+    let mut variables = environ.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| {
+        let rest = variable.strip_prefix(TAG_VARIABLE.as_bytes())?;
+        rest.strip_prefix(b"=")
+    })?;
+    str::from_utf8(value).ok()
+}
+
+fn id(text: &str) -> Option<Uuid> {
+    Uuid::try_parse(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(owner: u128, run: u128) -> ProcessOwner {
+        ProcessOwner::new(Uuid::from_u128(owner), Uuid::from_u128(run))
+    }
+
+    fn environ(tag: &str) -> Vec<u8> {
+        format!("PATH=/bin\0{TAG_VARIABLE}={tag}\0HOME=/\0").into_bytes()
+    }
+
+    #[test]
+    fn only_the_exact_mark_of_the_same_directory_is_ours() {
+        let us = instance(1, 2);
+        let ours = us.tag(7);
+        let tag = ProcessTag {
+            run: Uuid::from_u128(2),
+            child: 7,
+        };
+        assert_eq!(us.tag_in(&environ(&ours)), Some(tag));
+        let of_another = instance(3, 2).tag(7);
+        let twice = format!("{of_another}\0{TAG_VARIABLE}={ours}");
+        let others = [
+            of_another,
+            twice,
+            String::new(),
+            ours.to_uppercase().replace("00000001", "0000000A"),
+            format!(" {ours}"),
+            format!("{ours} "),
+            format!("{ours}.1"),
+            ours.replace(".7", ".07"),
+            ours.replace(".7", ".+7"),
+            ours.replace(".7", ".-7"),
+            ours.replace(".7", "."),
+            ours.replace(".7", ""),
+            format!("{}.{}.7", Uuid::from_u128(1), Uuid::from_u128(2)),
+        ];
+        for other in others {
+            assert_eq!(us.tag_in(&environ(&other)), None, "{other}");
+        }
+        for environ in [
+            format!("X{TAG_VARIABLE}={ours}\0"),
+            format!("{TAG_VARIABLE}X={ours}\0"),
+            format!("X=\n{TAG_VARIABLE}={ours}\0"),
+            String::new(),
+        ] {
+            assert_eq!(us.tag_in(environ.as_bytes()), None, "{environ:?}");
+        }
+        let mut invalid = environ(&ours);
+        invalid.extend_from_slice(b"X=\xff\0");
+        assert_eq!(us.tag_in(&invalid), Some(tag));
+    }
+
+    #[test]
+    fn a_run_wants_what_runs_before_it_left_or_one_of_its_children() {
+        let (before, us) = (instance(1, 2), instance(1, 3));
+        let left = us.tag_in(&environ(&before.tag(7))).unwrap();
+        let own = us.tag_in(&environ(&us.tag(7))).unwrap();
+        let table = [
+            (OrphanScope::EarlierRuns, left, true),
+            (OrphanScope::EarlierRuns, own, false),
+            (OrphanScope::Child(7), own, true),
+            (OrphanScope::Child(8), own, false),
+            (OrphanScope::Child(7), left, false),
+        ];
+        for (wanted, tag, expected) in table {
+            assert_eq!(us.selects(wanted, tag), expected, "{wanted:?} {tag:?}");
+        }
+    }
+}

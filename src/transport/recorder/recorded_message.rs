@@ -1,0 +1,326 @@
+//! One message on a recording, and what is told of it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::Secrets;
+use crate::protocol::{Envelope, Method, Outcome};
+use crate::transport::{LinkEvent, messages};
+
+/// Bytes of a frame up to which it is kept whole, which costs no copy.
+const WHOLE_MAX: usize = 4096;
+
+/// Bytes that are kept of a longer one, so that its method can be told.
+const HEAD_MAX: usize = 512;
+
+/// Characters of an id or a method that are told.
+const WORD_MAX: usize = 80;
+
+#[derive(Debug)]
+pub(super) struct RecordedMessage {
+    pub(super) at: Instant,
+    call: Option<u64>,
+    /// Of the whole message.
+    size: usize,
+    what: RecordedContent,
+}
+
+#[derive(Debug)]
+enum RecordedContent {
+    /// To the server: its bytes, or the first of them.
+    Sent(Bytes),
+    Received {
+        kind: RecordedKind,
+        method: Option<Method>,
+        id: Option<Box<str>>,
+        head: Bytes,
+    },
+    /// What the transport reported beside messages.
+    Event(RecordedKind, Box<str>),
+}
+
+/// What went by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordedKind {
+    Request,
+    Notification,
+    Result,
+    Error,
+    /// One call failed in transport.
+    Failed,
+    SessionGone,
+    Closed,
+    /// A message of which only the beginning is known.
+    Message,
+}
+
+/// What a report says of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MessageReport {
+    /// Milliseconds before the report.
+    pub before_ms: u64,
+    /// `sent` to the server or `received` from it.
+    pub direction: &'static str,
+    pub kind: RecordedKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Of the whole message.
+    pub bytes: usize,
+    /// Its beginning, or what the transport said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl RecordedMessage {
+    pub(super) fn sent(at: Instant, call: Option<u64>, frame: &Bytes, body_max: usize) -> Self {
+        let kept = if frame.len() <= WHOLE_MAX {
+            frame.clone()
+        } else {
+            head(frame, HEAD_MAX.max(body_max))
+        };
+        Self {
+            at,
+            call,
+            size: frame.len(),
+            what: RecordedContent::Sent(kept),
+        }
+    }
+
+    /// What an event says of itself; nothing of its bytes is held, since they may be a small part
+    /// of a large buffer.
+    pub(super) fn received(at: Instant, event: &LinkEvent, body_max: usize) -> Self {
+        let (call, size, what) = match event {
+            LinkEvent::Received { call, envelope } => {
+                let (kind, method, id, frame) = match envelope {
+                    Envelope::Request(request) => {
+                        let (method, id) = (&request.method, &request.id);
+                        (
+                            RecordedKind::Request,
+                            Some(method),
+                            Some(id),
+                            &request.frame,
+                        )
+                    }
+                    Envelope::Notification(note) => (
+                        RecordedKind::Notification,
+                        Some(&note.method),
+                        None,
+                        &note.frame,
+                    ),
+                    Envelope::Response(response) => {
+                        let kind = match response.outcome {
+                            Outcome::Result(_) => RecordedKind::Result,
+                            Outcome::Error(_) => RecordedKind::Error,
+                        };
+                        (kind, None, response.id.as_ref(), &response.frame)
+                    }
+                };
+                let number = id.and_then(|id| id.as_number());
+                let id = id.filter(|_| number.is_none());
+                let what = RecordedContent::Received {
+                    kind,
+                    method: method.cloned(),
+                    id: id.map(|id| short(id.as_str()).into()),
+                    head: head(frame.as_bytes(), body_max),
+                };
+                (call.or(number), frame.as_bytes().len(), what)
+            }
+            LinkEvent::Failed { call, error } => {
+                let text = error.to_string().into();
+                (
+                    Some(*call),
+                    0,
+                    RecordedContent::Event(RecordedKind::Failed, text),
+                )
+            }
+            LinkEvent::SessionGone { call } => (
+                *call,
+                0,
+                RecordedContent::Event(RecordedKind::SessionGone, "".into()),
+            ),
+            LinkEvent::Closed(ending) => {
+                let text = ending.reason.as_str().into();
+                (None, 0, RecordedContent::Event(RecordedKind::Closed, text))
+            }
+        };
+        Self {
+            at,
+            call,
+            size,
+            what,
+        }
+    }
+
+    /// Bytes that it holds in memory.
+    pub(super) fn retained_bytes(&self) -> usize {
+        let own = size_of::<Self>();
+        own + match &self.what {
+            RecordedContent::Sent(kept) => kept.len(),
+            RecordedContent::Received { head, id, .. } => {
+                head.len() + id.as_ref().map_or(0, |id| id.len())
+            }
+            RecordedContent::Event(_, text) => text.len(),
+        }
+    }
+
+    pub(super) fn report(&self, now: Instant, body_max: usize, secrets: &Secrets) -> MessageReport {
+        let quoted = |body: &[u8]| {
+            let text = messages::excerpt(body, body_max);
+            (body_max > 0).then(|| secrets.masked(&text))
+        };
+        let (direction, kind, method, id, text) = match &self.what {
+            RecordedContent::Sent(kept) => {
+                let (kind, method) = classify(kept, kept.len() == self.size);
+                ("sent", kind, method, None, quoted(kept))
+            }
+            RecordedContent::Received {
+                kind,
+                method,
+                id,
+                head,
+            } => {
+                let method = method.as_ref().map(|method| short(method.as_str()));
+                let id = id.as_ref().map(|id| id.to_string());
+                ("received", *kind, method, id, quoted(head))
+            }
+            RecordedContent::Event(kind, text) => {
+                let text = (!text.is_empty()).then(|| secrets.masked(text));
+                ("received", *kind, None, None, text)
+            }
+        };
+        MessageReport {
+            before_ms: millis(now.saturating_duration_since(self.at)),
+            direction,
+            kind,
+            method: method.map(|method| secrets.masked(&method)),
+            id: id
+                .map(|id| secrets.masked(&id))
+                .or(self.call.map(|call| call.to_string())),
+            bytes: self.size,
+            text,
+        }
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn head(frame: &Bytes, length: usize) -> Bytes {
+    match frame.get(..length.min(frame.len())) {
+        Some([]) | None => Bytes::new(),
+        Some(head) => Bytes::copy_from_slice(head),
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(WORD_MAX).collect()
+}
+
+/// What a frame of ours is.
+fn classify(kept: &Bytes, is_whole: bool) -> (RecordedKind, Option<String>) {
+    if !is_whole {
+        let method = method_in(kept).map(|method| short(&method));
+        return (RecordedKind::Message, method);
+    }
+    match Envelope::parse(kept.clone()) {
+        Ok(Envelope::Request(request)) => {
+            (RecordedKind::Request, Some(short(request.method.as_str())))
+        }
+        Ok(Envelope::Notification(note)) => (
+            RecordedKind::Notification,
+            Some(short(note.method.as_str())),
+        ),
+        Ok(Envelope::Response(response)) => match response.outcome {
+            Outcome::Result(_) => (RecordedKind::Result, None),
+            Outcome::Error(_) => (RecordedKind::Error, None),
+        },
+        Err(_) => (RecordedKind::Message, None),
+    }
+}
+
+/// Method and item of a request of ours.
+pub(super) fn request_of(frame: &Bytes) -> (String, Option<String>) {
+    match Envelope::parse(frame.clone()) {
+        Ok(Envelope::Request(request)) => {
+            let name = request.name().map(Cow::into_owned);
+            (
+                short(request.method.as_str()),
+                name.map(|name| short(&name)),
+            )
+        }
+        Ok(Envelope::Notification(_) | Envelope::Response(_)) | Err(_) => (String::new(), None),
+    }
+}
+
+/// The top-level `method` of a message of which only the beginning is there.
+fn method_in(head: &[u8]) -> Option<String> {
+    let mut depth = 0_usize;
+    let mut string: Option<Vec<u8>> = None;
+    let mut escaped = false;
+    let mut key: Option<Vec<u8>> = None;
+    for &byte in head {
+        match &mut string {
+            Some(text) if escaped || !matches!(byte, b'"' | b'\\') => {
+                text.push(byte);
+                escaped = false;
+            }
+            Some(_) if byte == b'\\' => escaped = true,
+            Some(_) => {
+                let text = string.take().filter(|_| depth == 1);
+                match key.take() {
+                    Some(key) if key == b"method" => return String::from_utf8(text?).ok(),
+                    // A value, or the key that the next string would be the value of.
+                    Some(_) => {}
+                    None => key = text,
+                }
+            }
+            None => match byte {
+                b'"' => string = Some(Vec::new()),
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                b',' if depth == 1 => key = None,
+                _ => {}
+            },
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_method_is_found_in_the_beginning_of_a_message() {
+        let cases = [
+            (
+                r#"{"jsonrpc":"2.0","method":"tools/call","par"#,
+                Some("tools/call"),
+            ),
+            (r#"{"id":"method","method":"a","#, Some("a")),
+            (
+                r#"{"params":{"method":"no","x":[1,{"method":2}]},"method":"b""#,
+                Some("b"),
+            ),
+            (
+                r#"{"x":"\"method\":\"no\"","id":1,"method" : "c","#,
+                Some("c"),
+            ),
+            (r#"{"params":{"method":"no"}"#, None),
+            (r#"{"method":"cut"#, None),
+            (r#"{"method":7,"x":"y"}"#, None),
+            ("", None),
+        ];
+        for (head, expected) in cases {
+            assert_eq!(method_in(head.as_bytes()).as_deref(), expected, "{head}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Why a child's link ended, told from what can be known: its exit, its last words, its limits.
+
+use super::stderr::TailLines;
+use crate::transport::process::ProcessExit;
+use crate::transport::{ChildLimits, LinkEnd};
+
+/// Why reading ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReadStop {
+    ProcessExit(ProcessExit),
+    OutputClosed,
+    InputClosed,
+}
+
+/// The signal that a process gets whose CPU time is used up.
+const SIGXCPU: i32 = if cfg!(any(
+    target_os = "linux",
+    target_os = "macos",
+    target_os = "freebsd"
+)) {
+    24
+} else {
+    i32::MAX
+};
+const SIGKILL: i32 = 9;
+
+/// How shells tell that a command of theirs was ended by a signal.
+const SHELL_SIGNAL: i32 = 128;
+
+/// What programs write when they are refused memory, in lower case.
+const NO_MEMORY: [&str; 7] = [
+    "memoryerror",
+    "out of memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "memory allocation of",
+    "outofmemory",
+    "enomem",
+];
+
+/// What they write whose runtime hears of its CPU time.
+const NO_TIME: [&str; 1] = ["sigxcpu"];
+
+/// What they write when they are refused a file.
+const NO_FILES: [&str; 2] = ["too many open files", "emfile"];
+
+/// Whether a line tells that some limit was reached.
+pub(super) fn mentions_limit(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let mut phrases = NO_MEMORY.iter().chain(&NO_FILES).chain(&NO_TIME);
+    phrases.any(|phrase| line.contains(phrase))
+}
+
+pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) -> LinkEnd {
+    let (mut what, exit) = match end {
+        ReadStop::ProcessExit(exit) => (format!("process {exit}"), Some(exit)),
+        ReadStop::OutputClosed => ("server closed its standard output".to_owned(), None),
+        ReadStop::InputClosed => ("server closed its standard input".to_owned(), None),
+    };
+    let limit_line = words.limit_line.as_deref();
+    let judged = exit.map(|exit| judge(exit, limit_line.unwrap_or_default(), limits));
+    let mut limit = None;
+    let mut stderr_tail = words.last.as_deref();
+    match judged {
+        Some(LimitVerdict::Reached(key)) => {
+            what = format!("{what} at its limit `{}`", shown(key, limits));
+            limit = Some(key);
+            stderr_tail = limit_line.or(stderr_tail);
+        }
+        Some(LimitVerdict::Perhaps(key)) => {
+            what = format!("{what}, perhaps at its limit `{}`", shown(key, limits));
+        }
+        Some(LimitVerdict::Other) | None => {}
+    }
+    let reason = match stderr_tail {
+        Some(words) => format!("{what}: {words}"),
+        None => what,
+    };
+    LinkEnd {
+        reason,
+        exit,
+        limit,
+    }
+}
+
+/// Whether a limit ended a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimitVerdict {
+    /// The signal or the program's own words say so.
+    Reached(&'static str),
+    /// It looks so, but other causes look alike: a refused allocation ends a program in its own
+    /// way, and the kernel's last means against one that ignores `SIGXCPU` is `SIGKILL`.
+    Perhaps(&'static str),
+    Other,
+}
+
+fn judge(exit: ProcessExit, words: &str, limits: ChildLimits) -> LimitVerdict {
+    let words = words.to_lowercase();
+    let says = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
+    let failed = exit != ProcessExit::Code(0);
+    let by_cpu = exit == ProcessExit::Signal(SIGXCPU)
+        || exit == ProcessExit::Code(SHELL_SIGNAL + SIGXCPU.min(SHELL_SIGNAL))
+        || says(&NO_TIME);
+    let has_cpu = limits.cpu_max.is_some();
+    let has_memory = limits.memory_max.is_some();
+    let killed = [
+        ProcessExit::Signal(SIGKILL),
+        ProcessExit::Code(SHELL_SIGNAL + SIGKILL),
+    ]
+    .contains(&exit);
+    if has_cpu && by_cpu {
+        LimitVerdict::Reached("cpu_max")
+    } else if has_memory && failed && says(&NO_MEMORY) {
+        LimitVerdict::Reached("memory_max")
+    } else if limits.open_files_max.is_some() && failed && says(&NO_FILES) {
+        LimitVerdict::Reached("open_files_max")
+    } else if has_cpu && killed {
+        LimitVerdict::Perhaps("cpu_max")
+    } else if has_memory && is_crash(exit) {
+        LimitVerdict::Perhaps("memory_max")
+    } else {
+        LimitVerdict::Other
+    }
+}
+
+/// Ended as by `abort` or a bad address: what programs do that do not expect to be refused memory.
+fn is_crash(exit: ProcessExit) -> bool {
+    /// `SIGTRAP`, `SIGABRT`, `SIGBUS`, `SIGSEGV`, as numbered on Linux.
+    const CRASHES: [i32; 4] = [5, 6, 7, 11];
+    match exit {
+        ProcessExit::Signal(signal) => CRASHES.contains(&signal),
+        ProcessExit::Code(code) => CRASHES.contains(&(code - SHELL_SIGNAL)),
+        ProcessExit::Unknown => false,
+    }
+}
+
+/// A limit as it stands in the configuration.
+fn shown(key: &str, limits: ChildLimits) -> String {
+    const MIB: u64 = 1 << 20;
+    let value = match key {
+        "memory_max" => limits.memory_max.map(|bytes| match bytes % MIB {
+            0 => format!("{}MiB", bytes / MIB),
+            _ => bytes.to_string(),
+        }),
+        "cpu_max" => limits
+            .cpu_max
+            .map(|time| humantime::format_duration(time).to_string()),
+        _ => limits.open_files_max.map(|count| count.to_string()),
+    };
+    format!("{key} = {}", value.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_when_it_is_known_or_likely() {
+        use ProcessExit::{Code, Signal, Unknown};
+        let all = ChildLimits {
+            memory_max: Some(64 << 20),
+            cpu_max: Some(Duration::from_secs(600)),
+            open_files_max: Some(64),
+        };
+        let none = ChildLimits::default();
+        let (reached, perhaps) = (LimitVerdict::Reached, LimitVerdict::Perhaps);
+        let table = [
+            (Signal(SIGXCPU), "", reached("cpu_max")),
+            (Code(152), "", reached("cpu_max")),
+            (Code(2), "SIGXCPU: cpu limit exceeded", reached("cpu_max")),
+            (Signal(9), "", perhaps("cpu_max")),
+            (Signal(11), "", perhaps("memory_max")),
+            (Code(134), "Aborted", perhaps("memory_max")),
+            (Code(1), "MemoryError", reached("memory_max")),
+            (
+                Signal(6),
+                "FATAL ERROR: JavaScript heap out of memory",
+                reached("memory_max"),
+            ),
+            (
+                Code(1),
+                "OSError: [Errno 24] Too many open files: 'x'",
+                reached("open_files_max"),
+            ),
+            (Code(1), "boom", LimitVerdict::Other),
+            (Code(0), "MemoryError was handled", LimitVerdict::Other),
+            (Signal(15), "", LimitVerdict::Other),
+            (Unknown, "", LimitVerdict::Other),
+        ];
+        for (exit, words, expected) in table {
+            assert_eq!(judge(exit, words, all), expected, "{exit:?} {words}");
+            assert_eq!(
+                judge(exit, words, none),
+                LimitVerdict::Other,
+                "{exit:?} {words}"
+            );
+        }
+        let words = |last: &str, limit_line: Option<&str>| TailLines {
+            last: Some(last.to_owned()),
+            limit_line: limit_line.map(str::to_owned),
+            since: 0,
+        };
+        let told = link_end(
+            ReadStop::ProcessExit(Signal(6)),
+            &words("13: 0x1", Some("out of memory")),
+            all,
+        );
+        assert_eq!(
+            told.reason,
+            "process ended by signal 6 at its limit `memory_max = 64MiB`: out of memory"
+        );
+        // What was refused earlier and is not why it ended is not told.
+        let told = link_end(
+            ReadStop::ProcessExit(Code(0)),
+            &words("bye", Some("out of memory")),
+            all,
+        );
+        assert_eq!(told.reason, "process exited with code 0: bye");
+        let told = link_end(
+            ReadStop::ProcessExit(Signal(SIGXCPU)),
+            &words("x", None),
+            all,
+        );
+        assert_eq!(
+            told.reason,
+            "process ended by signal 24 at its limit `cpu_max = 10m`: x"
+        );
+        assert_eq!((told.limit, told.exit), (Some("cpu_max"), Some(Signal(24))));
+    }
+}

@@ -1,0 +1,81 @@
+//! Requests of the sessionless revision: many calls have the same headers, so those are put
+//! together once.
+
+use std::cell::RefCell;
+
+use awc::FrozenClientRequest;
+use awc::error::FreezeRequestError;
+
+use super::requests::RequestFactory;
+use crate::bridge::headers::Standard;
+use crate::id::QuickMap;
+
+/// Requests that are kept; with more, all are prepared anew.
+const KEPT_MAX: usize = 256;
+
+/// A request with a longer name, in bytes, is prepared each time.
+const NAME_MAX: usize = 256;
+
+/// So few that names chosen to collide cost nothing.
+#[derive(Default)]
+pub(super) struct SessionlessRequestCache(RefCell<QuickMap<Standard, FrozenClientRequest>>);
+
+impl SessionlessRequestCache {
+    /// # Errors
+    ///
+    /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
+    pub(super) fn of(
+        &self,
+        headers: &Standard,
+        server: &RequestFactory,
+    ) -> Result<FrozenClientRequest, FreezeRequestError> {
+        if let Some(request) = self.0.borrow().get(headers) {
+            return Ok(request.clone());
+        }
+        let request = server.sessionless(headers)?;
+        let name = headers.name.as_ref();
+        if name.is_none_or(|name| name.len() <= NAME_MAX) {
+            let mut kept = self.0.borrow_mut();
+            if kept.len() >= KEPT_MAX {
+                kept.clear();
+            }
+            kept.insert(detached_copy(headers), request.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A copy that does not keep the message in memory that its name was cut out of.
+fn detached_copy(headers: &Standard) -> Standard {
+    Standard {
+        name: headers.name.as_ref().map(|name| name.to_string().into()),
+        ..headers.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::requests::tests::server;
+    use super::*;
+    use crate::bridge::headers::{Headers, NAME};
+    use crate::protocol::Method;
+
+    #[test]
+    fn each_name_has_its_own_request_however_many_there_are() {
+        let server = server("http://localhost/mcp", &[]).ok().unwrap();
+        let prepared = SessionlessRequestCache::default();
+        let names = (0..=KEPT_MAX).map(|number| number.to_string());
+        let long = "n".repeat(NAME_MAX + 1);
+        let names: Vec<_> = names.chain([long]).collect();
+        for name in names.iter().chain(&names) {
+            let headers =
+                Headers::new("2026-07-28", &Method::ToolsCall, Some(name.as_str().into()));
+            let request = prepared.of(&headers.standard, &server).unwrap();
+            assert_eq!(request.headers().get(NAME).unwrap(), name.as_str());
+            assert!(prepared.0.borrow().len() <= KEPT_MAX);
+        }
+        let kept = prepared.0.borrow();
+        let mut kept = kept.keys().filter_map(|kept| kept.name.as_ref());
+        assert!(kept.all(|name| name.len() <= NAME_MAX));
+    }
+}
