@@ -25,6 +25,8 @@ pub(crate) struct Bench {
     pub(crate) plan: Plan,
     pub(crate) dir: TempDir,
     pub(crate) nginx: Option<PathBuf>,
+    /// Another build of the gateway, measured beside this one.
+    pub(crate) before: Option<PathBuf>,
     pub(crate) ids: Ids,
     pub(crate) report: Report,
     filters: Vec<String>,
@@ -32,7 +34,11 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// `filters` are parts of names of scenarios; none means all.
-    pub(crate) fn new(smoke: bool, filters: Vec<String>) -> Fallible<Self> {
+    pub(crate) fn new(
+        smoke: bool,
+        before: Option<PathBuf>,
+        filters: Vec<String>,
+    ) -> Fallible<Self> {
         let mut report = Report::default();
         let nginx = targets::find_nginx();
         if nginx.is_none() {
@@ -55,6 +61,7 @@ impl Bench {
             plan,
             dir: tempfile::tempdir()?,
             nginx,
+            before,
             ids: Ids::default(),
             report,
             filters,

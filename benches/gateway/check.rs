@@ -62,9 +62,19 @@ fn refuses_what_it_does_not_know() -> Fallible<()> {
     let known = ["calls-1", "calls-64", "fleet"];
     let measures = |smoke, names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Some(Wanted::Measures { smoke, names })
+        Some(Wanted::Measures {
+            smoke,
+            before: None,
+            names,
+        })
     };
-    let cases: [(&[&str], Option<Wanted>); 11] = [
+    let compared = Wanted::Measures {
+        smoke: false,
+        before: Some("old/mcpvisor".into()),
+        names: Vec::new(),
+    };
+    let cases: [(&[&str], Option<Wanted>); 12] = [
+        (&["--before=old/mcpvisor", "--bench"], Some(compared)),
         (&["--bench"], measures(false, &[])),
         (&["--smoke", "--bench"], measures(true, &[])),
         (

@@ -89,10 +89,14 @@ fn run(wanted: Wanted) -> Fallible<bool> {
             }
         }
         Wanted::Check => return runtime()?.block_on(check::run()),
-        Wanted::Measures { smoke, names } => {
+        Wanted::Measures {
+            smoke,
+            before,
+            names,
+        } => {
             let smoke =
                 smoke || std::env::var("MCPVISOR_BENCH_SMOKE").is_ok_and(|value| value == "1");
-            return runtime()?.block_on(all(Bench::new(smoke, names)?));
+            return runtime()?.block_on(all(Bench::new(smoke, before, names)?));
         }
     }
     Ok(true)

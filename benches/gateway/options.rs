@@ -1,10 +1,13 @@
 //! The command line.
 
+use std::path::PathBuf;
+
 pub(crate) const USAGE: &str = "\
-usage: cargo bench [-- [--smoke] [NAME...]]
-  NAME     only the scenarios whose name contains one of these
-  --smoke  for a moment
-  --list   the names of all scenarios";
+usage: cargo bench [-- [--smoke] [--before=PATH] [NAME...]]
+  NAME           only the scenarios whose name contains one of these
+  --smoke        for a moment
+  --before=PATH  another build of mcpvisor, measured in the same rounds
+  --list         the names of all scenarios";
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Wanted {
@@ -13,6 +16,7 @@ pub(crate) enum Wanted {
     List,
     Measures {
         smoke: bool,
+        before: Option<PathBuf>,
         names: Vec<String>,
     },
     Usage,
@@ -28,12 +32,15 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
     if !words.contains(&"--bench") || words.contains(&"--test") {
         return Ok(Wanted::Check);
     }
-    let (mut smoke, mut names) = (false, Vec::new());
+    let (mut smoke, mut before, mut names) = (false, None, Vec::new());
     for word in words {
         match *word {
             "--bench" => {}
             "--smoke" => smoke = true,
             "--help" | "-h" => return Ok(Wanted::Usage),
+            option if option.starts_with("--before=") => {
+                before = option.strip_prefix("--before=").map(PathBuf::from);
+            }
             option if option.starts_with('-') => {
                 return Err(format!("unknown option {option}\n{USAGE}"));
             }
@@ -44,5 +51,9 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
             }
         }
     }
-    Ok(Wanted::Measures { smoke, names })
+    Ok(Wanted::Measures {
+        smoke,
+        before,
+        names,
+    })
 }

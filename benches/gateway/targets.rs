@@ -1,5 +1,6 @@
 //! What is measured: the stub itself, and what stands in front of it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -242,17 +243,33 @@ impl Home {
 
     /// Starts the gateway, without waiting for anything.
     pub(crate) fn start(&self) -> Fallible<Target> {
-        start(&self.dir, self.place())
+        start(&self.dir, self.place(), GATEWAY)
     }
 }
+
+/// What the build that is measured is called, and its program.
+const GATEWAY: (&str, &str) = ("gateway", env!("CARGO_BIN_EXE_mcpvisor"));
+
+/// What another build is called.
+pub(crate) const BEFORE: &str = "before";
 
 /// Writes a config and starts the gateway with it, without waiting for anything.
 pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
     Home::new(dir, servers, "")?.start()
 }
 
-fn start(dir: &Path, place: Place) -> Fallible<Target> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mcpvisor"));
+/// The same for another build.
+pub(crate) fn launch_before(dir: &Path, servers: &[Server], program: &Path) -> Fallible<Target> {
+    let home = Home::new(dir, servers, "")?;
+    start(&home.dir, home.place(), (BEFORE, program))
+}
+
+fn start(
+    dir: &Path,
+    place: Place,
+    (name, program): (&'static str, impl AsRef<OsStr>),
+) -> Fallible<Target> {
+    let mut command = Command::new(program);
     command
         .arg("--config")
         .arg(dir.join("config.toml"))
@@ -273,7 +290,7 @@ fn start(dir: &Path, place: Place) -> Fallible<Target> {
     let log = dir.join("log");
     let process = Process::start(command.stderr(File::create(&log)?))?;
     Ok(Target {
-        name: "gateway",
+        name,
         place,
         process,
         log: Some(log),

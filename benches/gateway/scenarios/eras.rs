@@ -25,6 +25,7 @@ struct Eras {
     old: Target,
     new: Target,
     gateway: Target,
+    before: Option<Target>,
 }
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
@@ -34,12 +35,19 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     let Some(gateway) = super::start_gateway(bench, &servers, 2 * TOOLS).await else {
         return Ok(());
     };
-    let eras = Eras { old, new, gateway };
+    let before = super::start_before(bench, &servers, 2 * TOOLS).await;
+    let eras = Eras {
+        old,
+        new,
+        gateway,
+        before,
+    };
     if bench.wants("sessionless") {
         let text = "calls without a session beside calls in one, 64 connections";
         bench.report.title("sessionless", text);
         let figures = eras.measure(bench, &[OLD_OLD, NEW_NEW, NEW_OLD]).await;
         at_most(bench, &figures, (NEW_NEW, OLD_OLD), 1.05);
+        eras.beside_before(bench).await;
     }
     if bench.wants("bridged") {
         let text = "calls between eras beside calls within one, 64 connections";
@@ -71,6 +79,21 @@ impl Eras {
             pid: self.gateway.pid(),
             server: server.pid(),
         }
+    }
+
+    /// Calls without a session, through this build and the one before.
+    async fn beside_before(&self, bench: &mut Bench) {
+        let Some(before) = &self.before else { return };
+        let subject = |gateway: &Target| {
+            let mut subject = self.subject(NEW_NEW);
+            subject.name = gateway.name;
+            (subject.place.port, subject.pid) = (gateway.place.port, gateway.pid());
+            (subject, Work::Echo)
+        };
+        let targets = [subject(&self.gateway), subject(before)];
+        let figures = compare(bench.plan, &bench.ids, &targets, CONNECTIONS).await;
+        bench.report.table(&figures);
+        super::beside_before(bench, &figures);
     }
 
     async fn measure(&self, bench: &mut Bench, names: &[&'static str]) -> Vec<Figure> {

@@ -45,8 +45,12 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
         let Some(gateway) = super::start_gateway(bench, &servers, 4).await else {
             return Ok(());
         };
-        if let Err(error) = memory(bench, &gateway).await {
-            bench.report.error(&error.to_string());
+        let before = super::start_before(bench, &servers, 4).await;
+        for gateway in before.iter().chain([&gateway]) {
+            bench.report.line(gateway.name);
+            if let Err(error) = memory(bench, gateway).await {
+                bench.report.error(&error.to_string());
+            }
         }
     }
     Ok(())

@@ -13,7 +13,8 @@ use crate::Fallible;
 use crate::bench::Bench;
 use crate::lane::Work;
 use crate::measure::{Figure, Plan, compare};
-use crate::targets::{self, Server, Target};
+use crate::report::{CPU, PER_SECOND, ratio};
+use crate::targets::{self, BEFORE, Server, Target};
 
 /// The names of all scenarios, as they are run.
 pub(crate) fn names() -> Vec<&'static str> {
@@ -56,6 +57,8 @@ impl Rig {
     ) {
         self.others
             .extend(start_gateway(bench, servers, tools).await);
+        self.others
+            .extend(start_before(bench, servers, tools).await);
     }
 
     pub(crate) fn targets(&self) -> Vec<&Target> {
@@ -78,6 +81,7 @@ impl Rig {
             .collect();
         let figures = compare(plan, &bench.ids, &targets, connections).await;
         bench.report.table(&figures);
+        beside_before(bench, &figures);
         figures
     }
 }
@@ -89,7 +93,32 @@ pub(crate) async fn start_gateway(
     servers: &[Server],
     tools: usize,
 ) -> Option<Target> {
-    let started = match targets::launch(bench.dir.path(), servers) {
+    let launched = targets::launch(bench.dir.path(), servers);
+    ready(bench, launched, tools).await
+}
+
+/// The other build, if there is one to compare with.
+pub(crate) async fn start_before(
+    bench: &mut Bench,
+    servers: &[Server],
+    tools: usize,
+) -> Option<Target> {
+    let program = bench.before.as_ref()?;
+    let launched = targets::launch_before(bench.dir.path(), servers, program);
+    ready(bench, launched, tools).await
+}
+
+/// What this build needs beside the other one, for the same work in the same rounds.
+pub(crate) fn beside_before(bench: &Bench, figures: &[Figure]) {
+    for (what, reading) in [("CPU", CPU), ("throughput", PER_SECOND)] {
+        if let Some(value) = ratio(figures, "gateway", BEFORE, reading) {
+            (bench.report).line(&format!("{what} beside the build before: {value:.3}"));
+        }
+    }
+}
+
+async fn ready(bench: &mut Bench, launched: Fallible<Target>, tools: usize) -> Option<Target> {
+    let started = match launched {
         Ok(gateway) => gateway.ready(&bench.ids, tools).await,
         Err(error) => Err(error),
     };
