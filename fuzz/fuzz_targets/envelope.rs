@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mcpvisor::bridge::answer::{Caching, ResultDecorator, InputRequired, strip_for_legacy};
-use mcpvisor::bridge::meta::{Declaration, ModernClaim};
+use mcpvisor::bridge::meta::{MetaDeclaration, RequestMeta};
 use mcpvisor::bridge::projection::{Revisions, project_params, project_result};
+use mcpvisor::bridge::result::{CacheHints, InputRequired, ResultDecorator, strip_for_legacy};
 use mcpvisor::protocol::{
     Envelope, Method, Outcome, RawJson, Request, RequestId, Response, Revision, result_frame,
     splice,
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn request(message: &Request) {
-    let _ = ModernClaim::read(message);
+    let _ = RequestMeta::read(message);
     let id = RequestId::from(7);
     let renamed = splice(message.frame.as_bytes(), &mut [message.edit_id(&id)]);
     if let Some(mut expected) = parse(message.frame.as_bytes()) {
@@ -31,7 +31,7 @@ fn request(message: &Request) {
         assert_eq!(parse(&renamed), Some(expected));
     }
     let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
-    let declaration = Declaration::new(Revision::NEWEST, client.as_str(), &Map::new());
+    let declaration = MetaDeclaration::new(Revision::NEWEST, client.as_str(), &Map::new());
     for to in Revision::ALL {
         let mut edits = project_params(message, to);
         edits.push(message.edit_id(&id));
@@ -40,7 +40,7 @@ fn request(message: &Request) {
         let Ok(Envelope::Request(sent)) = Envelope::parse(sent) else {
             panic!("no request any more");
         };
-        assert!(ModernClaim::read(&sent).is_ok());
+        assert!(RequestMeta::read(&sent).is_ok());
     }
 }
 
@@ -49,22 +49,22 @@ fn response(message: &Response) {
         return;
     };
     let _ = InputRequired::parse(result);
-    let dress = ResultDecorator::new(RawJson::from_value(&json!({})));
-    let caching = Some(Caching::of(result));
-    let dressed = dress.complete(result, caching);
-    parse(dressed.as_bytes());
+    let decorator = ResultDecorator::new(RawJson::from_value(&json!({})));
+    let caching = Some(CacheHints::of(result));
+    let decorated = decorator.complete(result, caching);
+    parse(decorated.as_bytes());
     let id = RequestId::from(7);
     assert_eq!(
-        dress.answer(&id, result, caching),
-        result_frame(&id, &dressed)
+        decorator.answer(&id, result, caching),
+        result_frame(&id, &decorated)
     );
     if let Some(stripped) = strip_for_legacy(result) {
         parse(stripped.as_bytes());
     }
     for from in Revision::ALL {
         for to in Revision::ALL {
-            let legs = Revisions { from, to };
-            if let Some(projected) = project_result(&Method::ToolsCall, result, legs, false) {
+            let revisions = Revisions { from, to };
+            if let Some(projected) = project_result(&Method::ToolsCall, result, revisions, false) {
                 parse(projected.as_bytes());
             }
         }

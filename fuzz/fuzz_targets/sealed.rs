@@ -3,17 +3,19 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mcpvisor::bridge::seal::{Binding, Expected, Sealer, SealingKey, State, TaskRef, Tier};
+use mcpvisor::bridge::seal::{
+    Continuation, ExpectedBinding, RequestState, Sealer, SealingKey, StateBinding, TaskRef,
+};
 use mcpvisor::id::ServerName;
 use mcpvisor::protocol::Method;
 use serde_json::Map;
 
 fuzz_target!(|bytes: &[u8]| {
     let sealer = Sealer::new(&SealingKey::try_new("k1", [7; 32]).expect("a name"), None);
-    let binding = Binding::new(Method::ToolsCall, "alice", "tool", None, &Map::new());
+    let binding = StateBinding::new(Method::ToolsCall, "alice", "tool", None, &Map::new());
     let binding = binding.expect("no arguments");
     let server = ServerName::try_new("db").expect("a name");
-    let expected = Expected {
+    let expected = ExpectedBinding {
         binding: &binding,
         server: &server,
         generation: 1,
@@ -22,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(sealer.open(&text, &expected, 5).is_err());
     assert!(sealer.open_task(&text, &binding.principal).is_err());
 
-    let state = State {
+    let state = RequestState {
         binding: binding.clone(),
         issued_at: 0,
         expires_at: 10,
@@ -30,13 +32,13 @@ fuzz_target!(|bytes: &[u8]| {
         generation: 1,
         round: 1,
         id: [1; 16],
-        tier: Tier::Pass { state: None },
+        continuation: Continuation::Pass { state: None },
     };
     let task = TaskRef {
         server: server.clone(),
         native: "t".to_owned(),
         session: None,
-        life: None,
+        lifetime: None,
     };
     let sealed = sealer.seal(&state, [2; 12]).expect("small");
     let id = sealer.seal_task(&task, &binding.principal).expect("small");

@@ -4,13 +4,13 @@
 //! Payloads pass as their sender wrote them unless something must change, which a search over the
 //! bytes decides first. `None` from a function here means: pass it on as it is.
 
-pub mod answer;
 pub mod era;
 pub mod error;
 pub mod headers;
 pub mod meta;
 pub mod projection;
 pub mod question;
+pub mod result;
 pub mod seal;
 pub mod task;
 

@@ -23,21 +23,21 @@ struct Member<'a> {
 }
 
 /// What becomes of a member.
-pub(super) enum Change {
+pub(super) enum MemberChange {
     Keep,
     Drop,
     /// Another value, as JSON.
     Value(String),
 }
 
-impl Change {
+impl MemberChange {
     /// Drops what `allowed` does not name.
     pub(super) fn keep_if(allowed: bool) -> Self {
         if allowed { Self::Keep } else { Self::Drop }
     }
 
     /// A new value, if there is one.
-    pub(super) fn maybe(value: Option<String>) -> Self {
+    pub(super) fn set_if_some(value: Option<String>) -> Self {
         value.map_or(Self::Keep, Self::Value)
     }
 }
@@ -82,7 +82,7 @@ impl<'a> Object<'a> {
     pub(super) fn rebuild(
         &self,
         first: &str,
-        mut change: impl FnMut(&str, &'a str) -> Change,
+        mut change: impl FnMut(&str, &'a str) -> MemberChange,
     ) -> Option<String> {
         let kept: usize = (self.members.iter())
             .map(|member| member.written.len() + 1)
@@ -93,12 +93,12 @@ impl<'a> Object<'a> {
         let mut changed = !first.is_empty();
         for member in &self.members {
             let written = match change(&member.key, member.value) {
-                Change::Keep => Cow::Borrowed(member.written),
-                Change::Drop => {
+                MemberChange::Keep => Cow::Borrowed(member.written),
+                MemberChange::Drop => {
                     changed = true;
                     continue;
                 }
-                Change::Value(value) => {
+                MemberChange::Value(value) => {
                     changed = true;
                     Cow::Owned(format!("{}:{value}", json::quoted(&member.key).as_str()))
                 }
@@ -115,7 +115,11 @@ impl<'a> Object<'a> {
 
 /// The edits that take members out of `object`, a part of `whole`. None when all would go: an edit
 /// that adds a member beside them could not know.
-pub(super) fn removals(whole: &str, object: &str, dropped: impl Fn(&str) -> bool) -> Vec<Edit> {
+pub(super) fn removal_edits(
+    whole: &str,
+    object: &str,
+    dropped: impl Fn(&str) -> bool,
+) -> Vec<Edit> {
     let Some(parsed) = Object::parse(object) else {
         return Vec::new();
     };
@@ -169,7 +173,7 @@ pub(super) fn rebuild_elements(
 }
 
 /// Whether any of the words stands somewhere in the text.
-pub(super) fn has_any(text: &[u8], words: &[&str]) -> bool {
+pub(super) fn contains_any(text: &[u8], words: &[&str]) -> bool {
     words
         .iter()
         .any(|word| memmem::find(text, word.as_bytes()).is_some())
@@ -204,7 +208,7 @@ mod tests {
             let is_dropped = |at: usize| dropped & (1 << at) != 0;
             let whole = format!(r#"{{"params": {{ {} }} }}"#, members.join(" , "));
             let object = json::member(&whole, "params").unwrap();
-            let mut edits = removals(&whole, object, |key| {
+            let mut edits = removal_edits(&whole, object, |key| {
                 is_dropped(["a", "b", "c", "d"].iter().position(|k| *k == key).unwrap())
             });
             // An insertion at the front, as `_meta` is inserted.
@@ -222,7 +226,7 @@ mod tests {
             }
             assert_eq!(params["m"], 0);
         }
-        assert!(removals(r#"{"a":1}"#, r#"{"a":1}"#, |_| true).is_empty());
+        assert!(removal_edits(r#"{"a":1}"#, r#"{"a":1}"#, |_| true).is_empty());
     }
 
     #[test]
@@ -230,18 +234,20 @@ mod tests {
         let text = " { \"a\\u0062\" : 1.50 ,\n \"x\":{ \"y\" :[ ] }, \"x2\":null } ";
         let object = Object::parse(text).unwrap();
         assert_eq!(object.get("ab"), Some("1.50"));
-        assert!(object.rebuild("", |_, _| Change::Keep).is_none());
+        assert!(object.rebuild("", |_, _| MemberChange::Keep).is_none());
         let rebuilt = object.rebuild("", |key, _| match key {
-            "ab" => Change::Drop,
-            "x2" => Change::Value("2".to_owned()),
-            _ => Change::Keep,
+            "ab" => MemberChange::Drop,
+            "x2" => MemberChange::Value("2".to_owned()),
+            _ => MemberChange::Keep,
         });
         assert_eq!(rebuilt.unwrap(), r#"{"x":{ "y" :[ ] },"x2":2} "#);
-        let first = object.rebuild(r#""z":0"#, |key, _| Change::keep_if(key == "ab"));
+        let first = object.rebuild(r#""z":0"#, |key, _| MemberChange::keep_if(key == "ab"));
         assert_eq!(first.unwrap(), "{\"z\":0,\"a\\u0062\" : 1.50} ");
         assert!(Object::parse("[]").is_none() && Object::parse("\"{\"").is_none());
         let empty = Object::parse("{ }").unwrap();
-        let filled = empty.rebuild(r#""z":0"#, |_, _| Change::Keep).unwrap();
+        let filled = empty
+            .rebuild(r#""z":0"#, |_, _| MemberChange::Keep)
+            .unwrap();
         assert_eq!(filled, r#"{"z":0}"#);
     }
 }

@@ -4,19 +4,19 @@ use serde_json::Value;
 
 /// What the value of a keyword is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum SchemaKeyword {
     /// A schema, or an array of them.
     Schemas,
     /// An object of schemas by name.
-    Named,
+    SchemasByName,
     /// No schema: constants, texts, limits.
     Data,
 }
 
-pub(super) fn holds(keyword: &str) -> Holds {
+pub(super) fn keyword_kind(keyword: &str) -> SchemaKeyword {
     match keyword {
         "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions" => {
-            Holds::Named
+            SchemaKeyword::SchemasByName
         }
         "items"
         | "prefixItems"
@@ -33,8 +33,8 @@ pub(super) fn holds(keyword: &str) -> Holds {
         | "if"
         | "then"
         | "else"
-        | "contentSchema" => Holds::Schemas,
-        _ => Holds::Data,
+        | "contentSchema" => SchemaKeyword::Schemas,
+        _ => SchemaKeyword::Data,
     }
 }
 
@@ -45,11 +45,13 @@ pub(super) fn children_mut(schema: &mut Value) -> Vec<&mut Value> {
         return found;
     };
     for (keyword, value) in members {
-        match (holds(keyword), value) {
-            (Holds::Named, Value::Object(named)) => found.extend(named.values_mut()),
-            (Holds::Schemas, Value::Array(schemas)) => found.extend(schemas),
-            (Holds::Schemas, schema) => found.push(schema),
-            (Holds::Named | Holds::Data, _) => {}
+        match (keyword_kind(keyword), value) {
+            (SchemaKeyword::SchemasByName, Value::Object(named)) => {
+                found.extend(named.values_mut())
+            }
+            (SchemaKeyword::Schemas, Value::Array(schemas)) => found.extend(schemas),
+            (SchemaKeyword::Schemas, schema) => found.push(schema),
+            (SchemaKeyword::SchemasByName | SchemaKeyword::Data, _) => {}
         }
     }
     found

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::answer::{Caching, InputRequired, ResultDecorator, ResultKind, strip_for_legacy};
-use super::error::{Asked, Shown, from_server};
+use super::error::{ErrorContext, TranslatedError, from_server};
 use super::headers::{HttpHeaders, McpHeaders, ParamHeaders, name_of, strip_annotations};
-use super::meta::{Declaration, ModernClaim, strip_for_legacy as strip_meta};
+use super::meta::{MetaDeclaration, RequestMeta, strip_for_legacy as strip_meta};
 use super::projection::{ItemKind, Revisions, project_item, project_params, project_result};
 use super::question::{Question, QuestionKind, answer_for_server, check_answer, url_elicitations};
+use super::result::{CacheHints, InputRequired, ResultDecorator, ResultKind, strip_for_legacy};
 use super::task::{Task, TaskDetail, TaskSupport, related_task, with_related_task};
 use crate::protocol::{Envelope, Method, RawJson, RequestId, Revision, splice};
 
@@ -135,9 +135,9 @@ fn is_json(raw: &RawJson) -> bool {
     RawJson::try_new(raw.as_bytes().clone()).is_ok()
 }
 
-fn declaration() -> Declaration {
+fn declaration() -> MetaDeclaration {
     let client = RawJson::from_value(&json!({ "name": "gw", "version": "1" }));
-    Declaration::new(Revision::NEWEST, client.as_str(), &Map::new())
+    MetaDeclaration::new(Revision::NEWEST, client.as_str(), &Map::new())
 }
 
 proptest! {
@@ -146,25 +146,25 @@ proptest! {
         value in hostile(), method in method(), from in revision(), to in revision(), wrapped in any::<bool>(),
     ) {
         let raw = RawJson::from_value(&value);
-        let legs = Revisions { from, to };
-        let dressed = ResultDecorator::new(RawJson::from_value(&json!({}))).complete(&raw, Some(Caching::of(&raw)));
-        prop_assert!(is_json(&dressed));
+        let revisions = Revisions { from, to };
+        let decorated = ResultDecorator::new(RawJson::from_value(&json!({}))).complete(&raw, Some(CacheHints::of(&raw)));
+        prop_assert!(is_json(&decorated));
         if value.is_object() {
-            prop_assert_ne!(ResultKind::of(&dressed) == ResultKind::Complete, value.get("resultType").is_some_and(|kind| kind != "complete" && !kind.is_null()));
+            prop_assert_ne!(ResultKind::of(&decorated) == ResultKind::Complete, value.get("resultType").is_some_and(|kind| kind != "complete" && !kind.is_null()));
         }
-        let changed = [strip_for_legacy(&dressed), project_result(&method, &raw, legs, wrapped),
-            project_item(ItemKind::Tool, &raw, legs), project_item(ItemKind::Prompt, &raw, legs), strip_annotations(&raw)];
+        let changed = [strip_for_legacy(&decorated), project_result(&method, &raw, revisions, wrapped),
+            project_item(ItemKind::Tool, &raw, revisions), project_item(ItemKind::Prompt, &raw, revisions), strip_annotations(&raw)];
         prop_assert!(changed.iter().flatten().all(is_json));
         if let Ok(input) = InputRequired::parse(&raw) {
             let built = input.build(&RawJson::from_value(&json!({})));
             prop_assert_eq!(InputRequired::parse(&built), Ok(input));
         }
-        let asked = Asked { method: &method, uri: Some("uri"), server: "s" };
-        if let Some(Shown::Error(shown) | Shown::Result(shown)) = from_server(&raw, asked, legs) {
+        let asked = ErrorContext { method: &method, uri: Some("uri"), server: "s" };
+        if let Some(TranslatedError::Error(shown) | TranslatedError::Result(shown)) = from_server(&raw, asked, revisions) {
             prop_assert!(is_json(&shown));
         }
         prop_assert!(url_elicitations(&raw).is_none_or(|listed| !listed.is_empty()));
-        let _ = (Task::of_legacy_created(&raw), TaskDetail::of_modern(&raw), TaskSupport::of_tool(&raw));
+        let _ = (Task::from_legacy_created(&raw), TaskDetail::from_modern(&raw), TaskSupport::of_tool(&raw));
         if value.is_object() {
             let marked = with_related_task(&raw, "t");
             prop_assert_eq!(related_task(&marked), Some("t".to_owned()));
@@ -213,7 +213,7 @@ proptest! {
         let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
             return Ok(());
         };
-        let _ = (ModernClaim::read(&request), name_of(&request), super::era::claims_modern(&request));
+        let _ = (RequestMeta::read(&request), name_of(&request), super::era::claims_modern(&request));
         let mut edits = project_params(&request, to);
         edits.push(request.edit_id(&RequestId::from(7)));
         edits.push(declaration().edit(&request, None, Some(&RequestId::from(9))));
@@ -223,7 +223,7 @@ proptest! {
         let Ok(Envelope::Request(sent)) = Envelope::parse(sent.clone()) else {
             return Err(TestCaseError::fail(text.to_owned()));
         };
-        prop_assert_eq!(ModernClaim::read(&sent).unwrap().revision, "2026-07-28");
+        prop_assert_eq!(RequestMeta::read(&sent).unwrap().revision, "2026-07-28");
         if let Some(edit) = strip_meta(&sent, None) {
             let stripped = splice(sent.frame.as_bytes(), &mut [edit]);
             let Ok(Envelope::Request(stripped)) = Envelope::parse(stripped) else {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 /// Ends a section that did not fit.
-const CUT: &str = " […]";
+const TRUNCATION_MARK: &str = " […]";
 
 /// Puts the sections (heading, text) under one another in at most `bytes_max` bytes. When they do
 /// not fit, the long ones are cut, each to the same length, so that a talkative server takes no
 /// room from a short one; sections that not even their heading fits for are left out.
 pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<String> {
-    let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + CUT.len();
+    let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + TRUNCATION_MARK.len();
     let mut room = bytes_max;
     let mut shown: Vec<(&str, &str)> = Vec::new();
     for (heading, text) in sections {
@@ -27,7 +27,11 @@ pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<Str
     let mut merged = String::new();
     for (heading, text) in shown {
         let kept = text.get(..text.floor_char_boundary(share)).unwrap_or(text);
-        let mark = if kept.len() < text.len() { CUT } else { "" };
+        let mark = if kept.len() < text.len() {
+            TRUNCATION_MARK
+        } else {
+            ""
+        };
         let gap = if merged.is_empty() { "" } else { "\n\n" };
         let _ = write!(merged, "{gap}## {heading}\n\n{kept}{mark}");
     }

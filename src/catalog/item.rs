@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use crate::bridge::headers::ParamHeaders;
 use crate::protocol::{RawJson, Span};
 
-use super::{IngestLimits, ItemKind, json, schema, shape, template::Template, uri};
+use super::{IngestLimits, ItemKind, json, member_type, schema, uri, uri_template::UriTemplate};
 
 /// What a tool says about its effects. Only hints: a server that is not trusted may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hints {
+pub struct ToolHints {
     /// It changes nothing; `false` unless the tool says so.
     pub read_only: bool,
     /// It may destroy something; `true` unless the tool says otherwise.
@@ -19,7 +19,7 @@ pub struct Hints {
     pub idempotent: bool,
 }
 
-impl Default for Hints {
+impl Default for ToolHints {
     fn default() -> Self {
         Self {
             read_only: false,
@@ -36,7 +36,7 @@ pub struct Item {
     native: Box<str>,
     native_span: Span,
     interface_spans: Vec<(Span, Box<str>)>,
-    hints: Hints,
+    hints: ToolHints,
     headers: ParamHeaders,
 }
 
@@ -50,7 +50,7 @@ impl Item {
         &self.native
     }
 
-    pub const fn hints(&self) -> Hints {
+    pub const fn hints(&self) -> ToolHints {
         self.hints
     }
 
@@ -70,13 +70,13 @@ impl Item {
 }
 
 /// Why an item is not shown, and its name as far as it can be read.
-pub(super) struct Rejected {
+pub(super) struct RejectedItem {
     pub(super) item: Option<String>,
     pub(super) reason: String,
 }
 
-impl Rejected {
-    fn nameless(reason: impl Into<String>) -> Self {
+impl RejectedItem {
+    fn without_name(reason: impl Into<String>) -> Self {
         Self {
             item: None,
             reason: reason.into(),
@@ -85,28 +85,36 @@ impl Rejected {
 }
 
 /// Reads and checks one item of a list (S-TOOL-06, S-RES-07, S-RES-10).
-pub(super) fn read(kind: ItemKind, raw: &RawJson, limits: &IngestLimits) -> Result<Item, Rejected> {
+pub(super) fn read(
+    kind: ItemKind,
+    raw: &RawJson,
+    limits: &IngestLimits,
+) -> Result<Item, RejectedItem> {
     let size = raw.as_bytes().len();
     if size > limits.item_bytes {
         let most = limits.item_bytes;
-        return Err(Rejected::nameless(format!(
+        return Err(RejectedItem::without_name(format!(
             "{size} bytes, the limit is {most}"
         )));
     }
     let value: Map<String, Value> = raw
         .parse()
-        .map_err(|error| Rejected::nameless(schema::shorten(&error.to_string())))?;
+        .map_err(|error| RejectedItem::without_name(schema::shorten(&error.to_string())))?;
     let key = kind.key();
     let native = match value.get(key) {
         Some(Value::String(native)) => native.clone(),
-        Some(_) => return Err(Rejected::nameless(format!("`{key}` must be a string"))),
-        None => return Err(Rejected::nameless(format!("has no `{key}`"))),
+        Some(_) => {
+            return Err(RejectedItem::without_name(format!(
+                "`{key}` must be a string"
+            )));
+        }
+        None => return Err(RejectedItem::without_name(format!("has no `{key}`"))),
     };
     let checked = check(kind, &native, value, limits).and_then(|hints| {
         let raw = without_nulls(kind, raw)?;
         locate(kind, raw, &native, hints)
     });
-    checked.map_err(|reason| Rejected {
+    checked.map_err(|reason| RejectedItem {
         item: Some(schema::shorten(&native)),
         reason,
     })
@@ -117,8 +125,8 @@ fn check(
     native: &str,
     mut value: Map<String, Value>,
     limits: &IngestLimits,
-) -> Result<Hints, String> {
-    value.retain(|name, value| !(value.is_null() && shape::is_optional(kind, name)));
+) -> Result<ToolHints, String> {
+    value.retain(|name, value| !(value.is_null() && member_type::is_optional(kind, name)));
     if let Some(Value::Object(annotations)) = value.get_mut("annotations") {
         annotations.retain(|_, value| !value.is_null());
     }
@@ -127,20 +135,20 @@ fn check(
         ItemKind::Resources => uri::check(native, limits)?,
         ItemKind::ResourceTemplates => {
             uri::check_template(native, limits)?;
-            Template::parse(native).ok_or("`uriTemplate` has a malformed expression")?;
+            UriTemplate::parse(native).ok_or("`uriTemplate` has a malformed expression")?;
         }
     }
     if !value.get("name").is_some_and(Value::is_string) {
         return Err("has no `name`".to_owned());
     }
-    shape::check(kind, &value)?;
+    member_type::check(kind, &value)?;
     if kind != ItemKind::Tools {
-        return Ok(Hints::default());
+        return Ok(ToolHints::default());
     }
     check_schemas(&value)?;
     let hint = |name: &str| value.get("annotations")?.get(name)?.as_bool();
-    let default = Hints::default();
-    Ok(Hints {
+    let default = ToolHints::default();
+    Ok(ToolHints {
         read_only: hint("readOnlyHint").unwrap_or(default.read_only),
         destructive: hint("destructiveHint").unwrap_or(default.destructive),
         idempotent: hint("idempotentHint").unwrap_or(default.idempotent),
@@ -180,7 +188,8 @@ fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
 /// and strict clients drop the whole list for one of them.
 fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
     let text = raw.as_str();
-    let is_stray = |key: &str, value: &str| value == "null" && shape::is_optional(kind, key);
+    let is_optional_null =
+        |key: &str, value: &str| value == "null" && member_type::is_optional(kind, key);
     let members = json::members(text).ok_or("not a readable object")?;
     let annotations_have_nulls = |key: &str, value: &str| {
         key == "annotations"
@@ -189,12 +198,12 @@ fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
     };
     if !members
         .iter()
-        .any(|(key, value)| is_stray(key, value) || annotations_have_nulls(key, value))
+        .any(|(key, value)| is_optional_null(key, value) || annotations_have_nulls(key, value))
     {
         return Ok(raw.clone());
     }
     let rebuilt = json::rebuild(text, |key, value| {
-        if is_stray(key, value) {
+        if is_optional_null(key, value) {
             return None;
         }
         if annotations_have_nulls(key, value) {
@@ -206,7 +215,7 @@ fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
     RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
 }
 
-fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: Hints) -> Result<Item, String> {
+fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Result<Item, String> {
     let text = raw.as_str();
     let members = json::members(text).ok_or("not a readable object")?;
     let mut found = members.iter().filter(|(key, _)| key == kind.key());

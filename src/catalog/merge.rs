@@ -8,59 +8,59 @@ use bytes::Bytes;
 use crate::id::ServerName;
 use crate::protocol::{RawJson, splice};
 
-use super::filter::Filter;
-use super::page::{Listed, Pages};
-use super::snapshot::{ServerView, Table};
-use super::template::Template;
+use super::name_filter::NameFilter;
+use super::public_pages::{PublicItem, PublicPages};
+use super::snapshot::{MergedServer, OwnerTable};
+use super::uri_template::UriTemplate;
 use super::{
-    CatalogSettings, Item, ItemKind, NameSettings, Notice, Owned, OwnedUri, ServerPart, Snapshot,
-    instructions, json, name, uri,
+    CatalogSettings, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart, Snapshot,
+    UriOwner, instructions, json, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
 /// server keeps its name or URI. The same parts give the same snapshot (S-TOOL-03); of two parts
 /// of the same server the first counts.
 pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettings) -> Snapshot {
-    let mut merging = Merging::new(parts, settings);
-    merging.decide_wrapping();
-    let (tools, tool_texts) = merging.named(ItemKind::Tools);
-    let (prompts, prompt_texts) = merging.named(ItemKind::Prompts);
-    let (resources, resource_texts) = merging.located(ItemKind::Resources);
-    let (templates, template_texts) = merging.located(ItemKind::ResourceTemplates);
+    let mut merger = Merger::new(parts, settings);
+    merger.decide_wrapping();
+    let (tools, tool_texts) = merger.merge_by_name(ItemKind::Tools);
+    let (prompts, prompt_texts) = merger.merge_by_name(ItemKind::Prompts);
+    let (resources, resource_texts) = merger.merge_by_uri(ItemKind::Resources);
+    let (templates, template_texts) = merger.merge_by_uri(ItemKind::ResourceTemplates);
     let pages = [
-        Pages::new(ItemKind::Tools, tool_texts, settings),
-        Pages::new(ItemKind::Prompts, prompt_texts, settings),
-        Pages::new(ItemKind::Resources, resource_texts, settings),
-        Pages::new(ItemKind::ResourceTemplates, template_texts, settings),
+        PublicPages::new(ItemKind::Tools, tool_texts, settings),
+        PublicPages::new(ItemKind::Prompts, prompt_texts, settings),
+        PublicPages::new(ItemKind::Resources, resource_texts, settings),
+        PublicPages::new(ItemKind::ResourceTemplates, template_texts, settings),
     ];
-    let by_name = |(index, view): (usize, &ServerView)| (view.part.server().clone(), index);
-    let by_prefix = |(index, view): (usize, &ServerView)| (view.wrap_prefix.clone(), index);
+    let by_name = |(index, view): (usize, &MergedServer)| (view.part.server().clone(), index);
+    let by_prefix = |(index, view): (usize, &MergedServer)| (view.wrap_prefix.clone(), index);
     Snapshot {
-        by_name: merging.views.iter().enumerate().map(by_name).collect(),
-        by_wrap_prefix: merging.views.iter().enumerate().map(by_prefix).collect(),
-        patterns: merging.patterns(),
-        origins: merging.origins(),
-        instructions: merging.instructions(),
+        by_name: merger.views.iter().enumerate().map(by_name).collect(),
+        by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),
+        patterns: merger.patterns(),
+        origins: merger.origins(),
+        instructions: merger.instructions(),
         tools,
         prompts,
         resources,
         templates,
         pages,
-        notices: merging.notices,
-        servers: merging.views,
+        notices: merger.notices,
+        servers: merger.views,
     }
 }
 
-struct Merging<'a> {
+struct Merger<'a> {
     settings: &'a CatalogSettings,
     names: Vec<&'a NameSettings>,
-    views: Vec<ServerView>,
-    notices: Vec<Notice>,
+    views: Vec<MergedServer>,
+    notices: Vec<MergeNotice>,
 }
 
-impl<'a> Merging<'a> {
+impl<'a> Merger<'a> {
     fn new(parts: &'a [(Arc<ServerPart>, NameSettings)], settings: &'a CatalogSettings) -> Self {
-        let mut merging = Self {
+        let mut merger = Self {
             settings,
             names: Vec::new(),
             views: Vec::new(),
@@ -68,37 +68,31 @@ impl<'a> Merging<'a> {
         };
         for (part, names) in parts {
             let server = part.server();
-            if merging
-                .views
-                .iter()
-                .any(|view| view.part.server() == server)
-            {
+            if merger.views.iter().any(|view| view.part.server() == server) {
                 continue;
             }
-            let item = |item| Notice::Quarantined {
+            let item = |item| MergeNotice::Quarantined {
                 server: server.clone(),
                 item,
             };
-            merging
-                .notices
-                .extend(part.quarantined().cloned().map(item));
-            let wrap_prefix = merging.wrap_prefix(server, names);
-            merging.names.push(names);
-            merging.views.push(ServerView {
+            merger.notices.extend(part.quarantined().cloned().map(item));
+            let wrap_prefix = merger.wrap_prefix(server, names);
+            merger.names.push(names);
+            merger.views.push(MergedServer {
                 part: part.clone(),
                 wrap_prefix,
                 wraps: false,
                 shown: [0; 4],
             });
         }
-        merging
+        merger
     }
 
     /// Scheme names are compared without case, so two servers may want the same prefix.
     fn wrap_prefix(&self, server: &ServerName, names: &NameSettings) -> String {
-        let own = name::prefix(server, names).to_ascii_lowercase();
+        let own = public_name::prefix(server, names).to_ascii_lowercase();
         let by_server = server.as_str().to_ascii_lowercase();
-        let with_tail = format!("{by_server}-{}", name::hash_tail(server.as_str()));
+        let with_tail = format!("{by_server}-{}", public_name::hash_tail(server.as_str()));
         let free = |prefix: &String| {
             let taken = self.views.iter().any(|view| view.wrap_prefix == *prefix);
             !prefix.is_empty() && !taken
@@ -121,7 +115,7 @@ impl<'a> Merging<'a> {
                 continue;
             };
             self.views[index].wraps = true;
-            self.notices.push(Notice::Wrapped {
+            self.notices.push(MergeNotice::Wrapped {
                 server: part.server().clone(),
                 uri: uri.to_owned(),
                 taken_by: owner.map(|owner| self.views[owner].part.server().clone()),
@@ -130,33 +124,34 @@ impl<'a> Merging<'a> {
     }
 
     /// Tools or prompts.
-    fn named(&mut self, kind: ItemKind) -> (Table<Owned>, Vec<Listed>) {
-        let mut table = Table::default();
+    fn merge_by_name(&mut self, kind: ItemKind) -> (OwnerTable<ItemOwner>, Vec<PublicItem>) {
+        let mut table = OwnerTable::default();
         let mut texts = Vec::new();
         for index in 0..self.views.len() {
             let names = self.names[index];
             let part = self.views[index].part.clone();
             let filter = match kind {
-                ItemKind::Tools => Filter::new(names),
+                ItemKind::Tools => NameFilter::new(names),
                 ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => {
-                    Filter::new(&NameSettings::default())
+                    NameFilter::new(&NameSettings::default())
                 }
             };
             let filter = match filter {
                 Ok(filter) => filter,
                 Err(reason) => {
                     let server = part.server().clone();
-                    self.notices.push(Notice::Unusable { server, reason });
+                    self.notices
+                        .push(MergeNotice::InvalidFilter { server, reason });
                     continue;
                 }
             };
-            let prefix = name::prefix(part.server(), names);
+            let prefix = public_name::prefix(part.server(), names);
             for item in part.items(kind) {
                 if filter.shows(item.native())
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
                 {
-                    table.insert(&public, owned(part.server(), item));
-                    texts.push(listed(&self.views[index], item, &public));
+                    table.insert(&public, item_owner(part.server(), item));
+                    texts.push(public_item(&self.views[index], item, &public));
                     self.views[index].shown[kind.index()] += 1;
                 }
             }
@@ -171,19 +166,19 @@ impl<'a> Merging<'a> {
         part: &ServerPart,
         prefix: &str,
         item: &Item,
-        table: &Table<Owned>,
+        table: &OwnerTable<ItemOwner>,
     ) -> Option<String> {
         let server = part.server();
         let native = item.native();
         let mut taken = None;
-        for candidate in name::candidates(server, prefix, native, self.settings.name_max) {
-            let name::Public { name, changed } = candidate;
+        for candidate in public_name::candidates(server, prefix, native, self.settings.name_max) {
+            let public_name::PublicName { name, changed } = candidate;
             if let Some(owner) = table.get(&name) {
                 taken.get_or_insert((name, owner.server.clone()));
                 continue;
             }
             if let Some((wanted, taken_by)) = taken {
-                self.notices.push(Notice::Renamed {
+                self.notices.push(MergeNotice::Renamed {
                     kind,
                     server: server.clone(),
                     native: native.to_owned(),
@@ -192,7 +187,7 @@ impl<'a> Merging<'a> {
                     taken_by,
                 });
             } else if changed {
-                self.notices.push(Notice::Shortened {
+                self.notices.push(MergeNotice::Shortened {
                     kind,
                     server: server.clone(),
                     native: native.to_owned(),
@@ -205,8 +200,8 @@ impl<'a> Merging<'a> {
     }
 
     /// Resources or resource templates.
-    fn located(&mut self, kind: ItemKind) -> (Table<OwnedUri>, Vec<Listed>) {
-        let mut table: Table<OwnedUri> = Table::default();
+    fn merge_by_uri(&mut self, kind: ItemKind) -> (OwnerTable<UriOwner>, Vec<PublicItem>) {
+        let mut table: OwnerTable<UriOwner> = OwnerTable::default();
         let mut texts = Vec::new();
         for view in &mut self.views {
             let part = view.part.clone();
@@ -214,7 +209,7 @@ impl<'a> Merging<'a> {
                 let native = item.native();
                 let public = view.public_uri(native);
                 if let Some(owner) = table.get(&public) {
-                    self.notices.push(Notice::Hidden {
+                    self.notices.push(MergeNotice::Hidden {
                         kind,
                         server: part.server().clone(),
                         uri: native.to_owned(),
@@ -222,8 +217,8 @@ impl<'a> Merging<'a> {
                     });
                     continue;
                 }
-                texts.push(listed(view, item, &public));
-                let owner = OwnedUri {
+                texts.push(public_item(view, item, &public));
+                let owner = UriOwner {
                     server: part.server().clone(),
                     native: native.to_owned(),
                 };
@@ -235,13 +230,13 @@ impl<'a> Merging<'a> {
     }
 
     /// Templates that clients expand to native URIs.
-    fn patterns(&self) -> Vec<(usize, Template)> {
+    fn patterns(&self) -> Vec<(usize, UriTemplate)> {
         let mut patterns = Vec::new();
         for (index, view) in self.views.iter().enumerate() {
             for item in view.part.items(ItemKind::ResourceTemplates) {
                 let native = item.native();
                 let unwrapped = view.public_uri(native) == native;
-                if let Some(template) = Template::parse(native).filter(|_| unwrapped) {
+                if let Some(template) = UriTemplate::parse(native).filter(|_| unwrapped) {
                     patterns.push((index, template));
                 }
             }
@@ -276,7 +271,7 @@ impl<'a> Merging<'a> {
             let Some(text) = &view.part.instructions else {
                 continue;
             };
-            let heading = match name::prefix(server, names) {
+            let heading = match public_name::prefix(server, names) {
                 "" => server.to_string(),
                 prefix => format!("{server} (names start with `{prefix}__`)"),
             };
@@ -292,7 +287,7 @@ fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
     let resources = resources.map(|item| (item.native(), item.native().as_bytes().to_vec()));
     let templates = part.items(ItemKind::ResourceTemplates).iter();
     let templates = templates.map(|item| {
-        let shape = Template::parse(item.native()).map(|template| template.shape());
+        let shape = UriTemplate::parse(item.native()).map(|template| template.shape());
         (item.native(), shape.unwrap_or_default())
     });
     resources
@@ -300,9 +295,9 @@ fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
         .filter(|(uri, _)| !uri::is_fixed(uri))
 }
 
-fn owned(server: &ServerName, item: &Item) -> Owned {
+fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
     let written = item.raw().as_bytes().slice(item.native_span());
-    Owned {
+    ItemOwner {
         server: server.clone(),
         native: RawJson::try_new(written).unwrap_or_else(|_| json::quoted(item.native())),
         hints: item.hints(),
@@ -311,15 +306,15 @@ fn owned(server: &ServerName, item: &Item) -> Owned {
     }
 }
 
-fn listed(view: &ServerView, item: &Item, public: &str) -> Listed {
-    Listed {
+fn public_item(view: &MergedServer, item: &Item, public: &str) -> PublicItem {
+    PublicItem {
         text: public_text(view, item, public),
         revision: view.part.revision,
     }
 }
 
 /// The item as clients see it: its server's bytes, with another name or URI.
-fn public_text(view: &ServerView, item: &Item, public: &str) -> Bytes {
+fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
     let mut edits = Vec::new();
     if public != item.native() {
         edits.push((item.native_span(), json::quoted(public).as_bytes().clone()));

@@ -6,37 +6,37 @@
 //! owner, and the lists as finished JSON pages. Items stay the bytes that their server wrote; only
 //! names and URIs are replaced in them.
 
-mod filter;
 mod instructions;
 mod item;
-mod kind;
-mod list;
+mod item_kind;
+mod list_page;
+mod member_type;
 mod merge;
-mod name;
-mod notice;
-mod page;
-mod part;
-mod rewrite;
+mod merge_notice;
+mod name_filter;
+mod public_name;
+mod public_pages;
 mod schema;
+mod server_part;
 mod settings;
-mod shape;
 mod snapshot;
-mod stored;
-mod template;
+mod stored_part;
 mod uri;
+mod uri_rewriter;
+mod uri_template;
 
 use crate::protocol::json;
 
-pub use filter::InvalidNames;
-pub use item::{Hints, Item};
-pub use kind::ItemKind;
-pub use list::{Caching, ListPage, NoList};
+pub use item::{Item, ToolHints};
+pub use item_kind::ItemKind;
+pub use list_page::{InvalidListPage, ListCaching, ListPage};
 pub use merge::merge;
-pub use notice::Notice;
-pub use page::InvalidCursor;
-pub use part::{Quarantined, ServerPart};
+pub use merge_notice::MergeNotice;
+pub use name_filter::InvalidNameSettings;
+pub use public_pages::InvalidCursor;
+pub use server_part::{Quarantined, ServerPart};
 pub use settings::{CatalogSettings, IngestLimits, NameSettings};
-pub use snapshot::{Changes, EXTENSIONS, Owned, OwnedUri, Snapshot};
+pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, UriOwner};
 
 #[cfg(test)]
 mod tests;

@@ -10,15 +10,15 @@ use crate::bridge::headers::ParamHeaders;
 use crate::id::{QuickMap, ServerName};
 use crate::protocol::{RawJson, Revision};
 
-use super::page::{InvalidCursor, Pages};
-use super::template::Template;
-use super::{Caching, Hints, ItemKind, Notice, ServerPart, json, uri};
+use super::public_pages::{InvalidCursor, PublicPages};
+use super::uri_template::UriTemplate;
+use super::{ItemKind, ListCaching, MergeNotice, ServerPart, ToolHints, json, uri};
 
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
 
 /// How long a client may count on a list of a server that says nothing of it, in milliseconds.
-const UNSAID_TTL_MS: u64 = 60_000;
+const DEFAULT_TTL_MS: u64 = 60_000;
 
 /// Character comparisons that templates of one server may cost in one look-up.
 const MATCH_STEPS_MAX: usize = 1 << 20;
@@ -28,12 +28,12 @@ const MATCH_URI_BYTES_MAX: usize = 8 * 1024;
 
 /// Whose a public tool or prompt name is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owned {
+pub struct ItemOwner {
     pub server: ServerName,
     /// The native name as a JSON string, ready to be spliced into a request.
     pub native: RawJson,
     /// Those of a tool, as the next; a prompt has the defaults.
-    pub hints: Hints,
+    pub hints: ToolHints,
     pub headers: ParamHeaders,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
@@ -41,13 +41,13 @@ pub struct Owned {
 
 /// Whose a public URI is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnedUri {
+pub struct UriOwner {
     pub server: ServerName,
     /// The URI that the server knows.
     pub native: String,
 }
 
-impl OwnedUri {
+impl UriOwner {
     /// The native URI as a JSON string, ready to be spliced into a request.
     pub fn to_json(&self) -> RawJson {
         json::quoted(&self.native)
@@ -90,25 +90,25 @@ impl std::ops::BitOrAssign for Changes {
 /// [`merge`](super::merge()).
 #[derive(Debug)]
 pub struct Snapshot {
-    pub(super) servers: Vec<ServerView>,
+    pub(super) servers: Vec<MergedServer>,
     pub(super) by_name: QuickMap<ServerName, usize>,
     pub(super) by_wrap_prefix: HashMap<String, usize>,
-    pub(super) tools: Table<Owned>,
-    pub(super) prompts: Table<Owned>,
-    pub(super) resources: Table<OwnedUri>,
-    pub(super) templates: Table<OwnedUri>,
+    pub(super) tools: OwnerTable<ItemOwner>,
+    pub(super) prompts: OwnerTable<ItemOwner>,
+    pub(super) resources: OwnerTable<UriOwner>,
+    pub(super) templates: OwnerTable<UriOwner>,
     /// Unwrapped templates with the index of their server, in order.
-    pub(super) patterns: Vec<(usize, Template)>,
+    pub(super) patterns: Vec<(usize, UriTemplate)>,
     /// Scheme and authority of unwrapped URIs; `None` when several servers use it.
     pub(super) origins: HashMap<String, Option<usize>>,
-    pub(super) pages: [Pages; 4],
+    pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
-    pub(super) notices: Vec<Notice>,
+    pub(super) notices: Vec<MergeNotice>,
 }
 
 /// What a snapshot knows of one server.
 #[derive(Debug)]
-pub(super) struct ServerView {
+pub(super) struct MergedServer {
     pub(super) part: Arc<ServerPart>,
     pub(super) wrap_prefix: String,
     pub(super) wraps: bool,
@@ -117,18 +117,18 @@ pub(super) struct ServerView {
 
 impl Snapshot {
     /// The owner of a public tool name.
-    pub fn tool(&self, public: &str) -> Option<&Owned> {
+    pub fn tool(&self, public: &str) -> Option<&ItemOwner> {
         self.tools.get(public)
     }
 
     /// The owner of a public prompt name.
-    pub fn prompt(&self, public: &str) -> Option<&Owned> {
+    pub fn prompt(&self, public: &str) -> Option<&ItemOwner> {
         self.prompts.get(public)
     }
 
     /// The owner of a public URI or URI template: the server that lists it, whose wrapping it
     /// has, whose template it matches, or who alone uses its scheme and authority, in this order.
-    pub fn resource(&self, public: &str) -> Option<OwnedUri> {
+    pub fn resource(&self, public: &str) -> Option<UriOwner> {
         let listed = self
             .resources
             .get(public)
@@ -143,14 +143,14 @@ impl Snapshot {
             let origin = uri::origin(public)?;
             self.origins.get(&origin).copied().flatten()
         })?;
-        Some(self.owned_uri(server, public))
+        Some(self.uri_owner(server, public))
     }
 
-    fn unwrap(&self, public: &str) -> Option<OwnedUri> {
+    fn unwrap(&self, public: &str) -> Option<UriOwner> {
         let (prefix, native) = uri::unwrap(public)?;
         let server = *self.by_wrap_prefix.get(&prefix)?;
         let certain = uri::is_reserved(public) || self.servers.get(server)?.wraps;
-        certain.then(|| self.owned_uri(server, &native))
+        certain.then(|| self.uri_owner(server, &native))
     }
 
     fn match_template(&self, public: &str) -> Option<usize> {
@@ -167,8 +167,8 @@ impl Snapshot {
         found.map(|(server, _)| *server)
     }
 
-    fn owned_uri(&self, server: usize, native: &str) -> OwnedUri {
-        OwnedUri {
+    fn uri_owner(&self, server: usize, native: &str) -> UriOwner {
+        UriOwner {
             server: self.servers[server].part.server().clone(),
             native: native.to_owned(),
         }
@@ -219,15 +219,15 @@ impl Snapshot {
 
     /// For how long a list holds, and whether for everybody: what holds for the lists of all
     /// servers (S-CACHE-01). A server that says nothing of it reports changes by itself.
-    pub fn caching(&self, kind: ItemKind) -> Caching {
-        let unsaid = Caching {
-            ttl_ms: UNSAID_TTL_MS,
+    pub fn caching(&self, kind: ItemKind) -> ListCaching {
+        let default_caching = ListCaching {
+            ttl_ms: DEFAULT_TTL_MS,
             is_public: false,
         };
         let said = self
             .parts()
-            .map(|part| part.caching(kind).unwrap_or(unsaid));
-        said.reduce(Caching::and).unwrap_or(unsaid)
+            .map(|part| part.caching(kind).unwrap_or(default_caching));
+        said.reduce(ListCaching::and).unwrap_or(default_caching)
     }
 
     /// The instructions of all servers under headings, within the configured length.
@@ -262,7 +262,7 @@ impl Snapshot {
     }
 
     /// What the merge settled by itself, in config order.
-    pub fn notices(&self) -> &[Notice] {
+    pub fn notices(&self) -> &[MergeNotice] {
         &self.notices
     }
 
@@ -282,31 +282,31 @@ impl Snapshot {
     }
 
     /// Public tool names with their owners, in list order.
-    pub fn tools(&self) -> impl Iterator<Item = (&str, &Owned)> {
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &ItemOwner)> {
         self.tools.iter()
     }
 
     /// Public prompt names with their owners, in list order.
-    pub fn prompts(&self) -> impl Iterator<Item = (&str, &Owned)> {
+    pub fn prompts(&self) -> impl Iterator<Item = (&str, &ItemOwner)> {
         self.prompts.iter()
     }
 
     /// Public URIs with their owners, in list order.
-    pub fn resources(&self) -> impl Iterator<Item = (&str, &OwnedUri)> {
+    pub fn resources(&self) -> impl Iterator<Item = (&str, &UriOwner)> {
         self.resources.iter()
     }
 
     /// Public URI templates with their owners, in list order.
-    pub fn resource_templates(&self) -> impl Iterator<Item = (&str, &OwnedUri)> {
+    pub fn resource_templates(&self) -> impl Iterator<Item = (&str, &UriOwner)> {
         self.templates.iter()
     }
 
-    pub(super) fn view(&self, server: &ServerName) -> Option<&ServerView> {
+    pub(super) fn view(&self, server: &ServerName) -> Option<&MergedServer> {
         self.servers.get(*self.by_name.get(server)?)
     }
 }
 
-impl ServerView {
+impl MergedServer {
     pub(super) fn public_uri<'a>(&self, native: &'a str) -> Cow<'a, str> {
         if self.wraps {
             uri::wrap(&self.wrap_prefix, native)
@@ -318,12 +318,12 @@ impl ServerView {
 
 /// Public names or URIs in list order, and by text.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct OwnerTable<T> {
     rows: Vec<(Arc<str>, T)>,
     index: HashMap<Arc<str>, usize>,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for OwnerTable<T> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
@@ -332,7 +332,7 @@ impl<T> Default for Table<T> {
     }
 }
 
-impl<T> Table<T> {
+impl<T> OwnerTable<T> {
     pub(super) fn get(&self, public: &str) -> Option<&T> {
         let row = self.rows.get(*self.index.get(public)?)?;
         Some(&row.1)

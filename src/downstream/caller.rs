@@ -1,9 +1,9 @@
 //! Who makes a call.
 
 use super::key::Audience;
-use crate::bridge::meta::ModernClaim;
+use crate::bridge::meta::RequestMeta;
 use crate::id::{Principal, SessionId, ViewId};
-use crate::protocol::{CapabilityProfile, Era, Failure, LogLevel, Revision};
+use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
 /// the request itself (bridging.md §1). Shared by all calls that it holds for.
@@ -14,7 +14,7 @@ pub struct Caller {
     /// `None` for a client without a session.
     pub session: Option<SessionId>,
     pub revision: Revision,
-    pub profile: CapabilityProfile,
+    pub profile: DeclaredCapabilities,
     /// From which level on it wants log lines; `None` is all of them for a client with a session
     /// and none for one without (S-LOG-01).
     pub level: Option<LogLevel>,
@@ -26,7 +26,7 @@ impl Caller {
     /// # Errors
     ///
     /// Returns -32022 for a revision that is not served without a session (S-LIFE-09).
-    pub fn sessionless(claim: &ModernClaim, principal: Principal) -> Result<Self, Failure> {
+    pub fn sessionless(claim: &RequestMeta, principal: Principal) -> Result<Self, Failure> {
         let revision = claim.revision.parse().ok();
         let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
         Ok(Self {
@@ -34,7 +34,7 @@ impl Caller {
             view: ViewId,
             session: None,
             revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
-            profile: CapabilityProfile::from_declared(&claim.capabilities),
+            profile: DeclaredCapabilities::from_declared(&claim.capabilities),
             level: claim.level,
         })
     }

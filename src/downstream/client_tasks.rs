@@ -38,7 +38,7 @@ impl ClientTasks {
                 tasks.remove(&first);
             }
         }
-        let until = now + task.lives_for();
+        let until = now + task.retention();
         let passed = ClientTask {
             token,
             notifier,
@@ -92,7 +92,7 @@ mod tests {
 
     use super::super::exchange::Delivery;
     use super::*;
-    use crate::bridge::task::LIFE_MAX;
+    use crate::bridge::task::RETENTION_MAX;
     use crate::protocol::RawJson;
 
     struct Nobody;
@@ -109,7 +109,7 @@ mod tests {
 
     fn task(id: &str, ttl: u64) -> Task {
         let task = json!({"taskId": id, "status": "working", "ttl": ttl});
-        Task::of_legacy(&RawJson::from_value(&task)).unwrap()
+        Task::from_legacy(&RawJson::from_value(&task)).unwrap()
     }
 
     #[actix::test]
@@ -153,7 +153,7 @@ mod tests {
         tasks.remember(&eternal, 9999, CallNotifier::new(9999, nobody), now);
         assert!(tasks.of_task("0", now).is_none());
         assert!(tasks.of_task("1", now).is_some());
-        assert!(tasks.of_task("eternal", now + LIFE_MAX / 2).is_some());
-        assert!(tasks.of_task("eternal", now + LIFE_MAX).is_none());
+        assert!(tasks.of_task("eternal", now + RETENTION_MAX / 2).is_some());
+        assert!(tasks.of_task("eternal", now + RETENTION_MAX).is_none());
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::modern;
-use crate::protocol::{CapabilityProfile, Era, Method, Outcome, RawJson, Response, Revision};
+use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
 
 /// What both sides agreed on.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub enum HandshakeError {
 
 /// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
 /// the configuration.
-pub(crate) fn initialize_params(profile: &CapabilityProfile) -> Value {
+pub(crate) fn initialize_params(profile: &DeclaredCapabilities) -> Value {
     let mut capabilities = profile.as_map().clone();
     capabilities.entry("roots").or_insert_with(|| json!({}));
     json!({
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn exactly_the_clients_capabilities_and_roots_are_declared() {
         let declared = json!({"sampling": {}, "vendor": {}, "elicitation": {"form": {}}});
-        let profile = CapabilityProfile::from_declared(declared.as_object().unwrap());
+        let profile = DeclaredCapabilities::from_declared(declared.as_object().unwrap());
         let params = initialize_params(&profile);
         assert_eq!(
             params["capabilities"],

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::id::{CredentialContext, Principal, SessionId, ViewId};
-use crate::protocol::CapabilityProfile;
+use crate::protocol::DeclaredCapabilities;
 
 /// Whose connection it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub struct ConnectionKey {
 pub struct Audience {
     pub principal: Principal,
     pub view: ViewId,
-    pub profile: CapabilityProfile,
+    pub profile: DeclaredCapabilities,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,9 +78,9 @@ impl ConnectionKey {
     }
 
     /// The capabilities that the server is told.
-    pub fn profile(&self) -> CapabilityProfile {
+    pub fn profile(&self) -> DeclaredCapabilities {
         let audience = self.owner.audience();
-        audience.map_or_else(CapabilityProfile::default, |audience| {
+        audience.map_or_else(DeclaredCapabilities::default, |audience| {
             audience.profile.clone()
         })
     }

@@ -51,14 +51,14 @@ impl Drop for Lease {
 mod tests {
     use super::*;
     use crate::id::{Principal, ViewId};
-    use crate::protocol::CapabilityProfile;
+    use crate::protocol::DeclaredCapabilities;
 
     #[test]
     fn a_place_is_taken_until_its_call_is_over() {
         let audience = Audience {
             principal: Principal::Anonymous,
             view: ViewId,
-            profile: CapabilityProfile::default(),
+            profile: DeclaredCapabilities::default(),
         };
         let leases = Leases::default();
         let first = leases.take(&audience, 2).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::catalog::{Caching, ItemKind, ListPage};
+use crate::catalog::{ItemKind, ListCaching, ListPage};
 use crate::protocol::RawJson;
 
 /// One list on its way; holds the items of the pages that came so far.
@@ -11,7 +11,7 @@ pub(crate) struct ListFetch {
     pub(crate) kind: ItemKind,
     items: Vec<RawJson>,
     pages: usize,
-    caching: Option<Caching>,
+    caching: Option<ListCaching>,
 }
 
 /// What to do after a page.
@@ -22,7 +22,7 @@ pub(crate) enum Page {
     Done {
         items: Vec<RawJson>,
         cut: bool,
-        caching: Option<Caching>,
+        caching: Option<ListCaching>,
     },
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let items: Vec<_> = items.iter().map(RawJson::as_str).collect();
         assert_eq!(items, [r#"{"name":"a"}"#, r#"{"name":"b"}"#]);
         assert!(!cut);
-        let expected = Caching {
+        let expected = ListCaching {
             ttl_ms: 5,
             is_public: false,
         };

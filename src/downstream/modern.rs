@@ -29,7 +29,7 @@ pub(crate) fn client_info() -> Value {
 /// where it wants to hear of tasks, that it knows them (S-SUB-11).
 pub(crate) fn own(number: u64, method: &Method, params: &Value) -> OutgoingFrame {
     let of_tasks = params.pointer("/notifications/taskIds").is_some();
-    let declared = of_tasks.then(|| task::with_extension(&Map::new()));
+    let declared = of_tasks.then(|| task::with_tasks_extension(&Map::new()));
     let mut params = params.clone();
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": REVISION,

@@ -391,16 +391,17 @@ mod tests {
 
     use super::*;
     use crate::id::{Principal, ViewId};
-    use crate::protocol::{CapabilityProfile, Revision};
+    use crate::protocol::{DeclaredCapabilities, Revision};
 
     #[test]
     fn who_can_be_asked_shares_only_where_questions_can_be_attributed() {
         let session = SessionId::new(Uuid::from_u128(1));
-        let silent = CapabilityProfile::default();
-        let asked = CapabilityProfile::from_declared(json!({"sampling": {}}).as_object().unwrap());
+        let silent = DeclaredCapabilities::default();
+        let asked =
+            DeclaredCapabilities::from_declared(json!({"sampling": {}}).as_object().unwrap());
         let extended = json!({"extensions": {"com.example/x": {}}});
-        let extended = CapabilityProfile::from_declared(extended.as_object().unwrap());
-        let caller = |profile: &CapabilityProfile| Caller {
+        let extended = DeclaredCapabilities::from_declared(extended.as_object().unwrap());
+        let caller = |profile: &DeclaredCapabilities| Caller {
             principal: Principal::Anonymous,
             view: ViewId,
             session: Some(session),
@@ -408,13 +409,14 @@ mod tests {
             profile: profile.clone(),
             level: None,
         };
-        let owner = |sharing, knows_call_of_requests, profile: &CapabilityProfile| {
+        let owner = |sharing, knows_call_of_requests, profile: &DeclaredCapabilities| {
             connection_key_for(sharing, knows_call_of_requests, &caller(profile)).owner
         };
-        let audience = |profile: &CapabilityProfile| caller(profile).audience();
-        let of_profile = |profile: &CapabilityProfile| ConnectionOwner::Audience(audience(profile));
+        let audience = |profile: &DeclaredCapabilities| caller(profile).audience();
+        let of_profile =
+            |profile: &DeclaredCapabilities| ConnectionOwner::Audience(audience(profile));
         let of_session =
-            |profile: &CapabilityProfile| ConnectionOwner::Session(session, audience(profile));
+            |profile: &DeclaredCapabilities| ConnectionOwner::Session(session, audience(profile));
         let table = [
             (Sharing::Auto, true, &silent, ConnectionOwner::Shared),
             (Sharing::Auto, false, &silent, ConnectionOwner::Shared),

@@ -208,7 +208,7 @@ mod tests {
     use super::super::key::{Audience, ConnectionOwner};
     use super::*;
     use crate::id::{Principal, ViewId};
-    use crate::protocol::CapabilityProfile;
+    use crate::protocol::DeclaredCapabilities;
 
     #[test]
     fn a_server_is_told_of_the_first_and_the_last_watcher_only() {
@@ -253,7 +253,7 @@ mod tests {
         let audience = Audience {
             principal: Principal::Anonymous,
             view: ViewId,
-            profile: CapabilityProfile::default(),
+            profile: DeclaredCapabilities::default(),
         };
         let own = ConnectionKey {
             owner: ConnectionOwner::Session(a, audience),

@@ -62,7 +62,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::bridge::meta::ModernClaim;
+    use crate::bridge::meta::RequestMeta;
     use crate::protocol::Envelope;
 
     fn request(meta: &str) -> Request {
@@ -80,7 +80,7 @@ mod tests {
         let cache = CallerCache::default();
         let anybody = Principal::Anonymous;
         let first = request(r#""progressToken":1,"#);
-        let claim = ModernClaim::read(&first).unwrap();
+        let claim = RequestMeta::read(&first).unwrap();
         let caller = Arc::new(Caller::sessionless(&claim, anybody.clone()).unwrap());
         cache.insert(&meta_key_of(&first).unwrap(), &caller);
         let table = [
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn no_more_are_remembered_than_may_be() {
         let cache = CallerCache::default();
-        let claim = ModernClaim::read(&request("")).unwrap();
+        let claim = RequestMeta::read(&request("")).unwrap();
         let caller = Arc::new(Caller::sessionless(&claim, Principal::Anonymous).unwrap());
         for number in 0..=CALLERS_MAX {
             cache.insert(number.to_string().as_bytes(), &caller);

@@ -14,11 +14,11 @@ use super::respond;
 use super::settings::FrontSettings;
 use super::state::{Front, WorkerIndex};
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
-use crate::bridge::meta::ModernClaim;
+use crate::bridge::meta::RequestMeta;
 use crate::downstream::Caller;
 use crate::id::{Principal, ViewId};
 use crate::protocol::{
-    CapabilityProfile, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
+    DeclaredCapabilities, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
 use crate::session::{RunningRequest, ServeOutcome, SessionlessRequest};
 
@@ -80,7 +80,7 @@ pub(super) async fn serve_legacy(
         session: None,
         revision,
         // What it declared was said in another request.
-        profile: CapabilityProfile::default(),
+        profile: DeclaredCapabilities::default(),
         level: None,
     };
     let sessionless = SessionlessRequest {
@@ -171,7 +171,7 @@ fn caller(
         headers.check(request, caller.revision.as_str())?;
         return Ok(caller);
     }
-    let claim = ModernClaim::read(request)?;
+    let claim = RequestMeta::read(request)?;
     headers.check(request, &claim.revision)?;
     let caller = Arc::new(Caller::sessionless(&claim, principal)?);
     if let Some((known, words)) = known {

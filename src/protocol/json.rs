@@ -13,7 +13,7 @@ use super::{RawJson, Span};
 /// The members of an object in the order of the text, values as they were written. `None` when
 /// `text` is no object, or a key is no valid Unicode.
 pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
-    serde_json::from_str::<Members<'_>>(text)
+    serde_json::from_str::<ObjectMembers<'_>>(text)
         .ok()
         .map(|members| members.0)
 }
@@ -39,7 +39,7 @@ pub fn has_only(text: &str, known: impl Fn(&str) -> bool) -> bool {
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-            while let Some(Text(key)) = map.next_key()? {
+            while let Some(JsonString(key)) = map.next_key()? {
                 if !(self.0)(&key) {
                     return Err(serde::de::Error::custom("another member"));
                 }
@@ -55,7 +55,7 @@ pub fn has_only(text: &str, known: impl Fn(&str) -> bool) -> bool {
 
 /// The elements of an array as they were written. `None` when `text` is no array.
 pub fn elements(text: &str) -> Option<Vec<&str>> {
-    serde_json::from_str::<Elements<'_>>(text)
+    serde_json::from_str::<ArrayElements<'_>>(text)
         .ok()
         .map(|elements| elements.0)
 }
@@ -68,7 +68,7 @@ pub fn text(text: &str) -> Option<Cow<'_, str>> {
     if let Some(plain) = quoted.filter(|text| !text.contains('\\')) {
         return Some(Cow::Borrowed(plain));
     }
-    serde_json::from_str::<Text<'_>>(text)
+    serde_json::from_str::<JsonString<'_>>(text)
         .ok()
         .map(|text| text.0)
 }
@@ -120,16 +120,16 @@ pub fn present<'de, D: Deserializer<'de>>(
 }
 
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonString<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct Members<'a>(Vec<(Cow<'a, str>, &'a str)>);
+struct ObjectMembers<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ObjectMembers<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visit;
+        struct JsonVisitor;
 
-        impl<'de> Visitor<'de> for Visit {
-            type Value = Members<'de>;
+        impl<'de> Visitor<'de> for JsonVisitor {
+            type Value = ObjectMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -137,25 +137,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some((key, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
+                while let Some((key, value)) = map.next_entry::<JsonString<'de>, &'de RawValue>()? {
                     members.push((key.0, value.get()));
                 }
-                Ok(Members(members))
+                Ok(ObjectMembers(members))
             }
         }
 
-        deserializer.deserialize_map(Visit)
+        deserializer.deserialize_map(JsonVisitor)
     }
 }
 
-struct Elements<'a>(Vec<&'a str>);
+struct ArrayElements<'a>(Vec<&'a str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ArrayElements<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visit;
+        struct JsonVisitor;
 
-        impl<'de> Visitor<'de> for Visit {
-            type Value = Elements<'de>;
+        impl<'de> Visitor<'de> for JsonVisitor {
+            type Value = ArrayElements<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array")
@@ -166,10 +166,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
                 while let Some(value) = seq.next_element::<&'de RawValue>()? {
                     elements.push(value.get());
                 }
-                Ok(Elements(elements))
+                Ok(ArrayElements(elements))
             }
         }
 
-        deserializer.deserialize_seq(Visit)
+        deserializer.deserialize_seq(JsonVisitor)
     }
 }

@@ -3,7 +3,7 @@
 //! Payloads stay the bytes that their sender wrote: [`Envelope`] finds, in one pass, where the
 //! parts are that the gateway acts on, and [`splice`] replaces just those.
 
-mod capability;
+mod declared_capabilities;
 mod envelope;
 mod error;
 pub mod json;
@@ -11,10 +11,11 @@ mod log_level;
 mod method;
 mod revision;
 
-pub use capability::{CapabilityProfile, TASKS_EXTENSION};
+pub use declared_capabilities::{DeclaredCapabilities, TASKS_EXTENSION};
 pub use envelope::{
-    Edit, Envelope, EnvelopeError, Notification, Outcome, Params, RawJson, Request, RequestId,
-    Response, Span, error_frame, notification, request, result_frame, result_frame_of, splice,
+    Edit, Envelope, EnvelopeError, Notification, Outcome, ParamSpans, RawJson, Request, RequestId,
+    Response, Span, error_frame, notification, request, result_frame, result_frame_from_parts,
+    splice,
 };
 pub use error::{ErrorKind, Failure, code};
 pub use log_level::LogLevel;

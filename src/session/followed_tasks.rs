@@ -41,7 +41,7 @@ impl FollowedTasks {
         progress: Progress,
         now: Instant,
     ) {
-        let Some(task) = Task::of_legacy_created(result) else {
+        let Some(task) = Task::from_legacy_created(result) else {
             return;
         };
         self.tasks.retain(|_, entry| entry.until > now);
@@ -52,7 +52,7 @@ impl FollowedTasks {
                 self.missed.remove(&first);
             }
         }
-        let until = now + task.lives_for();
+        let until = now + task.retention();
         let entry = FollowedTask {
             server: server.clone(),
             native: task.id,

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, SessionId, ViewId};
-use crate::protocol::{CapabilityProfile, LogLevel, Request, Revision};
+use crate::protocol::{DeclaredCapabilities, LogLevel, Request, Revision};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub revision: Revision,
     pub principal: Principal,
     pub view: ViewId,
-    pub profile: CapabilityProfile,
+    pub profile: DeclaredCapabilities,
     /// `clientInfo` as the client wrote it, for people only: never for decisions (S-LIFE-18).
     #[serde(default)]
     pub client: Option<Box<RawValue>>,
@@ -63,7 +63,7 @@ impl SessionRecord {
             revision: Revision::negotiate(&params.protocol_version),
             principal,
             view: ViewId,
-            profile: CapabilityProfile::from_declared(&params.capabilities),
+            profile: DeclaredCapabilities::from_declared(&params.capabilities),
             client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
             level: None,
             subscriptions: Vec::new(),

@@ -1,7 +1,7 @@
 //! How a client reads the answer of a server: with public URIs, and in the words of its revision.
 
-use crate::bridge::error::{Asked, Shown, from_server};
-use crate::bridge::projection::{Revisions, project_result, wraps_output};
+use crate::bridge::error::{ErrorContext, TranslatedError, from_server};
+use crate::bridge::projection::{Revisions, project_result, wraps_structured_output};
 use crate::catalog::Snapshot;
 use crate::id::ServerName;
 use crate::protocol::{Method, RawJson, Revision};
@@ -31,22 +31,22 @@ impl ResponseTranslator<'_> {
     }
 
     /// An error; `None` when it may stay as its server wrote it.
-    pub(crate) fn error(self, error: &RawJson) -> Option<Shown> {
+    pub(crate) fn error(self, error: &RawJson) -> Option<TranslatedError> {
         let public = self.catalog.rewrite_error(self.server, error);
-        let asked = Asked {
+        let context = ErrorContext {
             method: self.method,
             uri: self.item.filter(|_| *self.method == Method::ResourcesRead),
             server: self.server.as_str(),
         };
         let error = public.as_ref().unwrap_or(error);
-        from_server(error, asked, self.revisions()).or(public.map(Shown::Error))
+        from_server(error, context, self.revisions()).or(public.map(TranslatedError::Error))
     }
 
     /// Whether the client was shown an output schema that wants the content inside of `result`.
     fn is_wrapped(self) -> bool {
         let name = self.item.filter(|_| *self.method == Method::ToolsCall);
         let tool = name.and_then(|name| self.catalog.tool(name));
-        tool.is_some_and(|tool| wraps_output(&tool.item))
+        tool.is_some_and(|tool| wraps_structured_output(&tool.item))
     }
 
     fn revisions(self) -> Revisions {

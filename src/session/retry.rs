@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::SessionContext;
 use super::call_route::{CallRoute, find_route};
 use super::route::CallTarget;
-use crate::catalog::Hints;
+use crate::catalog::ToolHints;
 use crate::downstream::{Caller, Deadline};
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::telemetry::Counter;
@@ -23,7 +23,7 @@ const DELAY: Duration = Duration::from_millis(100);
 struct FailedAttempt {
     kind: ErrorKind,
     /// What its tool says of itself; `None` for what is no tool call.
-    hints: Option<Hints>,
+    hints: Option<ToolHints>,
     /// How often it was sent again already.
     times: u32,
 }
@@ -52,7 +52,7 @@ pub(crate) struct RetryState {
     request: Request,
     target: CallTarget,
     deadline: Deadline,
-    hints: Option<Hints>,
+    hints: Option<ToolHints>,
     /// How often it was sent again.
     times: u32,
 }
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn only_what_did_not_run_or_may_run_twice_is_sent_again() {
-        let plain = Hints::default();
-        let read_only = Hints {
+        let plain = ToolHints::default();
+        let read_only = ToolHints {
             read_only: true,
             ..plain
         };
-        let idempotent = Hints {
+        let idempotent = ToolHints {
             idempotent: true,
             ..plain
         };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::project_params;
-use crate::catalog::{Hints, ItemKind, Owned, OwnedUri, Snapshot};
+use crate::catalog::{ItemKind, ItemOwner, Snapshot, ToolHints, UriOwner};
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
@@ -32,7 +32,7 @@ pub(crate) struct CallTarget {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetTool {
     pub(crate) native: RawJson,
-    pub(crate) hints: Hints,
+    pub(crate) hints: ToolHints,
     pub(crate) headers: ParamHeaders,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn page(
 fn named<'a>(
     request: &Request,
     noun: &str,
-    find: impl Fn(&str) -> Option<&'a Owned>,
+    find: impl Fn(&str) -> Option<&'a ItemOwner>,
 ) -> Result<CallTarget, Failure> {
     let name = request.name().ok_or_else(|| missing("name", "a string"))?;
     let owned = find(&name).ok_or_else(|| {
@@ -135,7 +135,7 @@ fn resource(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure
     let owned = catalog
         .resource(&uri)
         .ok_or_else(|| unknown_resource(&uri))?;
-    let OwnedUri { server, native } = owned;
+    let UriOwner { server, native } = owned;
     let span = request.params.uri.clone().unwrap_or_default();
     let edits = if native == uri {
         Vec::new()

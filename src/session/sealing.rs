@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::bridge::seal::{
-    Binding, Digest, Expected, SealError, Sealer, SealingKey, State, TaskLife, TaskRef, Tier,
+    Continuation, Digest, ExpectedBinding, RequestState, SealError, Sealer, SealingKey,
+    StateBinding, TaskLifetime, TaskRef,
 };
 use crate::bridge::task::Task;
 use crate::id::{Principal, ServerName};
@@ -28,7 +29,7 @@ pub struct Sealing {
 /// What a client that came back was asked before.
 pub(crate) struct OpenedState {
     pub(crate) round: u8,
-    pub(crate) tier: Tier,
+    pub(crate) continuation: Continuation,
 }
 
 /// Where the key is in the store.
@@ -63,7 +64,7 @@ impl Sealing {
 
     /// `mint` gives random UUIDs, of which nonces are made.
     pub fn new(secret: [u8; 32], clock: WallClock, mint: fn() -> Uuid) -> Self {
-        let key = SealingKey::of_secret(secret);
+        let key = SealingKey::from_secret(secret);
         let sealer = Arc::new(Sealer::new(&key, None));
         Self {
             sealer,
@@ -80,14 +81,14 @@ impl Sealing {
     /// Returns why the client cannot be asked.
     pub(crate) fn seal(
         &self,
-        binding: Binding,
+        binding: StateBinding,
         server: &ServerName,
         round: u8,
-        tier: Tier,
+        continuation: Continuation,
         ttl_seconds: u64,
     ) -> Result<String, SealError> {
         let now = self.now();
-        let state = State {
+        let state = RequestState {
             binding,
             issued_at: now,
             expires_at: now.saturating_add(ttl_seconds),
@@ -95,7 +96,7 @@ impl Sealing {
             generation: 0,
             round,
             id: (self.mint)().into_bytes(),
-            tier,
+            continuation,
         };
         self.sealer.seal(&state, self.nonce())
     }
@@ -106,10 +107,10 @@ impl Sealing {
     pub(crate) fn open(
         &self,
         text: &str,
-        binding: &Binding,
+        binding: &StateBinding,
         server: &ServerName,
     ) -> Result<OpenedState, Failure> {
-        let expected = Expected {
+        let expected = ExpectedBinding {
             binding,
             server,
             generation: 0,
@@ -119,7 +120,7 @@ impl Sealing {
             state.map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))?;
         Ok(OpenedState {
             round: state.round,
-            tier: state.tier,
+            continuation: state.continuation,
         })
     }
 
@@ -135,7 +136,7 @@ impl Sealing {
             server: server.clone(),
             native: native.to_owned(),
             session: None,
-            life: None,
+            lifetime: None,
         };
         self.seal_task_ref(&task, principal)
     }
@@ -153,7 +154,7 @@ impl Sealing {
             server: server.clone(),
             native: task.id.clone(),
             session: Some(handle.to_string()),
-            life: Some(TaskLife {
+            lifetime: Some(TaskLifetime {
                 created_at: task.created_at.clone()?,
                 expires_at: self.now().saturating_add(ttl.as_secs()),
             }),

@@ -8,7 +8,7 @@ use super::response_translator::ResponseTranslator;
 use super::route::{self, CallTarget};
 use super::sealing::Sealing;
 use crate::bridge::projection::project_params;
-use crate::bridge::task::{self, EXTENSION, Task, TaskSupport, takes_calls};
+use crate::bridge::task::{self, EXTENSION, Task, TaskSupport, supports_tool_call_tasks};
 use crate::catalog::{ServerPart, Snapshot};
 use crate::downstream::{Caller, TaskMode};
 use crate::id::ServerName;
@@ -83,7 +83,7 @@ pub(crate) fn check_extension(method: &Method, caller: &Caller) -> Result<(), Fa
 fn has_tasks_for(part: &ServerPart, to: Revision) -> bool {
     part.revision == to
         && match to {
-            Revision::V2025_11_25 => takes_calls(&part.capabilities),
+            Revision::V2025_11_25 => supports_tool_call_tasks(&part.capabilities),
             Revision::V2026_07_28 => task::is_declared(&part.capabilities),
             Revision::V2024_11_05 | Revision::V2025_03_26 | Revision::V2025_06_18 => false,
         }
@@ -251,7 +251,7 @@ pub(crate) fn public(
     let part = translator.catalog.part(translator.server);
     part.filter(|part| is_about_tasks && has_tasks_for(part, caller.revision))?;
     let inner = with_inner(translator, result);
-    let named = task::with_ids(inner.as_ref().unwrap_or(result), |native| {
+    let named = task::with_task_ids(inner.as_ref().unwrap_or(result), |native| {
         sealing.seal_task(translator.server, native, &caller.principal)
     });
     named.or(inner)
@@ -260,7 +260,7 @@ pub(crate) fn public(
 /// What a sessionless server says of a task: which one it is, and all that it says.
 pub(crate) fn state_of(notification: &Notification) -> Option<(Task, RawJson)> {
     let params = notification.frame.member("params")?;
-    Some((Task::of_modern(&params)?, params))
+    Some((Task::from_modern(&params)?, params))
 }
 
 /// A task of a sessionless server that a client without a session names, by its server and that
@@ -317,7 +317,7 @@ pub(crate) fn related_edit(
     let params = text::member(frame, "params")?;
     let holder = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
     task::related_task(&holder)?;
-    let renamed = task::with_ids(&holder, |native| {
+    let renamed = task::with_task_ids(&holder, |native| {
         sealing.seal_task(server, native, &caller.principal)
     })?;
     Some((text::span(frame, params), renamed.as_bytes().clone()))
@@ -333,8 +333,8 @@ pub(crate) fn public_status(
 ) -> Option<(Bytes, bool)> {
     let params = status.frame.member("params")?;
     let span = text::span(status.frame.as_str(), params.as_str());
-    let task = Task::of_legacy(&params)?;
-    let named = task::with_ids(&params, |native| {
+    let task = Task::from_legacy(&params)?;
+    let named = task::with_task_ids(&params, |native| {
         sealing.seal_task(server, native, &caller.principal)
     })?;
     let edit = (span, named.as_bytes().clone());

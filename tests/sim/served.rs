@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mcpvisor::downstream::Caller;
 use mcpvisor::id::{Principal, ViewId};
-use mcpvisor::protocol::{CapabilityProfile, Envelope, Revision};
+use mcpvisor::protocol::{DeclaredCapabilities, Envelope, Revision};
 use mcpvisor::session::{
     ClientReply, RunningRequest, ServeOutcome, SessionlessRequest, event_message,
 };
@@ -54,7 +54,7 @@ impl Served {
             view: ViewId,
             session: None,
             revision,
-            profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
+            profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
             level: None,
         };
         let sessionless = SessionlessRequest {

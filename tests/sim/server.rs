@@ -286,8 +286,8 @@ impl Server {
     /// Every frame of this method, oldest first.
     pub(crate) fn of(&self, method: &str) -> Vec<Frame> {
         let frames = self.0.frames.borrow();
-        let of_method = frames.iter().filter(|frame| frame.method() == method);
-        of_method.cloned().collect()
+        let listed_by = frames.iter().filter(|frame| frame.method() == method);
+        listed_by.cloned().collect()
     }
 
     pub(crate) fn last(&self, method: &str) -> Frame {

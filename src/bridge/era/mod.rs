@@ -24,7 +24,7 @@ pub enum ProbeOutcome {
     /// HTTP: no connection, or it broke.
     Unreachable,
     /// stdio: an answer that is no JSON-RPC.
-    Garbage,
+    NotJsonRpc,
 }
 
 /// How the server is reached.
@@ -36,7 +36,7 @@ pub enum ProbeTransport {
 
 /// What a probe says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProbeVerdict {
     /// The server serves this sessionless revision; its `DiscoverResult` is in the outcome.
     Modern(Revision),
     /// Sessionless, but not in the revision asked for: probe again with this one.
@@ -60,40 +60,42 @@ const MODERN_ERRORS: [i64; 3] = [
 ];
 
 /// The verdict of a probe that asked for `asked`.
-pub fn verdict(transport: ProbeTransport, outcome: &ProbeOutcome, asked: Revision) -> Verdict {
+pub fn verdict(transport: ProbeTransport, outcome: &ProbeOutcome, asked: Revision) -> ProbeVerdict {
     match outcome {
-        ProbeOutcome::Result(result) => discovered(result),
-        ProbeOutcome::Error { error, status } => match refused(error, asked) {
+        ProbeOutcome::Result(result) => verdict_of_result(result),
+        ProbeOutcome::Error { error, status } => match verdict_of_error(error, asked) {
             Some(verdict) => verdict,
-            None => status.map_or(Verdict::Legacy, of_status),
+            None => status.map_or(ProbeVerdict::Legacy, verdict_of_status),
         },
-        ProbeOutcome::Status(status) => of_status(*status),
-        ProbeOutcome::Unreachable => Verdict::Outage,
-        ProbeOutcome::Timeout | ProbeOutcome::Exited | ProbeOutcome::Garbage => match transport {
-            // Some servers of old end at the first message that they do not know.
-            ProbeTransport::Stdio => Verdict::Legacy,
-            ProbeTransport::Http => Verdict::Outage,
-        },
+        ProbeOutcome::Status(status) => verdict_of_status(*status),
+        ProbeOutcome::Unreachable => ProbeVerdict::Outage,
+        ProbeOutcome::Timeout | ProbeOutcome::Exited | ProbeOutcome::NotJsonRpc => {
+            match transport {
+                // Some servers of old end at the first message that they do not know.
+                ProbeTransport::Stdio => ProbeVerdict::Legacy,
+                ProbeTransport::Http => ProbeVerdict::Outage,
+            }
+        }
     }
 }
 
 /// A result without a list of versions is no `DiscoverResult`: some servers answer everything.
-fn discovered(result: &RawJson) -> Verdict {
+fn verdict_of_result(result: &RawJson) -> ProbeVerdict {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Discovered {
+    struct DiscoverResult {
         supported_versions: Vec<String>,
     }
-    let Some(found) = object::read::<Discovered>(result.as_str()) else {
-        return Verdict::Legacy;
+    let Some(found) = object::read::<DiscoverResult>(result.as_str()) else {
+        return ProbeVerdict::Legacy;
     };
-    newest_modern(&found.supported_versions).map_or(Verdict::Legacy, Verdict::Modern)
+    newest_modern(&found.supported_versions).map_or(ProbeVerdict::Legacy, ProbeVerdict::Modern)
 }
 
 /// `None` for errors that say nothing about the era.
-fn refused(error: &RawJson, asked: Revision) -> Option<Verdict> {
+fn verdict_of_error(error: &RawJson, asked: Revision) -> Option<ProbeVerdict> {
     #[derive(Deserialize)]
-    struct Refused {
+    struct ProbeError {
         code: i64,
         #[serde(default)]
         message: String,
@@ -106,19 +108,19 @@ fn refused(error: &RawJson, asked: Revision) -> Option<Verdict> {
         supported: Vec<String>,
     }
     #[derive(Deserialize)]
-    struct Coded {
+    struct CodeAndMessage {
         code: i64,
         #[serde(default)]
         message: String,
     }
-    let (code, message, supported) = match object::read::<Refused>(error.as_str()) {
+    let (code, message, supported) = match object::read::<ProbeError>(error.as_str()) {
         Some(error) => {
             let supported = error.data.map(|data| data.supported).unwrap_or_default();
             (error.code, error.message, supported)
         }
         // `data` of another shape.
         None => {
-            let error: Coded = object::read(error.as_str())?;
+            let error: CodeAndMessage = object::read(error.as_str())?;
             (error.code, error.message, Vec::new())
         }
     };
@@ -127,13 +129,13 @@ fn refused(error: &RawJson, asked: Revision) -> Option<Verdict> {
     }
     let message = message.chars().take(200).collect();
     if code != code::UNSUPPORTED_VERSION {
-        return Some(Verdict::ModernFailed(message));
+        return Some(ProbeVerdict::ModernFailed(message));
     }
     Some(match newest_modern(&supported) {
-        Some(revision) if revision != asked => Verdict::ModernRetry(revision),
+        Some(revision) if revision != asked => ProbeVerdict::ModernRetry(revision),
         // It refuses what it offers, or offers only what begins with a handshake.
-        _ if supported.iter().any(|text| is_legacy(text)) => Verdict::Legacy,
-        _ => Verdict::ModernFailed(message),
+        _ if supported.iter().any(|text| is_legacy(text)) => ProbeVerdict::Legacy,
+        _ => ProbeVerdict::ModernFailed(message),
     })
 }
 
@@ -148,11 +150,11 @@ fn newest_modern(supported: &[String]) -> Option<Revision> {
         .max()
 }
 
-fn of_status(status: u16) -> Verdict {
+fn verdict_of_status(status: u16) -> ProbeVerdict {
     match status {
-        401 | 403 => Verdict::Authorize,
-        408 | 425 | 429 | 500.. => Verdict::Outage,
-        _ => Verdict::Legacy,
+        401 | 403 => ProbeVerdict::Authorize,
+        408 | 425 | 429 | 500.. => ProbeVerdict::Outage,
+        _ => ProbeVerdict::Legacy,
     }
 }
 
@@ -179,11 +181,11 @@ pub const fn after_initialize(status: u16) -> AfterInitialize {
 /// Whether a request claims a sessionless revision: by `_meta`, whatever version it names there.
 /// Then `initialize` is an unknown method like any other.
 pub fn claims_modern(request: &Request) -> bool {
-    claimed(request).is_some()
+    claimed_version(request).is_some()
 }
 
 /// The version that a request claims in `_meta`, as raw JSON; it may be no string.
-pub fn claimed(request: &Request) -> Option<&str> {
+pub fn claimed_version(request: &Request) -> Option<&str> {
     let meta = request.frame.as_str().get(request.params.meta.clone()?)?;
     memchr::memmem::find(meta.as_bytes(), VERSION.as_bytes())?;
     json::member(meta, VERSION)
@@ -191,26 +193,26 @@ pub fn claimed(request: &Request) -> Option<&str> {
 
 /// How a POST is served, by its body and its version header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum RequestEra {
     /// Sessionless; headers and claim are to be checked against each other.
     Modern,
     /// `initialize`, or within a session.
     Legacy,
     /// The header names a sessionless revision, but the body claims none: -32602 with HTTP
     /// status 400 (S-LIFE-14).
-    Unclaimed,
+    MissingClaim,
 }
 
 /// `header`: the value of `MCP-Protocol-Version`, if there is one.
-pub fn incoming(request: &Request, header: Option<&str>) -> Incoming {
+pub fn incoming(request: &Request, header: Option<&str>) -> RequestEra {
     let named = header.and_then(|text| text.trim_ascii().parse::<Revision>().ok());
     let header_is_modern = named.is_some_and(|named| !Revision::LEGACY.contains(&named));
     if claims_modern(request) {
-        Incoming::Modern
+        RequestEra::Modern
     } else if header_is_modern && request.method != Method::Initialize {
-        Incoming::Unclaimed
+        RequestEra::MissingClaim
     } else {
-        Incoming::Legacy
+        RequestEra::Legacy
     }
 }
 

@@ -20,20 +20,20 @@ fn result(value: Value) -> ProbeOutcome {
 
 #[test]
 fn c_life_07_to_11_the_verdict_over_http() {
-    let failed = Verdict::ModernFailed("no".to_owned());
+    let failed = ProbeVerdict::ModernFailed("no".to_owned());
     let table = [
         (
             result(json!({ "supportedVersions": ["2025-11-25", "2026-07-28"] })),
-            Verdict::Modern(ASKED),
+            ProbeVerdict::Modern(ASKED),
         ),
         (
             result(json!({ "supportedVersions": ["2025-11-25"] })),
-            Verdict::Legacy,
+            ProbeVerdict::Legacy,
         ),
-        (result(json!({})), Verdict::Legacy),
+        (result(json!({})), ProbeVerdict::Legacy),
         (
             error(-32022, json!({ "supported": ["2025-11-25"] }), Some(400)),
-            Verdict::Legacy,
+            ProbeVerdict::Legacy,
         ),
         (
             error(-32022, json!({ "supported": ["2099-01-01"] }), Some(400)),
@@ -49,19 +49,22 @@ fn c_life_07_to_11_the_verdict_over_http() {
             error(-32021, json!({ "requiredCapabilities": {} }), Some(400)),
             failed,
         ),
-        (error(-32601, Value::Null, Some(404)), Verdict::Legacy),
-        (error(-32601, Value::Null, Some(200)), Verdict::Legacy),
-        (error(-32600, Value::Null, Some(400)), Verdict::Legacy),
-        (error(-32000, Value::Null, Some(401)), Verdict::Authorize),
-        (error(-32603, Value::Null, Some(503)), Verdict::Outage),
-        (ProbeOutcome::Status(400), Verdict::Legacy),
-        (ProbeOutcome::Status(404), Verdict::Legacy),
-        (ProbeOutcome::Status(405), Verdict::Legacy),
-        (ProbeOutcome::Status(403), Verdict::Authorize),
-        (ProbeOutcome::Status(429), Verdict::Outage),
-        (ProbeOutcome::Status(502), Verdict::Outage),
-        (ProbeOutcome::Timeout, Verdict::Outage),
-        (ProbeOutcome::Unreachable, Verdict::Outage),
+        (error(-32601, Value::Null, Some(404)), ProbeVerdict::Legacy),
+        (error(-32601, Value::Null, Some(200)), ProbeVerdict::Legacy),
+        (error(-32600, Value::Null, Some(400)), ProbeVerdict::Legacy),
+        (
+            error(-32000, Value::Null, Some(401)),
+            ProbeVerdict::Authorize,
+        ),
+        (error(-32603, Value::Null, Some(503)), ProbeVerdict::Outage),
+        (ProbeOutcome::Status(400), ProbeVerdict::Legacy),
+        (ProbeOutcome::Status(404), ProbeVerdict::Legacy),
+        (ProbeOutcome::Status(405), ProbeVerdict::Legacy),
+        (ProbeOutcome::Status(403), ProbeVerdict::Authorize),
+        (ProbeOutcome::Status(429), ProbeVerdict::Outage),
+        (ProbeOutcome::Status(502), ProbeVerdict::Outage),
+        (ProbeOutcome::Timeout, ProbeVerdict::Outage),
+        (ProbeOutcome::Unreachable, ProbeVerdict::Outage),
     ];
     for (outcome, expected) in table {
         assert_eq!(
@@ -75,7 +78,7 @@ fn c_life_07_to_11_the_verdict_over_http() {
         &error(-32022, json!({ "supported": ["2026-07-28"] }), Some(400)),
         Revision::V2025_11_25,
     );
-    assert_eq!(older, Verdict::ModernRetry(ASKED));
+    assert_eq!(older, ProbeVerdict::ModernRetry(ASKED));
 }
 
 #[test]
@@ -83,28 +86,28 @@ fn c_life_09_on_stdio_silence_and_exit_are_verdicts_too() {
     let legacy = [
         ProbeOutcome::Timeout,
         ProbeOutcome::Exited,
-        ProbeOutcome::Garbage,
+        ProbeOutcome::NotJsonRpc,
         error(-32601, Value::Null, None),
         error(-32602, json!([]), None),
     ];
     for outcome in legacy {
         assert_eq!(
             verdict(ProbeTransport::Stdio, &outcome, ASKED),
-            Verdict::Legacy,
+            ProbeVerdict::Legacy,
             "{outcome:?}"
         );
     }
     let modern = result(json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} }));
     assert_eq!(
         verdict(ProbeTransport::Stdio, &modern, ASKED),
-        Verdict::Modern(ASKED)
+        ProbeVerdict::Modern(ASKED)
     );
     let failed = verdict(
         ProbeTransport::Stdio,
         &error(-32021, Value::Null, None),
         ASKED,
     );
-    assert!(matches!(failed, Verdict::ModernFailed(_)));
+    assert!(matches!(failed, ProbeVerdict::ModernFailed(_)));
 }
 
 #[test]
@@ -129,61 +132,61 @@ fn s_life_21_the_body_decides_the_era_of_a_message() {
             "tools/list",
             json!({ "_meta": { VERSION: "2026-07-28" } }),
             None,
-            Incoming::Modern,
+            RequestEra::Modern,
         ),
         (
             "tools/list",
             json!({ "_meta": { VERSION: "2099-01-01" } }),
             None,
-            Incoming::Modern,
+            RequestEra::Modern,
         ),
         (
             "tools/list",
             json!({ "_meta": { VERSION: 7 } }),
             Some("2025-11-25"),
-            Incoming::Modern,
+            RequestEra::Modern,
         ),
         (
             "tools/list",
             json!({ "_meta": { "x": VERSION } }),
             None,
-            Incoming::Legacy,
+            RequestEra::Legacy,
         ),
         (
             "tools/list",
             json!({}),
             Some("2026-07-28"),
-            Incoming::Unclaimed,
+            RequestEra::MissingClaim,
         ),
         (
             "tools/list",
             json!({}),
             Some("2025-11-25"),
-            Incoming::Legacy,
+            RequestEra::Legacy,
         ),
         (
             "tools/list",
             json!({}),
             Some("2099-01-01"),
-            Incoming::Legacy,
+            RequestEra::Legacy,
         ),
         (
             "tools/list",
             json!({ "cursor": VERSION }),
             None,
-            Incoming::Legacy,
+            RequestEra::Legacy,
         ),
         (
             "initialize",
             json!({ "protocolVersion": "2026-07-28" }),
             Some("2026-07-28"),
-            Incoming::Legacy,
+            RequestEra::Legacy,
         ),
         (
             "initialize",
             json!({ "_meta": { VERSION: "2026-07-28" } }),
             None,
-            Incoming::Modern,
+            RequestEra::Modern,
         ),
     ];
     for (method, params, header, expected) in table {
@@ -192,6 +195,6 @@ fn s_life_21_the_body_decides_the_era_of_a_message() {
             panic!("no request");
         };
         assert_eq!(incoming(&request, header), expected, "{frame} {header:?}");
-        assert_eq!(claims_modern(&request), expected == Incoming::Modern);
+        assert_eq!(claims_modern(&request), expected == RequestEra::Modern);
     }
 }

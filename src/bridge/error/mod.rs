@@ -9,12 +9,12 @@ use super::headers::HeaderMismatch;
 use super::meta::InvalidMeta;
 use super::object;
 use super::projection::Revisions;
-use super::question::{InvalidAnswer, Requirement, url_elicitations};
-use super::seal::{Ambiguous, InvalidState};
+use super::question::{InvalidAnswer, RequiredCapability, url_elicitations};
+use super::seal::{AmbiguousArguments, InvalidState};
 
 /// What of a request an error is read with.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ErrorContext<'a> {
     pub method: &'a Method,
     /// The URI that was asked for, in the same words as the error's `data.uri`.
     pub uri: Option<&'a str>,
@@ -24,33 +24,37 @@ pub struct Asked<'a> {
 
 /// How a server's error is shown to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum TranslatedError {
     /// As a JSON-RPC error object.
     Error(RawJson),
-    /// As a result of `tools/call` that the model reads; not dressed for its client yet.
+    /// As a result of `tools/call` that the model reads; not decorated for its client yet.
     Result(RawJson),
 }
 
 #[derive(Deserialize)]
-struct ErrorObject {
+struct ServerError {
     code: i64,
     message: String,
     data: Option<Value>,
 }
 
 /// A server's error object for its client; `None` when it may stay as it is.
-pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Revisions) -> Option<Shown> {
-    let Some(object) = object::read::<ErrorObject>(error.as_str()) else {
+pub fn from_server(
+    error: &RawJson,
+    asked: ErrorContext<'_>,
+    revisions: Revisions,
+) -> Option<TranslatedError> {
+    let Some(object) = object::read::<ServerError>(error.as_str()) else {
         let message = "server answered with a malformed error";
-        return Some(replaced(message, error, asked));
+        return Some(internal_error(message, error, asked));
     };
-    let to = legs.to;
+    let to = revisions.to;
     match (object.code, to.era()) {
         (code::HEADER_MISMATCH | code::UNSUPPORTED_VERSION, _) => {
-            Some(replaced(&object.message, error, asked))
+            Some(internal_error(&object.message, error, asked))
         }
         (code::RESOURCE_NOT_FOUND, Era::Modern) => Some(missing(&object, asked, to)),
-        (code::INVALID_PARAMS, Era::Legacy) if legs.from.era() == Era::Modern => {
+        (code::INVALID_PARAMS, Era::Legacy) if revisions.from.era() == Era::Modern => {
             let uri = object
                 .data
                 .as_ref()
@@ -58,10 +62,12 @@ pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Revisions) -> Option
             let is_missing = uri.is_some() && uri == asked.uri;
             is_missing.then(|| missing(&object, asked, to))
         }
-        (code::URL_ELICITATION_REQUIRED, Era::Modern) => Some(Shown::Error(needs_url())),
-        (code::URL_ELICITATION_REQUIRED, Era::Legacy) if to < Revision::V2025_11_25 => {
-            Some(stopped(&with_links(&object, error), error, asked))
+        (code::URL_ELICITATION_REQUIRED, Era::Modern) => {
+            Some(TranslatedError::Error(missing_url_elicitation()))
         }
+        (code::URL_ELICITATION_REQUIRED, Era::Legacy) if to < Revision::V2025_11_25 => Some(
+            tool_result_or_error(&message_with_links(&object, error), error, asked),
+        ),
         (code::MISSING_CAPABILITY, Era::Legacy) => {
             let required = object.data.as_ref();
             let required = required.and_then(|data| data.get("requiredCapabilities"));
@@ -69,19 +75,19 @@ pub fn from_server(error: &RawJson, asked: Asked<'_>, legs: Revisions) -> Option
             let message = format!(
                 "the server needs a capability that this client does not declare:{required}"
             );
-            Some(stopped(&message, error, asked))
+            Some(tool_result_or_error(&message, error, asked))
         }
-        (-32019..=-32000, Era::Modern) => Some(replaced(&object.message, error, asked)),
+        (-32019..=-32000, Era::Modern) => Some(internal_error(&object.message, error, asked)),
         // Between eras, codes that the newer one reserves mean nothing (B-RPC-09).
-        (-32099..=-32023, Era::Modern) if legs.from.era() == Era::Legacy => {
-            Some(replaced(&object.message, error, asked))
+        (-32099..=-32023, Era::Modern) if revisions.from.era() == Era::Legacy => {
+            Some(internal_error(&object.message, error, asked))
         }
         _ => None,
     }
 }
 
 /// A missing resource, in the code of the reader's era (S-RES-03, S-RES-04).
-fn missing(object: &ErrorObject, asked: Asked<'_>, to: Revision) -> Shown {
+fn missing(object: &ServerError, asked: ErrorContext<'_>, to: Revision) -> TranslatedError {
     let code = match to.era() {
         Era::Modern => code::INVALID_PARAMS,
         Era::Legacy => code::RESOURCE_NOT_FOUND,
@@ -94,33 +100,37 @@ fn missing(object: &ErrorObject, asked: Asked<'_>, to: Revision) -> Shown {
         data.insert("uri".to_owned(), json!(uri));
     }
     let error = json!({ "code": code, "message": object.message, "data": data });
-    Shown::Error(RawJson::from_value(&error))
+    TranslatedError::Error(RawJson::from_value(&error))
 }
 
 /// An internal error that keeps what the server wrote.
-fn replaced(message: &str, original: &RawJson, asked: Asked<'_>) -> Shown {
+fn internal_error(message: &str, original: &RawJson, asked: ErrorContext<'_>) -> TranslatedError {
     let original: Value = original.parse().unwrap_or_default();
     let data = json!({ "server": asked.server, "original": original });
     let error = json!({ "code": code::INTERNAL_ERROR, "message": message, "data": data });
-    Shown::Error(RawJson::from_value(&error))
+    TranslatedError::Error(RawJson::from_value(&error))
 }
 
 /// A call that cannot go on with this client: the model reads it, where there is one.
-fn stopped(message: &str, original: &RawJson, asked: Asked<'_>) -> Shown {
+fn tool_result_or_error(
+    message: &str,
+    original: &RawJson,
+    asked: ErrorContext<'_>,
+) -> TranslatedError {
     if *asked.method == Method::ToolsCall {
-        return Shown::Result(tool_text(message));
+        return TranslatedError::Result(tool_error_result(message));
     }
-    replaced(message, original, asked)
+    internal_error(message, original, asked)
 }
 
-fn needs_url() -> RawJson {
+fn missing_url_elicitation() -> RawJson {
     let message =
         "the user has to visit a URL first, and the client does not declare elicitation by URL";
-    let needed = Requirement::Url.capabilities();
+    let needed = RequiredCapability::Url.capabilities();
     RawJson::from_value(&Failure::missing_capability(message, needed).error_object())
 }
 
-fn with_links(object: &ErrorObject, error: &RawJson) -> String {
+fn message_with_links(object: &ServerError, error: &RawJson) -> String {
     let listed = url_elicitations(error).unwrap_or_default();
     let links = listed.iter().filter_map(|listed| {
         let params: Value = listed.question.params()?.parse().ok()?;
@@ -134,7 +144,7 @@ fn with_links(object: &ErrorObject, error: &RawJson) -> String {
 }
 
 /// A result of `tools/call` that says why it failed.
-pub fn tool_text(message: &str) -> RawJson {
+pub fn tool_error_result(message: &str) -> RawJson {
     RawJson::from_value(&json!({
         "content": [{ "type": "text", "text": message }],
         "isError": true,
@@ -179,7 +189,7 @@ pub const fn modern_status(kind: ErrorKind) -> u16 {
 /// The HTTP status with which a sessionless client reads an error object of a server, if nothing
 /// was sent to it before (S-HTTP-24, S-LIFE-16).
 pub fn status_of(error: &RawJson) -> u16 {
-    match object::read::<ErrorObject>(error.as_str()).map(|object| object.code) {
+    match object::read::<ServerError>(error.as_str()).map(|object| object.code) {
         Some(code::METHOD_NOT_FOUND) => 404,
         Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => 400,
         _ => 200,
@@ -201,7 +211,7 @@ failures! {
     InvalidMeta => InvalidMeta,
     InvalidState => InvalidParams,
     InvalidAnswer => InvalidParams,
-    Ambiguous => InvalidParams,
+    AmbiguousArguments => InvalidParams,
 }
 
 #[cfg(test)]

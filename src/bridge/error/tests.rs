@@ -4,8 +4,8 @@ use super::*;
 
 use Revision::{V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28};
 
-fn show(error: &Value, method: &Method, from: Revision, to: Revision) -> Option<Shown> {
-    let asked = Asked {
+fn show(error: &Value, method: &Method, from: Revision, to: Revision) -> Option<TranslatedError> {
+    let asked = ErrorContext {
         method,
         uri: Some("file:///x"),
         server: "db",
@@ -13,9 +13,9 @@ fn show(error: &Value, method: &Method, from: Revision, to: Revision) -> Option<
     from_server(&RawJson::from_value(error), asked, Revisions { from, to })
 }
 
-fn shown_error(shown: Option<Shown>) -> Value {
+fn shown_error(shown: Option<TranslatedError>) -> Value {
     match shown {
-        Some(Shown::Error(error)) => error.parse().unwrap(),
+        Some(TranslatedError::Error(error)) => error.parse().unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -101,7 +101,8 @@ fn s_life_16_a_missing_capability_is_told_in_the_words_of_the_client() {
         show(&missing, &Method::ToolsCall, V2026_07_28, V2026_07_28),
         None
     );
-    let Some(Shown::Result(result)) = show(&missing, &Method::ToolsCall, V2026_07_28, V2025_11_25)
+    let Some(TranslatedError::Result(result)) =
+        show(&missing, &Method::ToolsCall, V2026_07_28, V2025_11_25)
     else {
         panic!("no result");
     };
@@ -134,7 +135,8 @@ fn url_elicitation_required_reaches_only_clients_that_know_it() {
         show(&needed, &Method::ToolsCall, V2025_11_25, V2025_11_25),
         None
     );
-    let Some(Shown::Result(result)) = show(&needed, &Method::ToolsCall, V2025_11_25, V2025_06_18)
+    let Some(TranslatedError::Result(result)) =
+        show(&needed, &Method::ToolsCall, V2025_11_25, V2025_06_18)
     else {
         panic!("no result");
     };

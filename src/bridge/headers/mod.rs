@@ -1,7 +1,7 @@
 //! HTTP headers of the sessionless revision: they repeat parts of the body, so that others can
 //! route by them, and must say the same as the body (S-HDR-04 to S-HDR-11, C-HTTP-04).
 
-mod annotation;
+mod param_headers;
 mod value;
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use bytestring::ByteString;
 
 use crate::protocol::{Method, Request, json};
 
-pub use annotation::{InvalidAnnotation, ParamHeader, ParamHeaders, strip_annotations};
+pub use param_headers::{InvalidAnnotation, ParamHeader, ParamHeaders, strip_annotations};
 pub use value::{decode, encode};
 
 /// Names of headers, in lower case: HTTP compares them so (S-HDR-11).
@@ -42,14 +42,14 @@ pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
 /// The headers of one message to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
-    pub standard: Standard,
+    pub standard: StandardHeaders,
     /// Arguments that are repeated in `Mcp-Param-*`: name and encoded value.
     pub params: Vec<(String, String)>,
 }
 
 /// The headers that every message has (C-HTTP-04). Many messages have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Standard {
+pub struct StandardHeaders {
     pub revision: Cow<'static, str>,
     pub method: Method,
     /// What `Mcp-Name` says, encoded; `None` where it does not apply.
@@ -67,7 +67,7 @@ impl Headers {
             Cow::Borrowed(_) => name,
             Cow::Owned(encoded) => encoded.into(),
         });
-        let standard = Standard {
+        let standard = StandardHeaders {
             revision: revision.into(),
             method: method.clone(),
             name,
@@ -77,7 +77,7 @@ impl Headers {
     }
 }
 
-impl Standard {
+impl StandardHeaders {
     /// Names and values.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let name = self.name.as_ref().map(|name| (NAME, &**name));

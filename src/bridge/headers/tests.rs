@@ -218,7 +218,7 @@ fn annotated() -> ParamHeaders {
 fn c_http_07_arguments_are_repeated_as_headers() {
     let arguments = json!({ "region": "Zürich", "deep": { "count": 42.0 }, "dry": false });
     let headers = annotated();
-    let mut found = headers.of_call(Some(&RawJson::from_value(&arguments)));
+    let mut found = headers.for_call(Some(&RawJson::from_value(&arguments)));
     found.sort();
     let expected = [
         ("Mcp-Param-Count", "42"),
@@ -234,11 +234,11 @@ fn c_http_07_arguments_are_repeated_as_headers() {
     ] {
         assert!(
             annotated()
-                .of_call(Some(&RawJson::from_value(&nothing)))
+                .for_call(Some(&RawJson::from_value(&nothing)))
                 .is_empty()
         );
     }
-    assert!(annotated().of_call(None).is_empty());
+    assert!(annotated().for_call(None).is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `_meta` of requests: what a sessionless client claims in it, and what servers of either era
 //! are given in its place (S-LIFE-14, C-LIFE-06).
 
-mod claim;
+mod request_meta;
 
 use std::cell::RefCell;
 
@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{Edit, LogLevel, RawJson, Request, RequestId, Revision, Span, json};
 
-use super::object::{self, Change, Object};
+use super::object::{self, MemberChange, Object};
 
-pub use claim::{InvalidMeta, ModernClaim};
+pub use request_meta::{InvalidMeta, RequestMeta};
 
 /// What the protocol itself keeps in `_meta` begins so.
 pub const RESERVED: &str = "io.modelcontextprotocol/";
@@ -30,17 +30,17 @@ pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 /// What goes into each request to a sessionless server: revision, who we are, and what the
 /// client behind the request can be asked for. Made once, spliced in as it is.
 #[derive(Clone, Debug)]
-pub struct Declaration {
+pub struct MetaDeclaration {
     members: String,
     /// The `_meta` that was seen last to hold nothing but a declaration: a client's requests
     /// mostly say the same.
-    bare: RefCell<String>,
+    last_bare_meta: RefCell<String>,
 }
 
 /// A `_meta` that is longer, in bytes, is not kept to be recognised.
-const BARE_MAX: usize = 2048;
+const BARE_META_BYTES_MAX: usize = 2048;
 
-impl Declaration {
+impl MetaDeclaration {
     /// `client` is the `Implementation` object of the gateway, as JSON.
     pub fn new(revision: Revision, client: &str, capabilities: &Map<String, Value>) -> Self {
         let capabilities = RawJson::from_value(capabilities);
@@ -49,7 +49,7 @@ impl Declaration {
             members: format!(
                 r#""{VERSION}":"{revision}","{CLIENT_INFO}":{client},"{CAPABILITIES}":{capabilities}"#
             ),
-            bare: RefCell::default(),
+            last_bare_meta: RefCell::default(),
         }
     }
 
@@ -75,13 +75,13 @@ impl Declaration {
     }
 
     fn is_bare(&self, meta: &str, dropped: impl Fn(&str) -> bool) -> bool {
-        let mut bare = self.bare.borrow_mut();
-        if *bare == meta {
+        let mut last_bare_meta = self.last_bare_meta.borrow_mut();
+        if *last_bare_meta == meta {
             return true;
         }
         let is_bare = json::has_only(meta, dropped);
-        if is_bare && meta.len() <= BARE_MAX {
-            meta.clone_into(&mut bare);
+        if is_bare && meta.len() <= BARE_META_BYTES_MAX {
+            meta.clone_into(&mut last_bare_meta);
         }
         is_bare
     }
@@ -98,10 +98,11 @@ pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
     let ours = format!("{}:{value}", json::quoted(name).as_str());
     let built = Object::parse(holder.as_str()).and_then(|members| {
         let meta = members.get("_meta").and_then(Object::parse);
-        let meta = meta.and_then(|meta| meta.rebuild(&ours, |key, _| Change::keep_if(key != name)));
+        let meta =
+            meta.and_then(|meta| meta.rebuild(&ours, |key, _| MemberChange::keep_if(key != name)));
         let meta = meta.unwrap_or_else(|| format!("{{{ours}}}"));
         let first = format!(r#""_meta":{meta}"#);
-        members.rebuild(&first, |key, _| Change::keep_if(key != "_meta"))
+        members.rebuild(&first, |key, _| MemberChange::keep_if(key != "_meta"))
     });
     built
         .and_then(object::raw)
@@ -149,7 +150,7 @@ fn edit_meta(
         } else {
             Object::parse(meta)
         };
-        let keep = |key: &str, _: &str| Change::keep_if(!dropped(key));
+        let keep = |key: &str, _: &str| MemberChange::keep_if(!dropped(key));
         let first = ours
             .strip_prefix('{')
             .and_then(|ours| ours.strip_suffix('}'));

@@ -17,10 +17,10 @@ fn with_meta(meta: &str) -> Request {
     ))
 }
 
-fn declaration() -> Declaration {
+fn declaration() -> MetaDeclaration {
     let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
     let capabilities = json!({ "roots": {} });
-    Declaration::new(
+    MetaDeclaration::new(
         Revision::V2026_07_28,
         client.as_str(),
         capabilities.as_object().unwrap(),
@@ -58,7 +58,7 @@ fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
 
 #[test]
 fn a_claim_is_read_whole() {
-    let claim = ModernClaim::read(&with_meta(
+    let claim = RequestMeta::read(&with_meta(
         r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
             "io.modelcontextprotocol/clientInfo":{"name":"H","version":"3","icons":[]},
             "io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"mine":1},
@@ -75,7 +75,7 @@ fn a_claim_is_read_whole() {
 #[test]
 fn s_life_14_and_15_a_claim_needs_version_and_capabilities_only() {
     let least = r#"{"io.modelcontextprotocol/protocolVersion":"x","io.modelcontextprotocol/clientCapabilities":{}}"#;
-    let claim = ModernClaim::read(&with_meta(least)).unwrap();
+    let claim = RequestMeta::read(&with_meta(least)).unwrap();
     assert!(claim.client.is_none() && claim.level.is_none() && claim.progress_token.is_none());
     let missing = [
         ("{}", VERSION),
@@ -89,12 +89,12 @@ fn s_life_14_and_15_a_claim_needs_version_and_capabilities_only() {
         ),
     ];
     for (meta, member) in missing {
-        let error = ModernClaim::read(&with_meta(meta)).unwrap_err();
+        let error = RequestMeta::read(&with_meta(meta)).unwrap_err();
         assert_eq!(error, InvalidMeta::Missing(member), "{meta}");
     }
     let without = request(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
     assert_eq!(
-        ModernClaim::read(&without),
+        RequestMeta::read(&without),
         Err(InvalidMeta::Missing(VERSION))
     );
 }
@@ -114,12 +114,12 @@ fn a_claim_with_a_wrong_member_names_it() {
     for (name, value) in wrong {
         let mut meta = json!({ VERSION: "x", CAPABILITIES: {} });
         meta[name] = serde_json::from_str(value).unwrap();
-        let error = ModernClaim::read(&with_meta(&meta.to_string())).unwrap_err();
+        let error = RequestMeta::read(&with_meta(&meta.to_string())).unwrap_err();
         let named = matches!(error, InvalidMeta::Invalid { member, .. } if member == name);
         assert!(named, "{name}: {error}");
     }
     let twice = format!(r#"{{"{VERSION}":"x","{VERSION}":"y","{CAPABILITIES}":{{}}}}"#);
-    assert!(ModernClaim::read(&with_meta(&twice)).is_err());
+    assert!(RequestMeta::read(&with_meta(&twice)).is_err());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::protocol::{RawJson, Revision};
 
-use super::super::object::{self, Change, Object, rebuild_elements};
+use super::super::object::{self, MemberChange, Object, rebuild_elements};
 use super::Revisions;
 use super::output::{self, is_wrapped};
 
@@ -16,16 +16,16 @@ pub enum ItemKind {
 }
 
 /// The revisions that know a field: from the first to the last.
-type Known = (Revision, Revision);
+type RevisionRange = (Revision, Revision);
 
-const ALL: Known = (Revision::V2024_11_05, Revision::NEWEST);
-const SINCE_2025_03: Known = (Revision::V2025_03_26, Revision::NEWEST);
-const SINCE_2025_06: Known = (Revision::V2025_06_18, Revision::NEWEST);
-const SINCE_2025_11: Known = (Revision::V2025_11_25, Revision::NEWEST);
-const ONLY_2025_11: Known = (Revision::V2025_11_25, Revision::V2025_11_25);
+const ALL: RevisionRange = (Revision::V2024_11_05, Revision::NEWEST);
+const SINCE_2025_03: RevisionRange = (Revision::V2025_03_26, Revision::NEWEST);
+const SINCE_2025_06: RevisionRange = (Revision::V2025_06_18, Revision::NEWEST);
+const SINCE_2025_11: RevisionRange = (Revision::V2025_11_25, Revision::NEWEST);
+const ONLY_2025_11: RevisionRange = (Revision::V2025_11_25, Revision::V2025_11_25);
 
 /// `None` for a field that no revision knows.
-fn known(kind: ItemKind, field: &str) -> Option<Known> {
+fn known_in(kind: ItemKind, field: &str) -> Option<RevisionRange> {
     let common = match field {
         // Not in the oldest schemas, which allow it all the same: extensions live in it.
         "name" | "description" | "_meta" => Some(ALL),
@@ -45,28 +45,28 @@ fn known(kind: ItemKind, field: &str) -> Option<Known> {
 }
 
 /// An item of a list for its reader; `None` when it may stay as it is.
-pub fn project_item(kind: ItemKind, item: &RawJson, legs: Revisions) -> Option<RawJson> {
-    if legs.from == legs.to {
+pub fn project_item(kind: ItemKind, item: &RawJson, revisions: Revisions) -> Option<RawJson> {
+    if revisions.from == revisions.to {
         return None;
     }
     let members = Object::parse(item.as_str())?;
-    let to = legs.to;
-    let changed = members.rebuild("", |field, value| match known(kind, field) {
-        None => Change::keep_if(!legs.crosses_eras()),
-        Some((first, last)) if to < first || to > last => Change::Drop,
+    let to = revisions.to;
+    let changed = members.rebuild("", |field, value| match known_in(kind, field) {
+        None => MemberChange::keep_if(!revisions.crosses_eras()),
+        Some((first, last)) if to < first || to > last => MemberChange::Drop,
         Some(_) => match (kind, field) {
             (ItemKind::Tool, "outputSchema") if to < Revision::V2026_07_28 && is_wrapped(value) => {
-                Change::maybe(output::wrapped(value))
+                MemberChange::set_if_some(output::wrapped(value))
             }
             (ItemKind::Prompt, "arguments") if to < Revision::V2025_06_18 => {
-                Change::maybe(rebuild_elements(value, without_title))
+                MemberChange::set_if_some(rebuild_elements(value, without_title))
             }
-            _ => Change::Keep,
+            _ => MemberChange::Keep,
         },
     });
     object::raw(changed?)
 }
 
 fn without_title(argument: &str) -> Option<String> {
-    Object::parse(argument)?.rebuild("", |key, _| Change::keep_if(key != "title"))
+    Object::parse(argument)?.rebuild("", |key, _| MemberChange::keep_if(key != "title"))
 }

@@ -3,7 +3,7 @@
 //! What a revision cannot say is said with what it has, or left out. Fields that nobody knows
 //! pass between revisions of one era and are dropped between eras, except under `_meta`.
 
-mod declared;
+mod capabilities;
 mod item;
 mod output;
 mod request;
@@ -12,12 +12,12 @@ use serde_json::json;
 
 use crate::protocol::{Method, RawJson, Revision, json as text};
 
-use super::answer;
-use super::object::{Change, Object, has_any, is_object, rebuild_elements};
+use super::object::{MemberChange, Object, contains_any, is_object, rebuild_elements};
+use super::result;
 
-pub use declared::{client_capabilities, implementation, server_capabilities};
+pub use capabilities::{client_capabilities, implementation, server_capabilities};
 pub use item::{ItemKind, project_item};
-pub use output::wraps_output;
+pub use output::wraps_structured_output;
 pub use request::{project_params, project_progress};
 
 /// The way of an answer: the revision of who wrote it, and of who reads it.
@@ -35,16 +35,16 @@ impl Revisions {
 
 /// The result of `method` for its reader; `None` when it may stay as it is.
 ///
-/// `wrapped` says that [`wraps_output`] holds for the called tool, so that its reader was shown
+/// `wrapped` says that [`wraps_structured_output`] holds for the called tool, so that its reader was shown
 /// an output schema which wants the content inside of `result`. Towards a client with a
-/// handshake this does what [`answer::strip_for_legacy`] does; it need not be called again.
+/// handshake this does what [`result::strip_for_legacy`] does; it need not be called again.
 pub fn project_result(
     method: &Method,
     result: &RawJson,
-    legs: Revisions,
+    revisions: Revisions,
     wrapped: bool,
 ) -> Option<RawJson> {
-    if legs.from == legs.to {
+    if revisions.from == revisions.to {
         return None;
     }
     let known: &[&str] = match method {
@@ -52,38 +52,38 @@ pub fn project_result(
         Method::PromptsGet => &["description", "messages", "_meta"],
         Method::ResourcesRead => &["contents", "_meta"],
         Method::CompletionComplete => &["completion", "_meta"],
-        _ if legs.from > legs.to => return answer::strip_for_legacy(result),
+        _ if revisions.from > revisions.to => return result::strip_for_legacy(result),
         _ => return None,
     };
-    if !legs.crosses_eras() && !may_differ(result, legs) {
+    if !revisions.crosses_eras() && !may_differ(result, revisions) {
         return None;
     }
     let members = Object::parse(result.as_str())?;
-    let older = legs.to < legs.from;
-    let appended = appended_text(&members, legs.to);
+    let older = revisions.to < revisions.from;
+    let appended = appended_text(&members, revisions.to);
     let changed = members.rebuild("", |key, value| match key {
-        _ if legs.crosses_eras() && !known.contains(&key) => Change::Drop,
+        _ if revisions.crosses_eras() && !known.contains(&key) => MemberChange::Drop,
         "content" if older => match &appended {
-            Some(content) => Change::Value(content.clone()),
-            None => Change::maybe(content(value, legs.to)),
+            Some(content) => MemberChange::Value(content.clone()),
+            None => MemberChange::set_if_some(content(value, revisions.to)),
         },
-        "messages" if older => Change::maybe(messages(value, legs.to)),
-        "structuredContent" if older => structured(value, legs.to, wrapped),
-        "_meta" if legs.crosses_eras() => answer::strip_meta(value),
-        _ => Change::Keep,
+        "messages" if older => MemberChange::set_if_some(messages(value, revisions.to)),
+        "structuredContent" if older => structured(value, revisions.to, wrapped),
+        "_meta" if revisions.crosses_eras() => result::strip_meta(value),
+        _ => MemberChange::Keep,
     });
-    changed.map(RawJson::of_parts)
+    changed.map(RawJson::from_valid_parts)
 }
 
-fn may_differ(result: &RawJson, legs: Revisions) -> bool {
-    let words: &[&str] = match legs.to {
+fn may_differ(result: &RawJson, revisions: Revisions) -> bool {
+    let words: &[&str] = match revisions.to {
         Revision::V2026_07_28 => return false,
         Revision::V2025_11_25 => &["\"structuredContent\""],
         Revision::V2025_06_18 => &["\"structuredContent\"", "\"resource_link\""],
         Revision::V2025_03_26 => &["\"structuredContent\"", "\"resource_link\""],
         Revision::V2024_11_05 => &["\"structuredContent\"", "\"resource_link\"", "\"audio\""],
     };
-    legs.to < legs.from && has_any(result.as_bytes(), words)
+    revisions.to < revisions.from && contains_any(result.as_bytes(), words)
 }
 
 /// Where the reader knows no structured content and no text says the same: `content` with it as
@@ -112,14 +112,14 @@ fn appended_text(members: &Object<'_>, to: Revision) -> Option<String> {
     Some(format!("[{}]", shown.join(",")))
 }
 
-fn structured(value: &str, to: Revision, wrapped: bool) -> Change {
+fn structured(value: &str, to: Revision, wrapped: bool) -> MemberChange {
     if to < Revision::V2025_06_18 {
-        return Change::Drop;
+        return MemberChange::Drop;
     }
     if wrapped || !is_object(value) {
-        return Change::Value(format!(r#"{{"result":{value}}}"#));
+        return MemberChange::Value(format!(r#"{{"result":{value}}}"#));
     }
-    Change::Keep
+    MemberChange::Keep
 }
 
 fn content(value: &str, to: Revision) -> Option<String> {
@@ -131,15 +131,15 @@ fn messages(value: &str, to: Revision) -> Option<String> {
         let members = Object::parse(message)?;
         let changed = block(members.get("content")?, to)?;
         members.rebuild("", |key, _| match key {
-            "content" => Change::Value(changed.clone()),
-            _ => Change::Keep,
+            "content" => MemberChange::Value(changed.clone()),
+            _ => MemberChange::Keep,
         })
     })
 }
 
 /// One block of content for its reader; `None` when it may stay as it is.
 pub(super) fn block(block: &str, to: Revision) -> Option<String> {
-    if !has_any(block.as_bytes(), &["\"resource_link\"", "\"audio\""]) {
+    if !contains_any(block.as_bytes(), &["\"resource_link\"", "\"audio\""]) {
         return None;
     }
     let members = Object::parse(block)?;
@@ -159,7 +159,7 @@ pub(super) fn block(block: &str, to: Revision) -> Option<String> {
             format!("{name}: {uri}")
         }
         "resource_link" if to < Revision::V2025_11_25 => {
-            return members.rebuild("", |key, _| Change::keep_if(key != "icons"));
+            return members.rebuild("", |key, _| MemberChange::keep_if(key != "icons"));
         }
         _ => return None,
     };

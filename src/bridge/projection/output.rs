@@ -8,7 +8,7 @@ use crate::protocol::{RawJson, json as text};
 use super::super::schema::children_mut;
 
 /// Whether clients with a handshake are shown this tool's output inside of `result`.
-pub fn wraps_output(tool: &RawJson) -> bool {
+pub fn wraps_structured_output(tool: &RawJson) -> bool {
     text::member(tool.as_str(), "outputSchema").is_some_and(is_wrapped)
 }
 
@@ -30,7 +30,7 @@ pub(super) fn wrapped(schema: &str) -> Option<String> {
         if let Some(dialect) = dialect {
             outer["$schema"] = dialect;
         }
-        move_references(&mut inner);
+        rebase_references(&mut inner);
     }
     outer["properties"] = json!({ "result": inner });
     outer["required"] = json!(["result"]);
@@ -38,7 +38,7 @@ pub(super) fn wrapped(schema: &str) -> Option<String> {
 }
 
 /// References inside of a schema with an `$id` are relative to that and stay.
-fn move_references(schema: &mut Value) {
+fn rebase_references(schema: &mut Value) {
     if schema.get("$id").is_some() {
         return;
     }
@@ -48,5 +48,5 @@ fn move_references(schema: &mut Value) {
     {
         *reference = format!("#/properties/result{pointer}");
     }
-    children_mut(schema).into_iter().for_each(move_references);
+    children_mut(schema).into_iter().for_each(rebase_references);
 }

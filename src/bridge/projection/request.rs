@@ -2,7 +2,7 @@
 
 use crate::protocol::{Edit, Era, Method, Notification, Request, Revision, json};
 
-use super::super::object::{has_any, removals};
+use super::super::object::{contains_any, removal_edits};
 
 /// The edits that take out of `params` what a server of this revision does not know: `context` of
 /// completions, `task`, and what only a retry of a sessionless call has. None of them touches a
@@ -44,9 +44,9 @@ fn remove(frame: &str, dropped: impl Fn(&str) -> bool) -> Vec<Edit> {
     ];
     let wanted = words.iter().filter(|(name, _)| dropped(name));
     let wanted: Vec<_> = wanted.map(|(_, word)| *word).collect();
-    if !has_any(frame.as_bytes(), &wanted) {
+    if !contains_any(frame.as_bytes(), &wanted) {
         return Vec::new();
     }
     let params = json::member(frame, "params");
-    params.map_or_else(Vec::new, |params| removals(frame, params, dropped))
+    params.map_or_else(Vec::new, |params| removal_edits(frame, params, dropped))
 }

@@ -147,14 +147,14 @@ fn s_tool_09_structured_content_is_an_object_for_clients_with_a_handshake() {
         assert_eq!(list["structuredContent"], json!({ "result": ["lead-1"] }));
         let object = result(Method::ToolsCall, &call(json!({ "a": 1 })), V2026_07_28, to);
         assert_eq!(object, None);
-        let legs = Revisions {
+        let revisions = Revisions {
             from: V2026_07_28,
             to,
         };
         let wrapped = project_result(
             &Method::ToolsCall,
             &raw(&call(json!({ "a": 1 }))),
-            legs,
+            revisions,
             true,
         );
         let wrapped: Value = wrapped.unwrap().parse().unwrap();
@@ -222,7 +222,7 @@ fn an_output_schema_that_is_no_object_is_put_into_one() {
         "$defs": { "lead": { "type": "object", "properties": { "$ref": { "type": "string" }, "next": { "$ref": "#" } } },
             "own": { "$id": "x:y", "$ref": "#/z" } }, "default": { "$ref": "#/no" } });
     let tool = json!({ "name": "n", "inputSchema": { "type": "object" }, "outputSchema": schema });
-    assert!(wraps_output(&raw(&tool)));
+    assert!(wraps_structured_output(&raw(&tool)));
     let projected = item(ItemKind::Tool, &tool, V2026_07_28, V2025_11_25).unwrap();
     let output = &projected["outputSchema"];
     assert_eq!(
@@ -246,7 +246,10 @@ fn an_output_schema_that_is_no_object_is_put_into_one() {
             && !validator.is_valid(&json!({ "result": ["a"] }))
     );
     let object = json!({ "name": "n", "inputSchema": {}, "outputSchema": { "type": "object" } });
-    assert!(!wraps_output(&raw(&object)) && !wraps_output(&raw(&json!({ "name": "n" }))));
+    assert!(
+        !wraps_structured_output(&raw(&object))
+            && !wraps_structured_output(&raw(&json!({ "name": "n" })))
+    );
 }
 
 #[test]
@@ -358,12 +361,12 @@ proptest! {
         if let Some(structured) = structured {
             call["structuredContent"] = serde_json::from_str(structured).unwrap();
         }
-        let (legs, legs_same) = (Revisions { from, to }, Revisions { from, to: from });
-        let projected = project_result(&Method::ToolsCall, &raw(&call), legs, wrapped);
+        let (revisions, legs_same) = (Revisions { from, to }, Revisions { from, to: from });
+        let projected = project_result(&Method::ToolsCall, &raw(&call), revisions, wrapped);
         if let Some(projected) = projected {
             let value: Value = projected.parse().unwrap();
             prop_assert_eq!(&value["content"][0], &text);
-            let again = project_result(&Method::ToolsCall, &projected, legs, false);
+            let again = project_result(&Method::ToolsCall, &projected, revisions, false);
             prop_assert!(again.is_none_or(|again| again == projected));
         }
         let same = project_result(&Method::ToolsCall, &raw(&call), legs_same, wrapped);

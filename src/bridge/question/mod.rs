@@ -2,9 +2,9 @@
 //! with a handshake send a request for it, sessionless ones an entry of `inputRequests`
 //! (bridging.md §4, §5).
 
-mod reply;
-mod to_client;
-mod to_entry;
+mod answer;
+mod for_legacy;
+mod for_modern;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -14,12 +14,12 @@ use crate::protocol::{Method, RawJson, RequestId};
 
 use super::object::{Object, is_object};
 
-pub use reply::{
-    CannotAnswer, InvalidAnswer, Refusal, answer_for_server, check_answer, expired, refused,
-    unattributable,
+pub use answer::{
+    InvalidAnswer, QuestionFallback, UnsupportedAnswer, answer_for_server, check_answer, expired,
+    fallback_for, unattributable,
 };
-pub use to_client::CannotAsk;
-pub use to_entry::{UrlElicitation, elicitation_id, url_elicitations};
+pub use for_legacy::UnsupportedQuestion;
+pub use for_modern::{UrlElicitation, elicitation_id, url_elicitations};
 
 /// What kind of question it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +62,7 @@ pub struct Question {
 
 /// What a client must declare to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Requirement {
+pub enum RequiredCapability {
     Form,
     Url,
     Sampling,
@@ -107,18 +107,18 @@ impl Question {
     }
 
     /// What a client must declare to be asked this (S-MRTR-05, S-REQ-01 to S-REQ-03).
-    pub fn required(&self) -> Requirement {
+    pub fn required(&self) -> RequiredCapability {
         let params = self.params.as_ref();
         let params = params.and_then(|params| Object::parse(params.as_str()));
         let get = |name: &str| params.as_ref().and_then(|params| params.get(name));
         match self.kind {
-            QuestionKind::Roots => Requirement::Roots,
-            QuestionKind::Elicitation if is_url(get("mode")) => Requirement::Url,
-            QuestionKind::Elicitation => Requirement::Form,
+            QuestionKind::Roots => RequiredCapability::Roots,
+            QuestionKind::Elicitation if is_url(get("mode")) => RequiredCapability::Url,
+            QuestionKind::Elicitation => RequiredCapability::Form,
             QuestionKind::Sampling if get("tools").or(get("toolChoice")).is_some() => {
-                Requirement::SamplingTools
+                RequiredCapability::SamplingTools
             }
-            QuestionKind::Sampling => Requirement::Sampling,
+            QuestionKind::Sampling => RequiredCapability::Sampling,
         }
     }
 }
@@ -127,7 +127,7 @@ fn is_url(mode: Option<&str>) -> bool {
     mode.and_then(text_of).is_some_and(|mode| mode == "url")
 }
 
-impl Requirement {
+impl RequiredCapability {
     /// For sentences and logs.
     pub const fn as_str(self) -> &'static str {
         match self {

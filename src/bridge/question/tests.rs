@@ -117,7 +117,10 @@ fn s_mrtr_05_what_a_question_needs_and_who_declares_it() {
         assert!(required.is_declared(&map(required.capabilities())));
     }
     let undeclared = form.for_client(Revision::V2025_11_25, &Map::new(), "id");
-    assert_eq!(undeclared, Err(CannotAsk::Undeclared(Requirement::Form)));
+    assert_eq!(
+        undeclared,
+        Err(UnsupportedQuestion::Undeclared(RequiredCapability::Form))
+    );
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn url_elicitation_gets_an_id_and_needs_2025_11_25() {
         assert!(
             matches!(
                 url.for_client(old, &all(), "x"),
-                Err(CannotAsk::Revision { .. })
+                Err(UnsupportedQuestion::Revision { .. })
             ),
             "{old}"
         );
@@ -329,7 +332,7 @@ fn answers_for_older_servers_have_one_block() {
         json!([tool]),
         tool.clone(),
     ] {
-        assert_eq!(project(content, to), Err(CannotAnswer));
+        assert_eq!(project(content, to), Err(UnsupportedAnswer));
     }
 }
 
@@ -337,10 +340,13 @@ fn answers_for_older_servers_have_one_block() {
 fn s_req_13_refusals_are_answers_where_there_is_room_for_them() {
     use QuestionKind::{Elicitation, Roots, Sampling};
     let cancel = raw(&json!({ "action": "cancel" }));
-    assert_eq!(refused(Elicitation), Refusal::Answer(cancel.clone()));
     assert_eq!(
-        (refused(Sampling), refused(Roots)),
-        (Refusal::Stop, Refusal::Stop)
+        fallback_for(Elicitation),
+        QuestionFallback::Answer(cancel.clone())
+    );
+    assert_eq!(
+        (fallback_for(Sampling), fallback_for(Roots)),
+        (QuestionFallback::Stop, QuestionFallback::Stop)
     );
     let code = |outcome: Outcome| match outcome {
         Outcome::Result(result) => {
@@ -373,10 +379,10 @@ fn s_req_05_url_elicitations_come_out_of_the_error() {
         params(&found[0].question),
         json!({ "mode": "url", "url": "https://d", "message": "m" })
     );
-    assert_eq!(found[0].question.required(), Requirement::Url);
+    assert_eq!(found[0].question.required(), RequiredCapability::Url);
     let bare = json!([{ "elicitationId": "el-1", "url": "https://d", "message": "m" }]);
     let found = url_elicitations(&error(-32042, bare)).unwrap();
-    assert_eq!(found[0].question.required(), Requirement::Url);
+    assert_eq!(found[0].question.required(), RequiredCapability::Url);
     let none = [
         error(-32041, json!([entry(json!({}))])),
         error(-32042, json!([])),

@@ -19,7 +19,7 @@ pub struct Digest([u8; 32]);
 /// readers would read differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("arguments cannot be told apart from others: a member stands twice in an object")]
-pub struct Ambiguous;
+pub struct AmbiguousArguments;
 
 impl Digest {
     /// Of a principal: whatever text tells it from all others.
@@ -32,10 +32,17 @@ impl Digest {
     ///
     /// # Errors
     ///
-    /// Returns [`Ambiguous`] for arguments that could be read in two ways.
-    pub fn of_params(target: &str, arguments: Option<&RawJson>) -> Result<Self, Ambiguous> {
+    /// Returns [`AmbiguousArguments`] for arguments that could be read in two ways.
+    pub fn of_params(
+        target: &str,
+        arguments: Option<&RawJson>,
+    ) -> Result<Self, AmbiguousArguments> {
         let canonical = match arguments {
-            Some(raw) => raw.parse::<Canonical>().map_err(|_| Ambiguous)?.0,
+            Some(raw) => {
+                raw.parse::<CanonicalJson>()
+                    .map_err(|_| AmbiguousArguments)?
+                    .0
+            }
             None => String::new(),
         };
         Ok(Self::of("params", &[target, &canonical]))
@@ -43,7 +50,7 @@ impl Digest {
 
     /// Of the capabilities that a client declares.
     pub fn of_capabilities(declared: &Map<String, Value>) -> Self {
-        let canonical = RawJson::from_value(declared).parse::<Canonical>();
+        let canonical = RawJson::from_value(declared).parse::<CanonicalJson>();
         let canonical = canonical.map_or_else(|_| String::new(), |canonical| canonical.0);
         Self::of("capabilities", &[&canonical])
     }
@@ -84,57 +91,59 @@ impl<'de> Deserialize<'de> for Digest {
 }
 
 /// A JSON value as the one text that all of its spellings share.
-struct Canonical(String);
+struct CanonicalJson(String);
 
-impl<'de> Deserialize<'de> for Canonical {
+impl<'de> Deserialize<'de> for CanonicalJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visit;
+        struct CanonicalVisitor;
 
-        impl<'de> Visitor<'de> for Visit {
-            type Value = Canonical;
+        impl<'de> Visitor<'de> for CanonicalVisitor {
+            type Value = CanonicalJson;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("JSON without a member that stands twice")
             }
 
-            fn visit_unit<E>(self) -> Result<Canonical, E> {
-                Ok(Canonical("null".to_owned()))
+            fn visit_unit<E>(self) -> Result<CanonicalJson, E> {
+                Ok(CanonicalJson("null".to_owned()))
             }
 
-            fn visit_bool<E>(self, value: bool) -> Result<Canonical, E> {
-                Ok(Canonical(value.to_string()))
+            fn visit_bool<E>(self, value: bool) -> Result<CanonicalJson, E> {
+                Ok(CanonicalJson(value.to_string()))
             }
 
-            fn visit_i64<E>(self, value: i64) -> Result<Canonical, E> {
-                Ok(Canonical(value.to_string()))
+            fn visit_i64<E>(self, value: i64) -> Result<CanonicalJson, E> {
+                Ok(CanonicalJson(value.to_string()))
             }
 
-            fn visit_u64<E>(self, value: u64) -> Result<Canonical, E> {
-                Ok(Canonical(value.to_string()))
+            fn visit_u64<E>(self, value: u64) -> Result<CanonicalJson, E> {
+                Ok(CanonicalJson(value.to_string()))
             }
 
             /// `1.0` is the same number as `1`, and Rust prints both as `1`.
-            fn visit_f64<E>(self, value: f64) -> Result<Canonical, E> {
-                Ok(Canonical(value.to_string()))
+            fn visit_f64<E>(self, value: f64) -> Result<CanonicalJson, E> {
+                Ok(CanonicalJson(value.to_string()))
             }
 
-            fn visit_str<E>(self, value: &str) -> Result<Canonical, E> {
-                Ok(Canonical(RawJson::from_value(&value).as_str().to_owned()))
+            fn visit_str<E>(self, value: &str) -> Result<CanonicalJson, E> {
+                Ok(CanonicalJson(
+                    RawJson::from_value(&value).as_str().to_owned(),
+                ))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Canonical, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<CanonicalJson, A::Error> {
                 let mut text = String::from("[");
-                while let Some(element) = seq.next_element::<Canonical>()? {
+                while let Some(element) = seq.next_element::<CanonicalJson>()? {
                     text.push_str(&element.0);
                     text.push(',');
                 }
                 text.push(']');
-                Ok(Canonical(text))
+                Ok(CanonicalJson(text))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Canonical, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CanonicalJson, A::Error> {
                 let mut members = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, Canonical>()? {
+                while let Some((key, value)) = map.next_entry::<String, CanonicalJson>()? {
                     members.push((key, value.0));
                 }
                 members.sort();
@@ -152,10 +161,10 @@ impl<'de> Deserialize<'de> for Canonical {
                     text.push(',');
                 }
                 text.push('}');
-                Ok(Canonical(text))
+                Ok(CanonicalJson(text))
             }
         }
 
-        deserializer.deserialize_any(Visit)
+        deserializer.deserialize_any(CanonicalVisitor)
     }
 }

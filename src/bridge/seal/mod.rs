@@ -6,7 +6,7 @@
 //! RFC 8439). The head of the text, and what the state is bound to, are authenticated with it.
 
 mod digest;
-mod key;
+mod sealing_key;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 use crate::id::ServerName;
 use crate::protocol::{Method, RawJson};
 
-pub use digest::{Ambiguous, Digest};
-pub use key::{InvalidKey, SealingKey};
+pub use digest::{AmbiguousArguments, Digest};
+pub use sealing_key::{InvalidKey, SealingKey};
 
-use key::Keys;
+use sealing_key::DerivedKeys;
 
 /// Longest sealed text, in bytes: what a client may have to carry, and what it may present.
 pub const SEALED_MAX: usize = 32 * 1024;
@@ -48,7 +48,7 @@ pub enum SealError {
 
 /// What a request must be for a state to be accepted with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub struct StateBinding {
     pub method: Method,
     /// Who asks.
     pub principal: Digest,
@@ -58,19 +58,19 @@ pub struct Binding {
     pub capabilities: Digest,
 }
 
-impl Binding {
+impl StateBinding {
     /// `target` is the public name or URI.
     ///
     /// # Errors
     ///
-    /// Returns [`Ambiguous`] for arguments that could be read in two ways.
+    /// Returns [`AmbiguousArguments`] for arguments that could be read in two ways.
     pub fn new(
         method: Method,
         principal: &str,
         target: &str,
         arguments: Option<&RawJson>,
         capabilities: &Map<String, Value>,
-    ) -> Result<Self, Ambiguous> {
+    ) -> Result<Self, AmbiguousArguments> {
         Ok(Self {
             method,
             principal: Digest::of_principal(principal),
@@ -82,8 +82,8 @@ impl Binding {
 
 /// What the gateway has to know when a client comes back with its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    pub binding: Binding,
+pub struct RequestState {
+    pub binding: StateBinding,
     /// Unix time in seconds.
     pub issued_at: u64,
     /// Unix time in seconds; from then on the state is refused.
@@ -95,7 +95,7 @@ pub struct State {
     pub round: u8,
     /// Random; with the round it names the state, where each may be used only once.
     pub id: [u8; 16],
-    pub tier: Tier,
+    pub continuation: Continuation,
 }
 
 /// How the call goes on when the client comes back (bridging.md §4). Two more kinds have their
@@ -103,7 +103,7 @@ pub struct State {
 /// again with a transcript of answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
-pub enum Tier {
+pub enum Continuation {
     /// The server speaks this revision itself: its own state, as it wrote it, if it gave one.
     Pass { state: Option<String> },
     /// The call is sent again. Ids of the URL elicitations that the client was asked to do.
@@ -114,8 +114,8 @@ pub enum Tier {
 
 /// With what a state is presented: it must have been sealed for the same.
 #[derive(Clone, Copy, Debug)]
-pub struct Expected<'a> {
-    pub binding: &'a Binding,
+pub struct ExpectedBinding<'a> {
+    pub binding: &'a StateBinding,
     /// The server that the request goes to now.
     pub server: &'a ServerName,
     pub generation: u64,
@@ -135,12 +135,12 @@ pub struct TaskRef {
     pub session: Option<String>,
     /// Of a task that the gateway stands for, so that it can be told as lost.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
-    pub life: Option<TaskLife>,
+    pub lifetime: Option<TaskLifetime>,
 }
 
 /// What can be said of a task of which nothing else is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskLife {
+pub struct TaskLifetime {
     /// RFC 3339.
     #[serde(rename = "c")]
     pub created_at: String,
@@ -152,7 +152,7 @@ pub struct TaskLife {
 /// The part of a state that is encrypted; its method is authenticated beside it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct SealedPayload {
     p: Digest,
     d: Digest,
     cap: Digest,
@@ -162,21 +162,21 @@ struct Wire {
     g: u64,
     r: u8,
     c: [u8; 16],
-    t: Tier,
+    t: Continuation,
 }
 
 /// Seals with the newest key and opens with that and the one before.
 #[derive(Debug)]
 pub struct Sealer {
-    current: Keys,
-    previous: Option<Keys>,
+    current: DerivedKeys,
+    previous: Option<DerivedKeys>,
 }
 
 impl Sealer {
     pub fn new(current: &SealingKey, previous: Option<&SealingKey>) -> Self {
         Self {
-            current: Keys::derive(current),
-            previous: previous.map(Keys::derive),
+            current: DerivedKeys::derive(current),
+            previous: previous.map(DerivedKeys::derive),
         }
     }
 
@@ -186,11 +186,11 @@ impl Sealer {
     /// # Errors
     ///
     /// Returns [`SealError`] when the client cannot be asked with this state.
-    pub fn seal(&self, state: &State, nonce: [u8; 12]) -> Result<String, SealError> {
+    pub fn seal(&self, state: &RequestState, nonce: [u8; 12]) -> Result<String, SealError> {
         if state.round > ROUNDS_MAX {
             return Err(SealError::Rounds);
         }
-        let wire = Wire {
+        let wire = SealedPayload {
             p: state.binding.principal,
             d: state.binding.params,
             cap: state.binding.capabilities,
@@ -200,7 +200,7 @@ impl Sealer {
             g: state.generation,
             r: state.round,
             c: state.id,
-            t: state.tier.clone(),
+            t: state.continuation.clone(),
         };
         let plain = RawJson::from_value(&wire);
         let method = state.binding.method.as_str();
@@ -219,12 +219,12 @@ impl Sealer {
     pub fn open(
         &self,
         text: &str,
-        expected: &Expected<'_>,
+        expected: &ExpectedBinding<'_>,
         now: u64,
-    ) -> Result<State, InvalidState> {
+    ) -> Result<RequestState, InvalidState> {
         let binding = expected.binding;
         let plain = self.unseal(STATE, binding.method.as_str(), text)?;
-        let wire: Wire = serde_json::from_slice(&plain).map_err(|_| InvalidState)?;
+        let wire: SealedPayload = serde_json::from_slice(&plain).map_err(|_| InvalidState)?;
         let holds = wire.p == binding.principal
             && wire.d == binding.params
             && wire.cap == binding.capabilities
@@ -236,7 +236,7 @@ impl Sealer {
         if !holds {
             return Err(InvalidState);
         }
-        Ok(State {
+        Ok(RequestState {
             binding: binding.clone(),
             issued_at: wire.i,
             expires_at: wire.x,
@@ -244,7 +244,7 @@ impl Sealer {
             generation: wire.g,
             round: wire.r,
             id: wire.c,
-            tier: wire.t,
+            continuation: wire.t,
         })
     }
 

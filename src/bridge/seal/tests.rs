@@ -24,9 +24,9 @@ fn capabilities() -> Map<String, Value> {
         .clone()
 }
 
-fn bind(target: &str, arguments: &str) -> Binding {
+fn bind(target: &str, arguments: &str) -> StateBinding {
     let arguments = raw(arguments);
-    Binding::new(
+    StateBinding::new(
         Method::ToolsCall,
         "alice",
         target,
@@ -40,8 +40,8 @@ fn server() -> ServerName {
     ServerName::try_new("db").unwrap()
 }
 
-fn state(tier: Tier) -> State {
-    State {
+fn state(continuation: Continuation) -> RequestState {
+    RequestState {
         binding: bind("db__drop", r#"{"table":"tmp"}"#),
         issued_at: NOW,
         expires_at: NOW + 600,
@@ -49,20 +49,25 @@ fn state(tier: Tier) -> State {
         generation: 4,
         round: 1,
         id: [9; 16],
-        tier,
+        continuation,
     }
 }
 
-fn owned() -> State {
-    state(Tier::Owned {
+fn owned() -> RequestState {
+    state(Continuation::Owned {
         owner: "r1".to_owned(),
         handle: "h".to_owned(),
     })
 }
 
-fn open(sealer: &Sealer, text: &str, binding: &Binding, now: u64) -> Result<State, InvalidState> {
+fn open(
+    sealer: &Sealer,
+    text: &str,
+    binding: &StateBinding,
+    now: u64,
+) -> Result<RequestState, InvalidState> {
     let server = server();
-    let expected = Expected {
+    let expected = ExpectedBinding {
         binding,
         server: &server,
         generation: 4,
@@ -74,17 +79,17 @@ fn open(sealer: &Sealer, text: &str, binding: &Binding, now: u64) -> Result<Stat
 fn every_kind_is_opened_as_it_was_sealed() {
     let sealer = Sealer::new(&key("k2"), None);
     let tiers = [
-        Tier::Pass { state: None },
-        Tier::Pass {
+        Continuation::Pass { state: None },
+        Continuation::Pass {
             state: Some("D-opaque-7 \u{e9}\n".to_owned()),
         },
-        Tier::Reissue {
+        Continuation::Reissue {
             elicitations: vec!["el-1".to_owned()],
         },
-        owned().tier,
+        owned().continuation,
     ];
-    for tier in tiers {
-        let state = state(tier);
+    for continuation in tiers {
+        let state = state(continuation);
         let text = sealer.seal(&state, [1; 12]).unwrap();
         assert!(text.starts_with("v1.k2."), "{text}");
         assert!(!text.contains("opaque"), "{text}");
@@ -98,7 +103,7 @@ fn s_mrtr_08_a_state_is_refused_with_anything_it_was_not_made_for() {
     let state = owned();
     let text = sealer.seal(&state, [1; 12]).unwrap();
     let of = |method, principal: &str, target: &str, arguments: &str, declared| {
-        Binding::new(method, principal, target, Some(&raw(arguments)), declared).unwrap()
+        StateBinding::new(method, principal, target, Some(&raw(arguments)), declared).unwrap()
     };
     let (declared, none) = (capabilities(), Map::new());
     let (call, table) = (Method::ToolsCall, r#"{"table":"tmp"}"#);
@@ -137,7 +142,7 @@ fn s_mrtr_08_a_state_is_refused_with_anything_it_was_not_made_for() {
     let other = ServerName::try_new("other").unwrap();
     for (server, generation) in [(&server(), 5), (&other, 4)] {
         let binding = &state.binding;
-        let expected = Expected {
+        let expected = ExpectedBinding {
             binding,
             server,
             generation,
@@ -172,7 +177,10 @@ fn arguments_may_be_spelled_differently_but_not_be_others() {
         assert!(digest(same[0]) != digest(text), "{text}");
     }
     let twice = raw(r#"{"o":{"a":1,"a":2}}"#);
-    assert_eq!(Digest::of_params("x", Some(&twice)), Err(Ambiguous));
+    assert_eq!(
+        Digest::of_params("x", Some(&twice)),
+        Err(AmbiguousArguments)
+    );
     assert!(Digest::of_params("x", None) != Digest::of_params("x", Some(&raw("{}"))));
     assert!(Digest::of_params("x1", None) != Digest::of_params("x", Some(&raw("1"))));
 }
@@ -197,7 +205,7 @@ fn two_generations_of_keys_are_accepted_and_a_third_is_not() {
 #[test]
 fn what_is_too_large_or_asks_too_often_is_not_sealed() {
     let sealer = Sealer::new(&key("k1"), None);
-    let large = state(Tier::Pass {
+    let large = state(Continuation::Pass {
         state: Some("x".repeat(SEALED_MAX)),
     });
     assert_eq!(sealer.seal(&large, [1; 12]), Err(SealError::TooLarge));
@@ -214,7 +222,7 @@ fn s_task_x_12_a_task_id_is_stable_and_bound_to_its_principal() {
         server: server(),
         native: "t-9".to_owned(),
         session: Some("s-91".to_owned()),
-        life: None,
+        lifetime: None,
     };
     let id = sealer.seal_task(&task, &alice).unwrap();
     assert!(id.starts_with("gt1.k1."), "{id}");
@@ -249,7 +257,7 @@ proptest! {
         let changed = String::from_utf8_lossy(&bytes);
         let opened = open(&sealer, &changed, &state.binding, NOW);
         prop_assert_eq!(opened.is_ok(), changed == text);
-        let id = sealer.seal_task(&TaskRef { server: server(), native: "t".into(), session: None, life: None },
+        let id = sealer.seal_task(&TaskRef { server: server(), native: "t".into(), session: None, lifetime: None },
             &state.binding.principal).unwrap();
         let mut bytes = id.clone().into_bytes();
         let at = at % bytes.len();

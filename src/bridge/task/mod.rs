@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::{Method, Outcome, RawJson, Request, Span, TASKS_EXTENSION, json as text};
 
-use super::answer::{InvalidInputRequired, parse_requests};
 use super::meta::{RELATED_TASK, with_meta};
-use super::object::{self, Change, Object};
+use super::object::{self, MemberChange, Object};
 use super::question::Question;
+use super::result::{InvalidInputRequired, parse_requests};
 
 /// The extension's name among capabilities.
 pub const EXTENSION: &str = TASKS_EXTENSION;
@@ -23,7 +23,7 @@ const POLL_MIN: u64 = 100;
 const POLL_MAX: u64 = 60_000;
 
 /// How long a task is kept in mind whose server keeps it for longer, or for ever.
-pub const LIFE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const RETENTION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Both eras use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct TaskDetail {
 
 impl Task {
     /// Reads `CreateTaskResult` of 2025-11-25; `None` when the result is no task.
-    pub fn of_legacy_created(result: &RawJson) -> Option<Self> {
+    pub fn from_legacy_created(result: &RawJson) -> Option<Self> {
         Self::read(
             text::member(result.as_str(), "task")?,
             "ttl",
@@ -100,13 +100,13 @@ impl Task {
 
     /// Reads the result of `tasks/get` or `tasks/cancel`, or the parameters of
     /// `notifications/tasks/status`, of 2025-11-25.
-    pub fn of_legacy(task: &RawJson) -> Option<Self> {
+    pub fn from_legacy(task: &RawJson) -> Option<Self> {
         Self::read(task.as_str(), "ttl", "pollInterval")
     }
 
     /// Reads a task of the extension: a result with `resultType: "task"`, or the parameters of
     /// `notifications/tasks`.
-    pub fn of_modern(task: &RawJson) -> Option<Self> {
+    pub fn from_modern(task: &RawJson) -> Option<Self> {
         Self::read(task.as_str(), "ttlMs", "pollIntervalMs")
     }
 
@@ -141,15 +141,15 @@ impl Task {
     }
 
     /// When to ask the server again, in milliseconds from now.
-    pub fn poll_after_ms(&self) -> u64 {
+    pub fn poll_interval_ms(&self) -> u64 {
         let wanted = self.poll_ms.unwrap_or(POLL_DEFAULT);
         wanted.clamp(POLL_MIN, POLL_MAX)
     }
 
     /// How long the gateway keeps in mind a task that was created just now.
-    pub fn lives_for(&self) -> Duration {
-        let ttl = self.ttl_ms.map_or(LIFE_MAX, Duration::from_millis);
-        ttl.min(LIFE_MAX)
+    pub fn retention(&self) -> Duration {
+        let ttl = self.ttl_ms.map_or(RETENTION_MAX, Duration::from_millis);
+        ttl.min(RETENTION_MAX)
     }
 
     /// `CreateTaskResult` for 2025-11-25.
@@ -199,8 +199,8 @@ impl TaskDetail {
     /// # Errors
     ///
     /// Returns what is wrong with the questions in it.
-    pub fn of_modern(result: &RawJson) -> Result<Option<Self>, InvalidInputRequired> {
-        let Some(task) = Task::of_modern(result) else {
+    pub fn from_modern(result: &RawJson) -> Result<Option<Self>, InvalidInputRequired> {
+        let Some(task) = Task::from_modern(result) else {
             return Ok(None);
         };
         let part = |name: &str| text::member(result.as_str(), name);
@@ -220,7 +220,7 @@ impl TaskDetail {
 
     /// A task of 2025-11-25 with what `tasks/result` answered: a result, even with `isError`,
     /// means `completed`, an error `failed` (S-TASK-X-07).
-    pub fn of_legacy(
+    pub fn from_legacy(
         mut task: Task,
         requests: Vec<(String, Question)>,
         outcome: Option<Outcome>,
@@ -237,13 +237,13 @@ impl TaskDetail {
         }
     }
 
-    /// The result of `tasks/get` of the extension. A result in it is dressed by the caller.
+    /// The result of `tasks/get` of the extension. A result in it is decorated by the caller.
     pub fn modern(&self) -> RawJson {
         let fields = self.task.fields("ttlMs", "pollIntervalMs");
         let fields = RawJson::from_value(&fields);
         let mut first = String::from(r#""resultType":"complete""#);
         if self.task.status == TaskStatus::InputRequired {
-            let requests = super::answer::requests_object(&self.requests);
+            let requests = super::result::requests_object(&self.requests);
             first.push_str(&format!(r#","inputRequests":{requests}"#));
         }
         match &self.outcome {
@@ -256,7 +256,7 @@ impl TaskDetail {
             None => {}
         }
         let members = Object::parse(fields.as_str());
-        let built = members.and_then(|members| members.rebuild(&first, |_, _| Change::Keep));
+        let built = members.and_then(|members| members.rebuild(&first, |_, _| MemberChange::Keep));
         built.and_then(object::raw).unwrap_or(fields)
     }
 
@@ -312,7 +312,7 @@ impl TaskSupport {
 
 /// The id in `related-task` of a message's `_meta`, given its `params` or `result`.
 pub fn related_task(holder: &RawJson) -> Option<String> {
-    if !object::has_any(holder.as_bytes(), &[RELATED_TASK]) {
+    if !object::contains_any(holder.as_bytes(), &[RELATED_TASK]) {
         return None;
     }
     let meta = text::member(holder.as_str(), "_meta")?;
@@ -331,17 +331,17 @@ pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
 /// A `params` or `result` without `related-task`, for a peer that knows no tasks; `None` when there
 /// is none in it.
 pub fn without_related_task(holder: &RawJson) -> Option<RawJson> {
-    if !object::has_any(holder.as_bytes(), &[RELATED_TASK]) {
+    if !object::contains_any(holder.as_bytes(), &[RELATED_TASK]) {
         return None;
     }
     let members = Object::parse(holder.as_str())?;
     let meta = Object::parse(members.get("_meta")?)?;
     let is_alone = meta.iter().all(|(key, _)| key == RELATED_TASK);
-    let kept = meta.rebuild("", |key, _| Change::keep_if(key != RELATED_TASK))?;
+    let kept = meta.rebuild("", |key, _| MemberChange::keep_if(key != RELATED_TASK))?;
     let built = members.rebuild("", |key, _| match key {
-        "_meta" if is_alone => Change::Drop,
-        "_meta" => Change::Value(kept.clone()),
-        _ => Change::Keep,
+        "_meta" if is_alone => MemberChange::Drop,
+        "_meta" => MemberChange::Value(kept.clone()),
+        _ => MemberChange::Keep,
     });
     object::raw(built?)
 }
@@ -360,8 +360,8 @@ pub fn id_span(request: &Request) -> Option<Span> {
 
 /// A result or `params` in which every task has the id by which its reader knows it: of itself, in
 /// `task`, and in `related-task`. `None` when there is none in it.
-pub fn with_ids(holder: &RawJson, id: impl Fn(&str) -> Option<String>) -> Option<RawJson> {
-    if !object::has_any(holder.as_bytes(), &["\"taskId\""]) {
+pub fn with_task_ids(holder: &RawJson, id: impl Fn(&str) -> Option<String>) -> Option<RawJson> {
+    if !object::contains_any(holder.as_bytes(), &["\"taskId\""]) {
         return None;
     }
     let renamed = |written: &str| {
@@ -370,27 +370,27 @@ pub fn with_ids(holder: &RawJson, id: impl Fn(&str) -> Option<String>) -> Option
     };
     let in_task = |object: &str| {
         Object::parse(object)?.rebuild("", |key, value| match key {
-            "taskId" => Change::maybe(renamed(value)),
-            _ => Change::Keep,
+            "taskId" => MemberChange::set_if_some(renamed(value)),
+            _ => MemberChange::Keep,
         })
     };
     let in_meta = |meta: &str| {
         Object::parse(meta)?.rebuild("", |key, value| match key {
-            RELATED_TASK => Change::maybe(in_task(value)),
-            _ => Change::Keep,
+            RELATED_TASK => MemberChange::set_if_some(in_task(value)),
+            _ => MemberChange::Keep,
         })
     };
     let built = Object::parse(holder.as_str())?.rebuild("", |key, value| match key {
-        "taskId" => Change::maybe(renamed(value)),
-        "task" => Change::maybe(in_task(value)),
-        "_meta" => Change::maybe(in_meta(value)),
-        _ => Change::Keep,
+        "taskId" => MemberChange::set_if_some(renamed(value)),
+        "task" => MemberChange::set_if_some(in_task(value)),
+        "_meta" => MemberChange::set_if_some(in_meta(value)),
+        _ => MemberChange::Keep,
     });
     object::raw(built?)
 }
 
 /// What a client declares, and the extension.
-pub fn with_extension(declared: &Map<String, Value>) -> Map<String, Value> {
+pub fn with_tasks_extension(declared: &Map<String, Value>) -> Map<String, Value> {
     let mut declared = declared.clone();
     let extensions = declared.entry("extensions").or_insert_with(|| json!({}));
     if !extensions.is_object() {
@@ -404,7 +404,7 @@ pub fn with_extension(declared: &Map<String, Value>) -> Map<String, Value> {
 
 /// Whether a server of 2025-11-25 takes `tools/call` as a task, as its capabilities say
 /// (C-TASK-01).
-pub fn takes_calls(capabilities: &Map<String, Value>) -> bool {
+pub fn supports_tool_call_tasks(capabilities: &Map<String, Value>) -> bool {
     let tasks = capabilities.get("tasks");
     let call = tasks.and_then(|tasks| tasks.pointer("/requests/tools/call"));
     call.is_some_and(Value::is_object)

@@ -28,9 +28,12 @@ fn with(mut fields: Value, members: Value) -> Value {
 
 #[test]
 fn a_task_reads_the_same_in_both_eras() {
-    let task = Task::of_legacy(&raw(&legacy_fields())).unwrap();
-    assert_eq!(Task::of_modern(&raw(&modern_fields())), Some(task.clone()));
-    let created = Task::of_legacy_created(&raw(&json!({ "task": legacy_fields() })));
+    let task = Task::from_legacy(&raw(&legacy_fields())).unwrap();
+    assert_eq!(
+        Task::from_modern(&raw(&modern_fields())),
+        Some(task.clone())
+    );
+    let created = Task::from_legacy_created(&raw(&json!({ "task": legacy_fields() })));
     assert_eq!(created, Some(task.clone()));
     assert_eq!(value(&task.legacy()), legacy_fields());
     assert_eq!(
@@ -46,8 +49,8 @@ fn a_task_reads_the_same_in_both_eras() {
 #[test]
 fn a_task_without_limits_is_kept_for_ever_and_asked_in_reason() {
     let bare = json!({ "taskId": "t", "status": "input_required", "ttl": null });
-    let task = Task::of_legacy(&raw(&bare)).unwrap();
-    assert_eq!((task.ttl_ms, task.poll_after_ms()), (None, POLL_DEFAULT));
+    let task = Task::from_legacy(&raw(&bare)).unwrap();
+    assert_eq!((task.ttl_ms, task.poll_interval_ms()), (None, POLL_DEFAULT));
     assert_eq!(value(&task.modern_created())["ttlMs"], Value::Null);
     let polls = [
         (json!(1), POLL_MIN),
@@ -58,7 +61,7 @@ fn a_task_without_limits_is_kept_for_ever_and_asked_in_reason() {
     for (poll, expected) in polls {
         let task = with(bare.clone(), json!({ "pollInterval": poll }));
         assert_eq!(
-            Task::of_legacy(&raw(&task)).unwrap().poll_after_ms(),
+            Task::from_legacy(&raw(&task)).unwrap().poll_interval_ms(),
             expected,
             "{poll}"
         );
@@ -69,9 +72,9 @@ fn a_task_without_limits_is_kept_for_ever_and_asked_in_reason() {
         json!({ "taskId": "t", "status": "done" }),
         json!({ "taskId": 1, "status": "working" }),
     ] {
-        assert_eq!(Task::of_legacy(&raw(&broken)), None, "{broken}");
+        assert_eq!(Task::from_legacy(&raw(&broken)), None, "{broken}");
     }
-    assert_eq!(Task::of_legacy_created(&raw(&legacy_fields())), None);
+    assert_eq!(Task::from_legacy_created(&raw(&legacy_fields())), None);
     let terminal = TaskStatus::ALL.map(TaskStatus::is_terminal);
     assert_eq!(terminal, [false, false, true, true, true]);
 }
@@ -79,9 +82,9 @@ fn a_task_without_limits_is_kept_for_ever_and_asked_in_reason() {
 #[test]
 fn s_task_x_06_and_07_a_detail_says_how_the_task_ended() {
     let failed =
-        Task::of_legacy(&raw(&with(legacy_fields(), json!({ "status": "failed" })))).unwrap();
+        Task::from_legacy(&raw(&with(legacy_fields(), json!({ "status": "failed" })))).unwrap();
     let result = json!({ "content": [], "isError": true });
-    let detail = TaskDetail::of_legacy(
+    let detail = TaskDetail::from_legacy(
         failed.clone(),
         Vec::new(),
         Some(Outcome::Result(raw(&result))),
@@ -93,10 +96,10 @@ fn s_task_x_06_and_07_a_detail_says_how_the_task_ended() {
         (&json!("complete"), &result)
     );
     assert_eq!(detail.legacy().status, TaskStatus::Failed);
-    let again = TaskDetail::of_modern(&raw(&modern)).unwrap().unwrap();
+    let again = TaskDetail::from_modern(&raw(&modern)).unwrap().unwrap();
     assert_eq!(value(&again.modern()), modern);
     let error = json!({ "code": -32603, "message": "m" });
-    let ended = TaskDetail::of_legacy(failed, Vec::new(), Some(Outcome::Error(raw(&error))));
+    let ended = TaskDetail::from_legacy(failed, Vec::new(), Some(Outcome::Error(raw(&error))));
     let modern = value(&ended.modern());
     assert_eq!(
         (&modern["status"], &modern["error"]),
@@ -112,12 +115,15 @@ fn s_task_x_06_a_detail_carries_what_the_task_asks_for() {
         modern_fields(),
         json!({ "resultType": "complete", "status": "input_required", "inputRequests": asks }),
     );
-    let detail = TaskDetail::of_modern(&raw(&modern)).unwrap().unwrap();
+    let detail = TaskDetail::from_modern(&raw(&modern)).unwrap().unwrap();
     assert_eq!(detail.requests[0].0, "q-1");
     assert_eq!(value(&detail.modern()), modern);
     let broken = with(modern, json!({ "inputRequests": { "a": {} } }));
-    assert!(TaskDetail::of_modern(&raw(&broken)).is_err());
-    assert!(matches!(TaskDetail::of_modern(&raw(&json!({}))), Ok(None)));
+    assert!(TaskDetail::from_modern(&raw(&broken)).is_err());
+    assert!(matches!(
+        TaskDetail::from_modern(&raw(&json!({}))),
+        Ok(None)
+    ));
 }
 
 #[test]
@@ -172,8 +178,8 @@ proptest! {
         message in prop::option::of("\\PC{0,10}"), ttl_ms in prop::option::of(0..u64::MAX), poll_ms in prop::option::of(0..u64::MAX),
     ) {
         let task = Task { id, status, message, created_at: Some("x".into()), updated_at: None, ttl_ms, poll_ms };
-        prop_assert_eq!(Task::of_legacy(&task.legacy()), Some(task.clone()));
-        prop_assert_eq!(Task::of_legacy_created(&task.legacy_created()), Some(task.clone()));
-        prop_assert_eq!(Task::of_modern(&task.modern_created()), Some(task));
+        prop_assert_eq!(Task::from_legacy(&task.legacy()), Some(task.clone()));
+        prop_assert_eq!(Task::from_legacy_created(&task.legacy_created()), Some(task.clone()));
+        prop_assert_eq!(Task::from_modern(&task.modern_created()), Some(task));
     }
 }

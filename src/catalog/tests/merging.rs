@@ -1,6 +1,6 @@
 //! Names, URIs, pages and instructions of a merge.
 
-use super::super::{Caching, InvalidCursor, InvalidNames, Notice};
+use super::super::{InvalidCursor, InvalidNameSettings, ListCaching, MergeNotice};
 use super::*;
 
 #[test]
@@ -41,7 +41,7 @@ fn a_taken_fallback_gets_a_hash_tail() {
     );
     assert_eq!(snapshot.tool(&names[2]).unwrap().server, server("b"));
     let notice = &snapshot.notices()[0];
-    let Notice::Renamed {
+    let MergeNotice::Renamed {
         wanted,
         public,
         taken_by,
@@ -65,7 +65,7 @@ fn long_names_are_cut_and_named_in_a_notice() {
     assert_eq!(snapshot.notices().len(), 1);
     assert_eq!(
         snapshot.notices()[0],
-        Notice::Shortened {
+        MergeNotice::Shortened {
             kind: ItemKind::Tools,
             server: server("git"),
             native: long,
@@ -127,7 +127,7 @@ fn settings_that_cannot_be_used_are_named() {
     assert_eq!(names("git-2", "a*").validate(), Ok(()));
     assert_eq!(names("", "{a,b}").validate(), Ok(()));
     let prefix = names("a_b", "a").validate();
-    assert_eq!(prefix, Err(InvalidNames::Prefix("a_b".to_owned())));
+    assert_eq!(prefix, Err(InvalidNameSettings::Prefix("a_b".to_owned())));
     let glob = names("a", "[x").validate().unwrap_err().to_string();
     assert!(glob.starts_with("`[x` in `deny` is not a glob: "), "{glob}");
 }
@@ -373,7 +373,7 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
     let said = |name, ttl_ms| {
         let mut part = tools(name, &["t"]);
         let is_public = true;
-        part.set_caching(ItemKind::Tools, Some(Caching { ttl_ms, is_public }));
+        part.set_caching(ItemKind::Tools, Some(ListCaching { ttl_ms, is_public }));
         named(part, None)
     };
     let of = |parts: &[_]| merge(parts, &settings()).caching(ItemKind::Tools);

@@ -1,6 +1,6 @@
 //! Lists as they arrive, and parts as they are kept.
 
-use super::super::{ListPage, NoList};
+use super::super::{InvalidListPage, ListPage};
 use super::*;
 
 #[test]
@@ -14,9 +14,9 @@ fn an_answer_is_split_into_its_items() {
     assert_eq!(last.unwrap().next_cursor, None);
     for odd in ["{}", "[]", "null", r#"{"tools":{}}"#, r#"{"prompts":[]}"#] {
         let page = ListPage::read(ItemKind::Tools, &raw(odd));
-        assert_eq!(page, Err(NoList(ItemKind::Tools)), "{odd}");
+        assert_eq!(page, Err(InvalidListPage(ItemKind::Tools)), "{odd}");
     }
-    let reason = NoList(ItemKind::Tools).to_string();
+    let reason = InvalidListPage(ItemKind::Tools).to_string();
     assert_eq!(reason, "the answer to `tools/list` has no array `tools`");
 }
 

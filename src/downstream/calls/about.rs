@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::super::caller::Caller;
 use super::super::exchange::TaskMode;
 use super::super::modern;
-use crate::bridge::meta::Declaration;
+use crate::bridge::meta::MetaDeclaration;
 use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
 use crate::protocol::{Envelope, Method, Outcome, RawJson, Request, json as text, request};
@@ -35,8 +35,8 @@ impl TaskRequest<'_> {
     /// A server of the extension serves only who declares it (S-TASK-X-11).
     pub(super) fn modern(&self, number: u64, caller: &Caller) -> OutgoingFrame {
         let declared = client_capabilities(caller.profile.as_map(), modern::REVISION);
-        let declared: Map<String, Value> = task::with_extension(&declared);
-        let meta = Declaration::new(modern::REVISION, modern::CLIENT_INFO, &declared).meta();
+        let declared: Map<String, Value> = task::with_tasks_extension(&declared);
+        let meta = MetaDeclaration::new(modern::REVISION, modern::CLIENT_INFO, &declared).meta();
         let (method, id) = (text::quoted(self.method.as_str()), text::quoted(self.task));
         let responses = self
             .responses

@@ -28,7 +28,7 @@ impl Calls {
         let Some(pending) = self.pending.get_mut(&number) else {
             return;
         };
-        let idle = task.lives_for();
+        let idle = task.retention();
         let latest = now + idle;
         pending.deadline = Deadline { idle, latest };
         self.deadlines.set(number, latest);

@@ -16,7 +16,7 @@ impl Calls {
         let tasks = &self.spec.client_tasks;
         match &response.outcome {
             Outcome::Result(result) if about::is_created(result) => {
-                let task = Task::of_legacy_created(result);
+                let task = Task::from_legacy_created(result);
                 if let (Some(task), Some(notifier)) = (task, pending.reply.notifier()) {
                     tasks.remember(&task, pending.call, notifier, now);
                 }
@@ -47,7 +47,7 @@ impl Calls {
         let Some(notifier) = self.spec.client_tasks.of_task(&id, now) else {
             return;
         };
-        let task = params.as_ref().and_then(Task::of_legacy);
+        let task = params.as_ref().and_then(Task::from_legacy);
         if task.is_some_and(|task| task.status.is_terminal()) {
             self.spec.client_tasks.forget(&id);
         }
@@ -70,7 +70,7 @@ fn ended(asked: &[u8], answered: &Outcome) -> Option<String> {
             let Outcome::Result(result) = answered else {
                 return None;
             };
-            let task = Task::of_legacy(result)?;
+            let task = Task::from_legacy(result)?;
             task.status.is_terminal().then_some(task.id)
         }
         _ => None,

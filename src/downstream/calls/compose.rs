@@ -12,11 +12,11 @@ use super::super::exchange::edited_text;
 use super::super::input_loop::InputAnswers;
 use super::super::modern;
 use crate::bridge::headers::{self, Headers, ParamHeaders};
-use crate::bridge::meta::{Declaration, strip_for_legacy};
+use crate::bridge::meta::{MetaDeclaration, strip_for_legacy};
 use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
 use crate::protocol::{
-    CapabilityProfile, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
+    DeclaredCapabilities, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };
 use crate::transport::OutgoingFrame;
 
@@ -32,11 +32,13 @@ pub(super) struct CallComposer<'a> {
 
 /// What was declared last: most clients of a connection declare the same.
 #[derive(Default)]
-pub(super) struct DeclarationCache(RefCell<Option<(Era, CapabilityProfile, Rc<Declaration>)>>);
+pub(super) struct DeclarationCache(
+    RefCell<Option<(Era, DeclaredCapabilities, Rc<MetaDeclaration>)>>,
+);
 
 impl DeclarationCache {
     /// What a sessionless server is told of a client: exactly what that declares.
-    fn of(&self, caller: &Caller) -> Rc<Declaration> {
+    fn of(&self, caller: &Caller) -> Rc<MetaDeclaration> {
         let (era, profile) = (caller.revision.era(), &caller.profile);
         let mut last = self.0.borrow_mut();
         if let Some((of_era, of_profile, declaration)) = &*last
@@ -44,7 +46,8 @@ impl DeclarationCache {
         {
             return declaration.clone();
         }
-        let declare = |declared| Declaration::new(modern::REVISION, modern::CLIENT_INFO, declared);
+        let declare =
+            |declared| MetaDeclaration::new(modern::REVISION, modern::CLIENT_INFO, declared);
         let declaration = Rc::new(match era {
             Era::Modern => declare(profile.as_map()),
             Era::Legacy => declare(&client_capabilities(profile.as_map(), modern::REVISION)),
@@ -110,7 +113,7 @@ impl CallComposer<'_> {
         if let Some(of_tool) = of_tool.filter(|_| request.method == Method::ToolsCall) {
             let arguments = request.member(request.params.arguments.as_ref());
             let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());
-            headers.params = of_tool.of_call(arguments.as_ref());
+            headers.params = of_tool.for_call(arguments.as_ref());
         }
         headers
     }
@@ -159,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::id::{Principal, ViewId};
-    use crate::protocol::{CapabilityProfile, Envelope, LogLevel, Revision};
+    use crate::protocol::{DeclaredCapabilities, Envelope, LogLevel, Revision};
 
     fn caller(revision: Revision, capabilities: &Value) -> Caller {
         Caller {
@@ -167,7 +170,7 @@ mod tests {
             view: ViewId,
             session: None,
             revision,
-            profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
+            profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
             level: Some(LogLevel::Warning),
         }
     }

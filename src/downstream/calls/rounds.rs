@@ -13,7 +13,7 @@ use super::super::modern;
 use super::compose::CallComposer;
 use super::failures::not_sent;
 use super::{Calls, InFlightCall, UnhandledEvent};
-use crate::bridge::answer::{InputRequired, ResultKind, strip_for_legacy};
+use crate::bridge::result::{InputRequired, ResultKind, strip_for_legacy};
 use crate::bridge::task::Task;
 use crate::id::ServerName;
 use crate::protocol::{
@@ -130,7 +130,7 @@ impl Calls {
                     self.finish(number, Err(failure));
                 }
                 ResultKind::Task if !self.client_follows_task(number) => {
-                    self.begin_task(number, Task::of_modern(result), now);
+                    self.begin_task(number, Task::from_modern(result), now);
                 }
                 _ => self.finish(number, Ok(response)),
             },

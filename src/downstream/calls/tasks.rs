@@ -15,11 +15,11 @@ use super::super::input_loop::InputAnswers;
 use super::about::{TaskRequest, id_of, is_created, related_id};
 use super::bridged::tell_state;
 use super::{ABANDONED_MAX, Calls, InFlightCall, is_awaiting_answer};
-use crate::bridge::answer::InputRequired;
 use crate::bridge::question::Question;
+use crate::bridge::result::InputRequired;
 use crate::bridge::task::{self, EXTENSION, Task, TaskDetail, TaskStatus};
 use crate::protocol::{
-    CapabilityProfile, Envelope, Era, Failure, Method, Notification, Outcome, Request, Response,
+    DeclaredCapabilities, Envelope, Era, Failure, Method, Notification, Outcome, Request, Response,
     notification,
 };
 use crate::telemetry::Counter;
@@ -92,7 +92,7 @@ impl Calls {
         let part = part.as_ref().filter(|_| is_followed)?;
         let is_old = caller.revision.era() == Era::Legacy;
         (is_old && task::is_declared(&part.capabilities)).then(|| Caller {
-            profile: CapabilityProfile::from_declared(&task::with_extension(
+            profile: DeclaredCapabilities::from_declared(&task::with_tasks_extension(
                 caller.profile.as_map(),
             )),
             ..caller.clone()
@@ -123,7 +123,7 @@ impl Calls {
             let is_ours = !self.is_modern && pending.tasks != TaskMode::FollowedByClient;
             return match &response.outcome {
                 Outcome::Result(result) if is_ours && is_created(result) => {
-                    let task = Task::of_legacy_created(result);
+                    let task = Task::from_legacy_created(result);
                     if pending.tasks == TaskMode::Bridged {
                         self.report_healthy(number, response);
                     }
@@ -141,13 +141,13 @@ impl Calls {
             }
             (TaskStep::Result, Outcome::Error(_)) => self.finish(number, Ok(response)),
             (TaskStep::Status, Outcome::Result(result)) if self.is_modern => {
-                match TaskDetail::of_modern(result) {
+                match TaskDetail::from_modern(result) {
                     Ok(Some(detail)) => self.on_detail(number, detail, now),
                     Ok(None) => self.fail_call(number, "a task that cannot be read"),
                     Err(error) => self.fail_call(number, &error.to_string()),
                 }
             }
-            (TaskStep::Status, Outcome::Result(result)) => match Task::of_legacy(result) {
+            (TaskStep::Status, Outcome::Result(result)) => match Task::from_legacy(result) {
                 Some(task) => self.on_status(number, task, now),
                 None => self.fail_call(number, "a task that cannot be read"),
             },
@@ -289,7 +289,7 @@ impl Calls {
             let task = following.task.clone();
             return tell_state(pending, &task);
         }
-        let pause = Duration::from_millis(following.task.poll_after_ms());
+        let pause = Duration::from_millis(following.task.poll_interval_ms());
         self.resend_at.set(number, now + pause);
     }
 
@@ -302,7 +302,7 @@ impl Calls {
             return false;
         };
         if self.is_bridged(number) {
-            if let Some(task) = state.as_ref().and_then(Task::of_legacy) {
+            if let Some(task) = state.as_ref().and_then(Task::from_legacy) {
                 self.on_task_change(number, task, now);
             }
             return true;
@@ -421,7 +421,7 @@ impl Calls {
         };
         if !self.is_modern
             && is_created(result)
-            && let Some(task) = Task::of_legacy_created(result)
+            && let Some(task) = Task::from_legacy_created(result)
         {
             let about = TaskRequest {
                 method: Method::TasksCancel,

@@ -13,7 +13,7 @@ use super::super::lists::{ListFetch, Page};
 use super::super::own::OwnRequest;
 use super::Connection;
 use crate::bridge::headers::{self, ParamHeaders};
-use crate::catalog::{Caching, IngestLimits, ItemKind};
+use crate::catalog::{IngestLimits, ItemKind, ListCaching};
 use crate::protocol::{Outcome, RawJson, Response};
 
 /// A list is read again after this time at the earliest, however short its time to live.
@@ -147,7 +147,7 @@ impl Connection {
 
     /// Reads a list again when its time to live is over, if that is before the next full refresh
     /// (C-CACHE-03); not so often that it would be polling (C-CACHE-05).
-    fn expires(&mut self, kind: ItemKind, caching: Option<Caching>, ctx: &mut Context<Self>) {
+    fn expires(&mut self, kind: ItemKind, caching: Option<ListCaching>, ctx: &mut Context<Self>) {
         let [tools, prompts, resources, templates] = &mut self.expiries;
         let expiry = match kind {
             ItemKind::Tools => tools,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::caller::Caller;
-use crate::bridge::answer::InputRequired;
-use crate::bridge::question::{self, CannotAsk, QuestionKind, Refusal};
+use crate::bridge::question::{self, QuestionFallback, QuestionKind, UnsupportedQuestion};
+use crate::bridge::result::InputRequired;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
 };
@@ -71,7 +71,7 @@ impl InputRound {
             match question.for_client(caller.revision, caller.profile.as_map(), &url) {
                 Ok(asked) => {
                     let id = RequestId::from(number);
-                    if question.required() == question::Requirement::Url
+                    if question.required() == question::RequiredCapability::Url
                         && caller.revision == Revision::V2025_11_25
                     {
                         round.urls.push(url);
@@ -82,11 +82,15 @@ impl InputRound {
                     requests.push(request);
                     round.open.push(UnansweredInput { id, key, kind });
                 }
-                Err(error @ CannotAsk::Undeclared(_)) => return Err(Stop(error.to_string())),
-                Err(error @ CannotAsk::Revision { .. }) => match question::refused(kind) {
-                    Refusal::Answer(answer) => round.answers.push((key, answer)),
-                    Refusal::Stop => return Err(Stop(error.to_string())),
-                },
+                Err(error @ UnsupportedQuestion::Undeclared(_)) => {
+                    return Err(Stop(error.to_string()));
+                }
+                Err(error @ UnsupportedQuestion::Revision { .. }) => {
+                    match question::fallback_for(kind) {
+                        QuestionFallback::Answer(answer) => round.answers.push((key, answer)),
+                        QuestionFallback::Stop => return Err(Stop(error.to_string())),
+                    }
+                }
             }
         }
         Ok((round, requests))
@@ -129,10 +133,10 @@ impl InputRound {
             }
             Err(failure) => Err(failure.message),
         };
-        let answer = match (result, question::refused(kind)) {
+        let answer = match (result, question::fallback_for(kind)) {
             (Ok(result), _) => result,
-            (Err(_), Refusal::Answer(instead)) => instead,
-            (Err(why), Refusal::Stop) => {
+            (Err(_), QuestionFallback::Answer(instead)) => instead,
+            (Err(why), QuestionFallback::Stop) => {
                 let method = kind.method();
                 return Err(Stop(format!("client did not answer `{method}`: {why}")));
             }

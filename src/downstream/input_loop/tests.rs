@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::id::{Principal, ViewId};
-use crate::protocol::CapabilityProfile;
+use crate::protocol::DeclaredCapabilities;
 
 fn caller(revision: Revision, capabilities: &Value) -> Caller {
     Caller {
@@ -11,7 +11,7 @@ fn caller(revision: Revision, capabilities: &Value) -> Caller {
         view: ViewId,
         session: None,
         revision,
-        profile: CapabilityProfile::from_declared(capabilities.as_object().unwrap()),
+        profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
         level: None,
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Channel;
-use crate::bridge::meta::ModernClaim;
+use crate::bridge::meta::RequestMeta;
 use crate::downstream::Caller;
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
 use crate::session::{ClientReply, ServeOutcome, SessionlessRequest, event_message};
@@ -32,7 +32,7 @@ impl Channel {
     /// Returns the failure that the client is to read.
     pub(super) fn serve(self: &Arc<Self>, request: Request) -> Result<(), Failure> {
         let id = request.id.clone();
-        let claim = ModernClaim::read(&request)?;
+        let claim = RequestMeta::read(&request)?;
         let caller = Caller::sessionless(&claim, self.principal().clone())?;
         let permit = self.permit()?;
         let cancelled = CancellationToken::new();

@@ -5,7 +5,7 @@
 //! understand survives byte for byte.
 
 mod peek;
-mod raw;
+mod raw_json;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Method, json};
-use peek::Peek;
-pub use raw::{RawJson, RequestId};
+use peek::EnvelopePeek;
+pub use raw_json::{RawJson, RequestId};
 
 /// Where a part of a frame is, in bytes.
 pub type Span = Range<usize>;
@@ -61,7 +61,7 @@ pub struct Request {
     pub id: RequestId,
     pub method: Method,
     /// Apart, since a request changes hands often.
-    pub params: Box<Params>,
+    pub params: Box<ParamSpans>,
     id_span: Span,
 }
 
@@ -69,7 +69,7 @@ pub struct Request {
 pub struct Notification {
     pub frame: RawJson,
     pub method: Method,
-    pub params: Box<Params>,
+    pub params: Box<ParamSpans>,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ pub enum Outcome {
 /// Where the members of `params` are that the gateway acts on; spans count from the start of the
 /// frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params {
+pub struct ParamSpans {
     pub name: Option<Span>,
     pub uri: Option<Span>,
     /// `ref` of `completion/complete`.
@@ -123,7 +123,7 @@ impl Envelope {
             return Err(EnvelopeError::NotAnObject);
         }
         let frame = unicode(frame)?;
-        let peek: Peek<'_> = serde_json::from_str(&frame).map_err(EnvelopeError::json)?;
+        let peek: EnvelopePeek<'_> = serde_json::from_str(&frame).map_err(EnvelopeError::json)?;
         if peek.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(EnvelopeError::Version);
         }
@@ -148,7 +148,7 @@ impl Envelope {
                 let params = params.unwrap_or_default();
                 Ok(match (id, id_span) {
                     (Some(id), Some(id_span)) => {
-                        let id = RequestId::of_text(id)?;
+                        let id = RequestId::from_text(id)?;
                         Self::Request(Request {
                             frame: frame_json,
                             id,
@@ -166,7 +166,7 @@ impl Envelope {
             }
             (None, Some(outcome)) => {
                 let id = id.filter(|id| *id != "null");
-                let id = id.map(RequestId::of_text).transpose()?;
+                let id = id.map(RequestId::from_text).transpose()?;
                 let id_span = id_span.unwrap_or(0..0);
                 Ok(Self::Response(Response {
                     frame: frame_json,
@@ -307,11 +307,11 @@ pub fn splice(frame: &[u8], edits: &mut [Edit]) -> Bytes {
 
 /// A whole answer around a result.
 pub fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
-    result_frame_of(id, &[result.as_str()])
+    result_frame_from_parts(id, &[result.as_str()])
 }
 
 /// A whole answer around a result that is put together of `parts`.
-pub fn result_frame_of(id: &RequestId, parts: &[&str]) -> Bytes {
+pub fn result_frame_from_parts(id: &RequestId, parts: &[&str]) -> Bytes {
     const HEAD: &str = r#"{"jsonrpc":"2.0","id":"#;
     const RESULT: &str = r#","result":"#;
 
@@ -372,10 +372,10 @@ fn text_at<'a>(frame: &'a RawJson, span: Option<&Span>) -> Option<Cow<'a, str>> 
 
 fn params_of<T: DeserializeOwned>(frame: &RawJson) -> Result<T, EnvelopeError> {
     #[derive(Deserialize)]
-    struct Whole<T> {
+    struct FrameWithParams<T> {
         params: Option<T>,
     }
-    let whole: Whole<T> = serde_json::from_str(&frame.0).map_err(EnvelopeError::json)?;
+    let whole: FrameWithParams<T> = serde_json::from_str(&frame.0).map_err(EnvelopeError::json)?;
     match whole.params {
         Some(params) => Ok(params),
         None => serde_json::from_str("{}").map_err(EnvelopeError::json),

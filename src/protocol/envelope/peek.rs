@@ -11,10 +11,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::super::json;
-use super::{EnvelopeError, Params, span_in};
+use super::{EnvelopeError, ParamSpans, span_in};
 
 #[derive(Deserialize)]
-pub(super) struct Peek<'a> {
+pub(super) struct EnvelopePeek<'a> {
     #[serde(borrow)]
     pub(super) jsonrpc: Option<&'a RawValue>,
     // `id: null` is not an absent id.
@@ -33,8 +33,8 @@ pub(super) struct Peek<'a> {
 /// Serde borrows a bare `Cow` only through an attribute; inside an `Option` it would allocate.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
     #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    Text::deserialize(deserializer).map(|text| Some(text.0))
+    struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
+    JsonText::deserialize(deserializer).map(|text| Some(text.0))
 }
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl ParamsPeek<'_> {
         &self,
         frame: &Bytes,
         is_request: bool,
-    ) -> Result<Box<Params>, EnvelopeError> {
+    ) -> Result<Box<ParamSpans>, EnvelopeError> {
         #[derive(Deserialize)]
         struct MetaPeek<'a> {
             #[serde(borrow, rename = "progressToken")]
@@ -75,7 +75,7 @@ impl ParamsPeek<'_> {
             }
             _ => at(self.progress_token),
         };
-        Ok(Box::new(Params {
+        Ok(Box::new(ParamSpans {
             name: at(self.name),
             uri: at(self.uri),
             reference: at(self.reference),
@@ -99,9 +99,9 @@ fn may_name_progress(object: &str) -> bool {
 /// By hand, because a derived one would also read an array by position.
 impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
+        struct ParamsVisitor;
 
-        impl<'de> Visitor<'de> for Members {
+        impl<'de> Visitor<'de> for ParamsVisitor {
             type Value = ParamsPeek<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,19 +110,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut peek = ParamsPeek::default();
-                while let Some(key) = map.next_key::<Key>()? {
+                while let Some(key) = map.next_key::<ParamsKey>()? {
                     let place = match key {
-                        Key::Name => &mut peek.name,
-                        Key::Uri => &mut peek.uri,
-                        Key::Ref => &mut peek.reference,
-                        Key::Meta => &mut peek.meta,
-                        Key::ProgressToken => &mut peek.progress_token,
-                        Key::RequestId => &mut peek.request_id,
-                        Key::Arguments => &mut peek.arguments,
-                        Key::InputResponses => &mut peek.input_responses,
-                        Key::RequestState => &mut peek.request_state,
-                        Key::Task => &mut peek.task,
-                        Key::Other => {
+                        ParamsKey::Name => &mut peek.name,
+                        ParamsKey::Uri => &mut peek.uri,
+                        ParamsKey::Ref => &mut peek.reference,
+                        ParamsKey::Meta => &mut peek.meta,
+                        ParamsKey::ProgressToken => &mut peek.progress_token,
+                        ParamsKey::RequestId => &mut peek.request_id,
+                        ParamsKey::Arguments => &mut peek.arguments,
+                        ParamsKey::InputResponses => &mut peek.input_responses,
+                        ParamsKey::RequestState => &mut peek.request_state,
+                        ParamsKey::Task => &mut peek.task,
+                        ParamsKey::Other => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
                         }
@@ -137,13 +137,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
             }
         }
 
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(ParamsVisitor)
     }
 }
 
 #[derive(Deserialize)]
 #[serde(field_identifier)]
-enum Key {
+enum ParamsKey {
     #[serde(rename = "name")]
     Name,
     #[serde(rename = "uri")]

@@ -19,7 +19,7 @@ use super::super::route::CallTarget;
 use super::super::tasks;
 use super::Session;
 use super::requests::failure_frame;
-use crate::bridge::error::Shown;
+use crate::bridge::error::TranslatedError;
 use crate::downstream::{
     CallMessage, CallRequest, CallSenders, CancelCall, Deadline, SubscriptionKey, TaskMode,
 };
@@ -279,14 +279,16 @@ impl Session {
             to: self.record.revision,
         };
         let shown = match &response.outcome {
-            Outcome::Result(result) => self.public_result(translator, result).map(Shown::Result),
+            Outcome::Result(result) => self
+                .public_result(translator, result)
+                .map(TranslatedError::Result),
             Outcome::Error(error) => translator.error(error),
         };
         let id = &pending.id;
         match shown {
             None => response.with_id(id),
-            Some(Shown::Result(result)) => result_frame(id, &result),
-            Some(Shown::Error(error)) => error_frame(id, &error),
+            Some(TranslatedError::Result(result)) => result_frame(id, &result),
+            Some(TranslatedError::Error(error)) => error_frame(id, &error),
         }
     }
 

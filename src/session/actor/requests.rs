@@ -59,7 +59,7 @@ impl Session {
             return false;
         }
         match &request.method {
-            method if ItemKind::of_method(method).is_some() => true,
+            method if ItemKind::listed_by(method).is_some() => true,
             Method::Ping | Method::Initialize | Method::LoggingSetLevel => false,
             _ => route::target(request, &self.catalog()).is_err(),
         }
@@ -80,7 +80,7 @@ impl Session {
                 let message = "this session is initialized already; initialize without a session id to start another";
                 Err(Failure::new(ErrorKind::InvalidRequest, message))
             }
-            method => match ItemKind::of_method(method) {
+            method => match ItemKind::listed_by(method) {
                 Some(kind) => route::page(kind, &request, &self.catalog(), self.record.revision),
                 None => match self.parts.tree.read(&request) {
                     Some(tree) => Ok(tree),
@@ -88,7 +88,7 @@ impl Session {
                 },
             },
         };
-        let is_list = ItemKind::of_method(&request.method).is_some();
+        let is_list = ItemKind::listed_by(&request.method).is_some();
         let stale = self.parts.catalog.stale().filter(|_| is_list);
         let answer = match answer {
             Ok(result) => ClientReply::List(match stale {

@@ -34,7 +34,7 @@ impl Session {
         }
         let ended = match pending.method {
             Method::TasksResult => crate::bridge::task::related_task(result),
-            _ => Task::of_legacy(result)
+            _ => Task::from_legacy(result)
                 .filter(|task| task.status.is_terminal())
                 .map(|task| task.id),
         };

@@ -7,8 +7,8 @@ use super::super::freshness::FreshnessMeta;
 use super::super::handshake::{capabilities, server_info};
 use super::super::message::ClientReply;
 use super::super::route;
-use crate::bridge::answer::{CacheScope, Caching, InputRequired, ResultDecorator};
 use crate::bridge::error;
+use crate::bridge::result::{CacheHints, CacheScope, InputRequired, ResultDecorator};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::id::ServerName;
 use crate::protocol::{
@@ -17,7 +17,7 @@ use crate::protocol::{
 };
 
 /// How long a client may count on what the gateway says of itself.
-const DISCOVERY_CACHING: Caching = Caching {
+const DISCOVERY_CACHING: CacheHints = CacheHints {
     ttl_ms: 60_000,
     scope: CacheScope::Private,
 };
@@ -43,7 +43,7 @@ impl AnswerDecorator {
         &self,
         id: &RequestId,
         result: &RawJson,
-        caching: Option<Caching>,
+        caching: Option<CacheHints>,
         to: Revision,
     ) -> Bytes {
         match to.era() {
@@ -67,7 +67,7 @@ impl AnswerDecorator {
         &self,
         id: &RequestId,
         result: &Value,
-        caching: Option<Caching>,
+        caching: Option<CacheHints>,
         to: Revision,
     ) -> Bytes {
         self.answer(id, &RawJson::from_value(result), caching, to)
@@ -75,7 +75,7 @@ impl AnswerDecorator {
 
     /// The state of the gateway, which is old at once.
     pub(super) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
-        let caching = Caching {
+        let caching = CacheHints {
             ttl_ms: 0,
             scope: CacheScope::Private,
         };
@@ -121,7 +121,7 @@ impl AnswerDecorator {
             |stale| stale.result.clone(),
         );
         let caching = catalog.caching(kind);
-        let caching = Caching {
+        let caching = CacheHints {
             ttl_ms: caching.ttl_ms,
             scope: if caching.is_public {
                 CacheScope::Public

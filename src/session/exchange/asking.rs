@@ -9,9 +9,9 @@ use super::super::message::ClientReply;
 use super::alarms::Alarm;
 use super::call::{Call, ClientState};
 use super::inputs::binding;
-use crate::bridge::answer::InputRequired;
 use crate::bridge::question::{self, UrlElicitation};
-use crate::bridge::seal::Tier;
+use crate::bridge::result::InputRequired;
+use crate::bridge::seal::Continuation;
 use crate::downstream::Question;
 use crate::protocol::{ErrorKind, Failure, RawJson, Request};
 use crate::telemetry::Counter;
@@ -46,13 +46,13 @@ impl Call {
                 return self.cancel_and_end("its client cannot be asked now");
             }
         };
-        let tier = Tier::Owned {
+        let continuation = Continuation::Owned {
             owner: String::new(),
             handle: handle.to_string(),
         };
         let requests = self.inputs.ask();
         self.parts.counters.add(Counter::QuestionsAsked);
-        if !self.answer_with_questions(requests, tier) {
+        if !self.answer_with_questions(requests, continuation) {
             return self.cancel_and_end("its client cannot be asked");
         }
         self.client = ClientState::Away;
@@ -119,30 +119,30 @@ impl Call {
         };
         self.inputs.round = self.inputs.round.saturating_add(1);
         let state = asked.state;
-        self.answer_with_questions(asked.requests, Tier::Pass { state });
+        self.answer_with_questions(asked.requests, Continuation::Pass { state });
     }
 
     /// The server wants the user to visit some URLs, and the call to be sent again then (T0).
     pub(super) fn ask_for_url_visits(&mut self, elicitations: Vec<UrlElicitation>) {
-        let url = question::Requirement::Url;
+        let url = question::RequiredCapability::Url;
         if !url.is_declared(self.caller.profile.as_map()) {
             return self.answer_failure(&missing(url));
         }
         self.inputs.round = self.inputs.round.saturating_add(1);
         let ids = elicitations.iter().filter_map(|one| one.id.clone());
-        let tier = Tier::Reissue {
+        let continuation = Continuation::Reissue {
             elicitations: ids.collect(),
         };
         let keyed = elicitations.into_iter().enumerate();
         let requests = keyed.map(|(index, one)| (format!("u{index}"), one.question));
-        self.answer_with_questions(requests.collect(), tier);
+        self.answer_with_questions(requests.collect(), continuation);
     }
 
     /// Answers with questions; false when the client had to be told a failure instead.
     fn answer_with_questions(
         &mut self,
         requests: Vec<(String, question::Question)>,
-        tier: Tier,
+        continuation: Continuation,
     ) -> bool {
         let ttl = self.parts.settings.load().answer_timeout.as_secs().max(1);
         let binding = binding(
@@ -153,7 +153,10 @@ impl Call {
         );
         let sealed = binding.and_then(|binding| {
             let (server, round) = (&self.target.server, self.inputs.round);
-            let sealed = self.parts.sealing.seal(binding, server, round, tier, ttl);
+            let sealed = self
+                .parts
+                .sealing
+                .seal(binding, server, round, continuation, ttl);
             sealed.map_err(|error| {
                 let message = format!("server `{server}` cannot ask its client: {error}");
                 Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
@@ -176,7 +179,7 @@ impl Call {
 }
 
 /// What a client reads that does not declare what a server needs (S-LIFE-16).
-fn missing(needed: question::Requirement) -> Failure {
+fn missing(needed: question::RequiredCapability) -> Failure {
     let message = format!(
         "this request needs the client capability `{}`",
         needed.as_str()

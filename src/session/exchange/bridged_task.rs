@@ -115,7 +115,7 @@ impl BridgedTask {
             Some(TaskEnd::Outcome(outcome)) => Some(outcome.clone()),
             Some(TaskEnd::Cancelled) | None => None,
         };
-        TaskDetail::of_legacy(self.shown(status), open, outcome).modern()
+        TaskDetail::from_legacy(self.shown(status), open, outcome).modern()
     }
 
     fn shown(&self, status: TaskStatus) -> Task {
@@ -134,7 +134,7 @@ mod tests {
     fn task(status: &str) -> Task {
         let task = json!({"taskId": "t-9", "status": status, "createdAt": "then",
             "lastUpdatedAt": "later", "ttl": 3_600_000, "pollInterval": 5000});
-        Task::of_legacy(&RawJson::from_value(&task)).unwrap()
+        Task::from_legacy(&RawJson::from_value(&task)).unwrap()
     }
 
     fn held(status: &str) -> BridgedTask {

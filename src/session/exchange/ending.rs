@@ -10,9 +10,9 @@ use super::super::message::ClientReply;
 use super::super::response_translator::ResponseTranslator;
 use super::super::tasks;
 use super::call::{Call, ClientState};
-use crate::bridge::answer::{Caching, ResultKind};
-use crate::bridge::error::{Shown, status_of};
+use crate::bridge::error::{TranslatedError, status_of};
 use crate::bridge::question::url_elicitations;
+use crate::bridge::result::{CacheHints, ResultKind};
 use crate::catalog::Snapshot;
 use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
@@ -51,7 +51,7 @@ impl Call {
         let (translator, sealing) = (self.translator(&catalog), &self.parts.sealing);
         let named = tasks::public(translator, result, &self.caller, sealing);
         let result = named.as_ref().unwrap_or(result);
-        let caching = (self.method == Method::ResourcesRead).then(|| Caching::of(result));
+        let caching = (self.method == Method::ResourcesRead).then(|| CacheHints::of(result));
         let frame =
             self.parts
                 .answer_decorator
@@ -66,7 +66,7 @@ impl Call {
         }
         let catalog = self.catalog();
         match self.translator(&catalog).error(error) {
-            Some(Shown::Result(result)) => {
+            Some(TranslatedError::Result(result)) => {
                 let frame = self.parts.answer_decorator.answer(
                     &self.id,
                     &result,
@@ -75,7 +75,7 @@ impl Call {
                 );
                 self.deliver(ClientReply::Json(frame));
             }
-            Some(Shown::Error(shown)) => self.deliver_error(&shown),
+            Some(TranslatedError::Error(shown)) => self.deliver_error(&shown),
             None => self.deliver_error(error),
         }
     }
@@ -92,8 +92,8 @@ impl Call {
                 decorated(read.as_ref().unwrap_or(result))
             }
             Outcome::Error(error) => match translator.error(error) {
-                Some(Shown::Result(result)) => decorated(&result),
-                Some(Shown::Error(shown)) => Outcome::Error(shown),
+                Some(TranslatedError::Result(result)) => decorated(&result),
+                Some(TranslatedError::Error(shown)) => Outcome::Error(shown),
                 None => Outcome::Error(error.clone()),
             },
         }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::sealing::Sealing;
-use crate::bridge::question::{self, Requirement};
-use crate::bridge::seal::{Binding, Tier};
+use crate::bridge::question::{self, RequiredCapability};
+use crate::bridge::seal::{Continuation, StateBinding};
 use crate::downstream::{Caller, Question};
 use crate::id::ServerName;
 use crate::protocol::{Edit, Envelope, ErrorKind, Failure, RawJson, Request, Response, splice};
@@ -29,7 +29,7 @@ struct OpenQuestion {
     key: Option<String>,
     /// As the client reads it.
     entry: question::Question,
-    needed: Requirement,
+    needed: RequiredCapability,
     question: Question,
     /// Its key is that of a task's question.
     is_shown: bool,
@@ -57,10 +57,10 @@ pub(super) fn binding(
     arguments: Option<Bytes>,
     caller: &Caller,
     item: &str,
-) -> Result<Binding, Failure> {
+) -> Result<StateBinding, Failure> {
     let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
     let (capabilities, principal) = (caller.profile.as_map(), caller.principal.as_str());
-    Binding::new(
+    StateBinding::new(
         method.clone(),
         principal,
         item,
@@ -90,8 +90,8 @@ impl IncomingCall {
         let binding = binding(&request.method, arguments, caller, item)?;
         let opened = sealing.open(&state, &binding, server)?;
         let round = opened.round;
-        match opened.tier {
-            Tier::Owned { handle, .. } => {
+        match opened.continuation {
+            Continuation::Owned { handle, .. } => {
                 let handle = Uuid::try_parse(&handle).map_err(|_| invalid_state())?;
                 Ok(Self::Parked {
                     request,
@@ -99,15 +99,15 @@ impl IncomingCall {
                     round,
                 })
             }
-            Tier::Pass { state: Some(state) } => {
+            Continuation::Pass { state: Some(state) } => {
                 let request = with_state(&request, &state)?;
                 Ok(Self::Fresh { request, round })
             }
-            Tier::Pass { state: None } => {
+            Continuation::Pass { state: None } => {
                 let request = without(&request, &["requestState"])?;
                 Ok(Self::Fresh { request, round })
             }
-            Tier::Reissue { .. } => {
+            Continuation::Reissue { .. } => {
                 let request = without(&request, &["requestState", "inputResponses"])?;
                 Ok(Self::Fresh { request, round })
             }
@@ -188,7 +188,7 @@ impl InputRequests {
     pub(super) fn refuse_undeclared(
         &mut self,
         capabilities: &Map<String, Value>,
-    ) -> Result<(), Requirement> {
+    ) -> Result<(), RequiredCapability> {
         let asked = std::mem::take(&mut self.asked).into_iter();
         let (declared, others): (Vec<_>, Vec<_>) =
             asked.partition(|asked| asked.needed.is_declared(capabilities));

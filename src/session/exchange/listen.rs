@@ -172,7 +172,7 @@ impl ListenStream {
                 continue;
             };
             let part = catalog.part(&owned.server);
-            if !part.is_some_and(|part| part.reports_updates()) {
+            if !part.is_some_and(|part| part.supports_subscribe()) {
                 continue;
             }
             let server = self.parts.downstreams.get(&owned.server);

@@ -24,7 +24,7 @@ use crate::bridge::headers::McpHeaders;
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::id::SessionId;
-use crate::protocol::{CapabilityProfile, Era, ErrorKind, Failure, Method, RawJson, Request};
+use crate::protocol::{DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
 /// A request without a session, checked by the front as far as it can be without a catalog.
@@ -178,7 +178,7 @@ impl Sessions {
                     None => self.call(sessionless, &catalog),
                 }
             }
-            method => match ItemKind::of_method(method) {
+            method => match ItemKind::listed_by(method) {
                 Some(kind) => {
                     let stale = parts.catalog.stale();
                     let list =
@@ -197,7 +197,7 @@ impl Sessions {
 
     fn needs_lists(&self, sessionless: &SessionlessRequest<'_>) -> bool {
         let request = &sessionless.request;
-        if request.method == Method::Discover || ItemKind::of_method(&request.method).is_some() {
+        if request.method == Method::Discover || ItemKind::listed_by(&request.method).is_some() {
             return true;
         }
         let catalog = catalog_of(self.parts(), &sessionless.caller);
@@ -278,7 +278,7 @@ impl Sessions {
                 if request.method == Method::CompletionComplete {
                     // Nothing is asked while an argument is completed.
                     caller = Arc::new(Caller {
-                        profile: CapabilityProfile::default(),
+                        profile: DeclaredCapabilities::default(),
                         ..Caller::clone(&caller)
                     });
                 }

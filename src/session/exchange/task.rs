@@ -114,8 +114,11 @@ fn lost(
     parts: &SessionContext,
 ) -> Result<ClientReply, Failure> {
     let now = parts.sealing.now();
-    let life = task.life.as_ref().filter(|life| life.expires_at > now);
-    let Some(life) = life else {
+    let lifetime = task
+        .lifetime
+        .as_ref()
+        .filter(|lifetime| lifetime.expires_at > now);
+    let Some(lifetime) = lifetime else {
         return Err(tasks::unknown());
     };
     if request.method != Method::TasksGet {
@@ -128,8 +131,9 @@ fn lost(
     let failure = Failure::new(ErrorKind::ServerLost, message).server(server.as_str());
     let failed = error::error_object(&failure, Era::Modern);
     let at = parts.sealing.timestamp();
-    let known = json!({"taskId": task.native, "status": "working", "createdAt": life.created_at});
-    let known = Task::of_legacy(&RawJson::from_value(&known));
+    let known =
+        json!({"taskId": task.native, "status": "working", "createdAt": lifetime.created_at});
+    let known = Task::from_legacy(&RawJson::from_value(&known));
     let detail = known.map(|known| {
         let mut held = BridgedTask::new(id.to_owned(), known, &at);
         held.finish(TaskEnd::Outcome(Outcome::Error(failed)), &at);
@@ -158,7 +162,7 @@ impl Call {
     /// The server says how the task is: with the first word the call has become one.
     fn on_task_state(&mut self, state: &Notification) {
         let params = state.frame.member("params");
-        let Some(task) = params.as_ref().and_then(Task::of_legacy) else {
+        let Some(task) = params.as_ref().and_then(Task::from_legacy) else {
             return;
         };
         let now = self.parts.sealing.timestamp();
@@ -174,7 +178,7 @@ impl Call {
 
     fn become_task(&mut self, mut task: Task, now: &str) {
         task.created_at.get_or_insert_with(|| now.to_owned());
-        let ttl = task.lives_for();
+        let ttl = task.retention();
         let handle = match self.park() {
             Ok(handle) => handle,
             Err(failure) => {

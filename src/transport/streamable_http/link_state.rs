@@ -15,7 +15,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::requests::{RequestFactory, SessionHeaders, SessionRequests};
 use super::sessionless_request_cache::SessionlessRequestCache;
-use crate::bridge::headers::Standard;
+use crate::bridge::headers::StandardHeaders;
 use crate::id::QuickMap;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::transport::{
@@ -97,7 +97,7 @@ impl HttpLinkState {
     /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
     pub(super) fn sessionless(
         &self,
-        headers: &Standard,
+        headers: &StandardHeaders,
     ) -> Result<FrozenClientRequest, FreezeRequestError> {
         self.sessionless_request_cache.of(headers, &self.server)
     }

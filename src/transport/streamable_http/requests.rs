@@ -12,7 +12,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::no_date_timer::NoDateTimer;
-use crate::bridge::headers::{self, Standard};
+use crate::bridge::headers::{self, StandardHeaders};
 use crate::protocol::{Method as RpcMethod, Revision};
 use crate::transport::{HttpSettings, LinkOpenError, Tls};
 
@@ -98,7 +98,7 @@ impl RequestFactory {
     /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
     pub(super) fn sessionless(
         &self,
-        standard: &Standard,
+        standard: &StandardHeaders,
     ) -> Result<FrozenClientRequest, FreezeRequestError> {
         let client = match standard.method {
             // Its answer is a stream that stays open.

@@ -7,7 +7,7 @@ use awc::FrozenClientRequest;
 use awc::error::FreezeRequestError;
 
 use super::requests::RequestFactory;
-use crate::bridge::headers::Standard;
+use crate::bridge::headers::StandardHeaders;
 use crate::id::QuickMap;
 
 /// Requests that are kept; with more, all are prepared anew.
@@ -18,7 +18,7 @@ const NAME_MAX: usize = 256;
 
 /// So few that names chosen to collide cost nothing.
 #[derive(Default)]
-pub(super) struct SessionlessRequestCache(RefCell<QuickMap<Standard, FrozenClientRequest>>);
+pub(super) struct SessionlessRequestCache(RefCell<QuickMap<StandardHeaders, FrozenClientRequest>>);
 
 impl SessionlessRequestCache {
     /// # Errors
@@ -26,7 +26,7 @@ impl SessionlessRequestCache {
     /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
     pub(super) fn of(
         &self,
-        headers: &Standard,
+        headers: &StandardHeaders,
         server: &RequestFactory,
     ) -> Result<FrozenClientRequest, FreezeRequestError> {
         if let Some(request) = self.0.borrow().get(headers) {
@@ -46,8 +46,8 @@ impl SessionlessRequestCache {
 }
 
 /// A copy that does not keep the message in memory that its name was cut out of.
-fn detached_copy(headers: &Standard) -> Standard {
-    Standard {
+fn detached_copy(headers: &StandardHeaders) -> StandardHeaders {
+    StandardHeaders {
         name: headers.name.as_ref().map(|name| name.to_string().into()),
         ..headers.clone()
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::RETRY_FOR;
 use crate::bridge::era::claims_modern;
 use crate::bridge::headers::{self, Headers};
-use crate::bridge::meta::ModernClaim;
+use crate::bridge::meta::RequestMeta;
 use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Request, RequestId, Revision, json, splice,
 };
@@ -84,7 +84,7 @@ impl PendingRequest {
         if !self.is_sessionless() {
             return None;
         }
-        let claim = ModernClaim::read(&self.request);
+        let claim = RequestMeta::read(&self.request);
         // What is wrong with the claim is said by the other side.
         Some(claim.map_or_else(|_| Revision::NEWEST.to_string(), |claim| claim.revision))
     }

@@ -21,24 +21,24 @@ pub struct InvalidCursor;
 
 /// The list of one kind, cut into pages for clients of each revision when the first of them asks.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct PublicPages {
     kind: ItemKind,
     fingerprint: [u8; 16],
     page_items: usize,
-    items: Vec<Listed>,
+    items: Vec<PublicItem>,
     results: [OnceLock<Vec<RawJson>>; Revision::ALL.len()],
 }
 
 /// An item under its public name, in the words of its server.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct PublicItem {
     pub(super) text: Bytes,
     /// What its server speaks.
     pub(super) revision: Revision,
 }
 
-impl Pages {
-    pub(super) fn new(kind: ItemKind, items: Vec<Listed>, settings: &CatalogSettings) -> Self {
+impl PublicPages {
+    pub(super) fn new(kind: ItemKind, items: Vec<PublicItem>, settings: &CatalogSettings) -> Self {
         Self {
             kind,
             fingerprint: fingerprint(&items, settings),
@@ -63,15 +63,15 @@ impl Pages {
         })
     }
 
-    fn text(&self, item: &Listed, to: Revision) -> Bytes {
-        let legs = Revisions {
+    fn text(&self, item: &PublicItem, to: Revision) -> Bytes {
+        let revisions = Revisions {
             from: item.revision,
             to,
         };
         let text = RawJson::try_new(item.text.clone());
         let projected = text
             .ok()
-            .and_then(|text| project_item(self.kind.into(), &text, legs));
+            .and_then(|text| project_item(self.kind.into(), &text, revisions));
         projected.map_or_else(|| item.text.clone(), |text| text.as_bytes().clone())
     }
 
@@ -104,7 +104,7 @@ fn cursor(kind: ItemKind, fingerprint: [u8; 16], index: usize) -> String {
     format!("{}{fingerprint:032x}{index:x}", kind.index())
 }
 
-fn fingerprint(items: &[Listed], settings: &CatalogSettings) -> [u8; 16] {
+fn fingerprint(items: &[PublicItem], settings: &CatalogSettings) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update(settings.page_items.to_be_bytes());
     for item in items {

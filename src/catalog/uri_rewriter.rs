@@ -4,7 +4,7 @@ use crate::id::ServerName;
 use crate::protocol::{Edit, Method, RawJson, splice};
 
 use super::json;
-use super::snapshot::{ServerView, Snapshot};
+use super::snapshot::{MergedServer, Snapshot};
 
 impl Snapshot {
     /// The result of `method` with public URIs in all places that hold one: `contents[].uri`,
@@ -18,7 +18,7 @@ impl Snapshot {
         result: &RawJson,
     ) -> Option<RawJson> {
         let view = self.wrapping(server, result)?;
-        let mut rewrite = Rewrite::new(view, result);
+        let mut rewrite = UriRewriter::new(view, result);
         let text = result.as_str();
         match method {
             Method::ToolsCall => rewrite.blocks(json::member(text, "content")),
@@ -40,25 +40,25 @@ impl Snapshot {
     /// The error object of an answer with a public `data.uri`; `None` when nothing changes.
     pub fn rewrite_error(&self, server: &ServerName, error: &RawJson) -> Option<RawJson> {
         let view = self.wrapping(server, error)?;
-        let mut rewrite = Rewrite::new(view, error);
+        let mut rewrite = UriRewriter::new(view, error);
         rewrite.uri_of(json::member(error.as_str(), "data"));
         rewrite.finish()
     }
 
-    fn wrapping(&self, server: &ServerName, answer: &RawJson) -> Option<&ServerView> {
+    fn wrapping(&self, server: &ServerName, answer: &RawJson) -> Option<&MergedServer> {
         let view = self.view(server).filter(|view| view.wraps)?;
         answer.as_str().contains("\"uri\"").then_some(view)
     }
 }
 
-struct Rewrite<'a> {
-    view: &'a ServerView,
+struct UriRewriter<'a> {
+    view: &'a MergedServer,
     whole: &'a RawJson,
     edits: Vec<Edit>,
 }
 
-impl<'a> Rewrite<'a> {
-    const fn new(view: &'a ServerView, whole: &'a RawJson) -> Self {
+impl<'a> UriRewriter<'a> {
+    const fn new(view: &'a MergedServer, whole: &'a RawJson) -> Self {
         Self {
             view,
             whole,

@@ -24,7 +24,7 @@ pub struct InvalidKey;
 
 impl SealingKey {
     /// A key that is named after its secret, without telling it.
-    pub fn of_secret(secret: [u8; 32]) -> Self {
+    pub fn from_secret(secret: [u8; 32]) -> Self {
         let tag = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &secret),
             b"name of this key",
@@ -58,14 +58,14 @@ impl fmt::Debug for SealingKey {
 }
 
 /// What is derived from one [`SealingKey`]; no key serves two purposes.
-pub(super) struct Keys {
+pub(super) struct DerivedKeys {
     id: String,
     state: Option<LessSafeKey>,
     task: Option<LessSafeKey>,
     task_nonce: hmac::Key,
 }
 
-impl Keys {
+impl DerivedKeys {
     pub(super) fn derive(key: &SealingKey) -> Self {
         let root = hmac::Key::new(hmac::HMAC_SHA256, &key.secret);
         let derived = |purpose: &str| hmac::sign(&root, purpose.as_bytes());
@@ -149,8 +149,8 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for DerivedKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.id)
+        write!(f, "DerivedKeys({})", self.id)
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn prefix<'a>(server: &'a ServerName, names: &'a NameSettings) -> &'a
 
 /// A public name, and whether it had to be cut or cleaned.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Public {
+pub(super) struct PublicName {
     pub(super) name: String,
     pub(super) changed: bool,
 }
@@ -27,9 +27,9 @@ pub(super) fn candidates<'a>(
     prefix: &'a str,
     native: &'a str,
     characters_max: usize,
-) -> impl Iterator<Item = Public> + 'a {
+) -> impl Iterator<Item = PublicName> + 'a {
     let own = if prefix.is_empty() {
-        Public {
+        PublicName {
             name: native.to_owned(),
             changed: false,
         }
@@ -38,7 +38,7 @@ pub(super) fn candidates<'a>(
     };
     let by_server = format!("{server}{SEPARATOR}{native}");
     let fallback = fit(&by_server, characters_max);
-    let numbered = (0_u64..).map(move |count| Public {
+    let numbered = (0_u64..).map(move |count| PublicName {
         name: with_tail(&by_server, &format!("{by_server}\n{count}"), characters_max),
         changed: true,
     });
@@ -46,14 +46,14 @@ pub(super) fn candidates<'a>(
 }
 
 /// Keeps a legal name, and makes any other one legal and unique (S-TOOL-04).
-fn fit(full: &str, characters_max: usize) -> Public {
+fn fit(full: &str, characters_max: usize) -> PublicName {
     let legal = full.len() <= characters_max && full.chars().all(is_legal);
     let name = if legal {
         full.to_owned()
     } else {
         with_tail(full, full, characters_max)
     };
-    Public {
+    PublicName {
         name,
         changed: !legal,
     }

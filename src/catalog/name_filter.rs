@@ -6,7 +6,7 @@ use super::NameSettings;
 
 /// Why [`NameSettings`] cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidNames {
+pub enum InvalidNameSettings {
     #[error("a prefix is up to 32 characters of A-Z, a-z, 0-9 and `-`, or empty, not `{0}`")]
     Prefix(String),
     #[error("`{glob}` in `{list}` is not a glob: {reason}")]
@@ -21,26 +21,26 @@ pub enum InvalidNames {
 impl NameSettings {
     /// # Errors
     ///
-    /// Returns an [`InvalidNames`] that names the prefix or glob that cannot be used.
-    pub fn validate(&self) -> Result<(), InvalidNames> {
+    /// Returns an [`InvalidNameSettings`] that names the prefix or glob that cannot be used.
+    pub fn validate(&self) -> Result<(), InvalidNameSettings> {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if let Some(prefix) = &self.prefix
             && (prefix.len() > 32 || !prefix.bytes().all(legal))
         {
-            return Err(InvalidNames::Prefix(prefix.clone()));
+            return Err(InvalidNameSettings::Prefix(prefix.clone()));
         }
-        Filter::new(self).map(drop)
+        NameFilter::new(self).map(drop)
     }
 }
 
 /// The compiled globs of one server.
-pub(super) struct Filter {
+pub(super) struct NameFilter {
     allow: Option<GlobSet>,
     deny: GlobSet,
 }
 
-impl Filter {
-    pub(super) fn new(names: &NameSettings) -> Result<Self, InvalidNames> {
+impl NameFilter {
+    pub(super) fn new(names: &NameSettings) -> Result<Self, InvalidNameSettings> {
         let allow = compile("allow", &names.allow)?;
         Ok(Self {
             allow: (!names.allow.is_empty()).then_some(allow),
@@ -57,8 +57,8 @@ impl Filter {
     }
 }
 
-fn compile(list: &'static str, globs: &[String]) -> Result<GlobSet, InvalidNames> {
-    let invalid = |glob: &str, error: &globset::Error| InvalidNames::Glob {
+fn compile(list: &'static str, globs: &[String]) -> Result<GlobSet, InvalidNameSettings> {
+    let invalid = |glob: &str, error: &globset::Error| InvalidNameSettings::Glob {
         list,
         glob: glob.to_owned(),
         reason: error.kind().to_string(),

@@ -52,7 +52,7 @@ impl ItemKind {
     }
 
     /// The kind that a method lists.
-    pub fn of_method(method: &Method) -> Option<Self> {
+    pub fn listed_by(method: &Method) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.method() == *method)
     }
 

@@ -2,7 +2,7 @@
 
 /// What an expression may expand to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum ExpressionKind {
     /// `{x}`, `{.x}`: one part of a path.
     Part,
     /// `{/x}`, `{;x}`: a path.
@@ -12,18 +12,18 @@ enum Class {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum TemplateToken {
     Literal(Box<[u8]>),
-    Expression(Class),
+    Expression(ExpressionKind),
 }
 
 /// A parsed URI template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Template {
-    tokens: Vec<Token>,
+pub(super) struct UriTemplate {
+    tokens: Vec<TemplateToken>,
 }
 
-impl Template {
+impl UriTemplate {
     /// `None` when a brace is not closed or an expression names no variable.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut tokens = Vec::new();
@@ -31,9 +31,9 @@ impl Template {
         while let Some((literal, after)) = rest.split_once('{') {
             let (expression, after) = after.split_once('}')?;
             push_literal(&mut tokens, literal)?;
-            let class = class_of(expression)?;
-            if tokens.last() != Some(&Token::Expression(class)) {
-                tokens.push(Token::Expression(class));
+            let class = expression_kind(expression)?;
+            if tokens.last() != Some(&TemplateToken::Expression(class)) {
+                tokens.push(TemplateToken::Expression(class));
             }
             rest = after;
         }
@@ -54,8 +54,8 @@ impl Template {
             };
             *steps = left;
             reached = match token {
-                Token::Literal(literal) => after_literal(&reached, literal, uri),
-                Token::Expression(class) => after_expression(&reached, *class, uri),
+                TemplateToken::Literal(literal) => after_literal(&reached, literal, uri),
+                TemplateToken::Expression(class) => after_expression(&reached, *class, uri),
             };
             if !reached.contains(&true) {
                 return false;
@@ -69,32 +69,32 @@ impl Template {
         let mut shape = Vec::new();
         for token in &self.tokens {
             match token {
-                Token::Literal(literal) => shape.extend_from_slice(literal),
-                Token::Expression(Class::Part) => shape.extend_from_slice(b"{}"),
-                Token::Expression(Class::Path) => shape.extend_from_slice(b"{/}"),
-                Token::Expression(Class::All) => shape.extend_from_slice(b"{+}"),
+                TemplateToken::Literal(literal) => shape.extend_from_slice(literal),
+                TemplateToken::Expression(ExpressionKind::Part) => shape.extend_from_slice(b"{}"),
+                TemplateToken::Expression(ExpressionKind::Path) => shape.extend_from_slice(b"{/}"),
+                TemplateToken::Expression(ExpressionKind::All) => shape.extend_from_slice(b"{+}"),
             }
         }
         shape
     }
 }
 
-fn push_literal(tokens: &mut Vec<Token>, literal: &str) -> Option<()> {
+fn push_literal(tokens: &mut Vec<TemplateToken>, literal: &str) -> Option<()> {
     if literal.contains('}') {
         return None;
     }
     if !literal.is_empty() {
-        tokens.push(Token::Literal(literal.as_bytes().into()));
+        tokens.push(TemplateToken::Literal(literal.as_bytes().into()));
     }
     Some(())
 }
 
-fn class_of(expression: &str) -> Option<Class> {
+fn expression_kind(expression: &str) -> Option<ExpressionKind> {
     let (class, variables) = match expression.as_bytes().first()? {
-        b'+' | b'#' | b'?' | b'&' => (Class::All, expression.get(1..)?),
-        b'/' | b';' => (Class::Path, expression.get(1..)?),
-        b'.' => (Class::Part, expression.get(1..)?),
-        _ => (Class::Part, expression),
+        b'+' | b'#' | b'?' | b'&' => (ExpressionKind::All, expression.get(1..)?),
+        b'/' | b';' => (ExpressionKind::Path, expression.get(1..)?),
+        b'.' => (ExpressionKind::Part, expression.get(1..)?),
+        _ => (ExpressionKind::Part, expression),
     };
     let legal = |c: char| c.is_alphanumeric() || "_.-,:*%".contains(c);
     (!variables.is_empty() && variables.chars().all(legal)).then_some(class)
@@ -113,15 +113,15 @@ fn after_literal(reached: &[bool], literal: &[u8], uri: &[u8]) -> Vec<bool> {
     next
 }
 
-fn after_expression(reached: &[bool], class: Class, uri: &[u8]) -> Vec<bool> {
+fn after_expression(reached: &[bool], class: ExpressionKind, uri: &[u8]) -> Vec<bool> {
     let mut next = vec![false; reached.len()];
     let mut running = false;
     for (position, reached) in reached.iter().enumerate() {
         running |= reached;
         next[position] = running;
         let stops = match uri.get(position) {
-            Some(b'/') => class == Class::Part,
-            Some(b'?' | b'#') => class != Class::All,
+            Some(b'/') => class == ExpressionKind::Part,
+            Some(b'?' | b'#') => class != ExpressionKind::All,
             _ => false,
         };
         running &= !stops;
@@ -152,7 +152,7 @@ mod tests {
             ("x://{a}b", "x://aa", false),
             ("x://ü{a}", "x://üö", true),
         ] {
-            let parsed = Template::parse(template).unwrap();
+            let parsed = UriTemplate::parse(template).unwrap();
             let mut steps = 10_000;
             assert_eq!(
                 parsed.matches(uri, &mut steps),
@@ -172,13 +172,13 @@ mod tests {
             "x://{a{b}}",
             "x://{a b}",
         ] {
-            assert_eq!(Template::parse(template), None, "{template}");
+            assert_eq!(UriTemplate::parse(template), None, "{template}");
         }
     }
 
     #[test]
     fn the_work_is_bounded() {
-        let hostile = Template::parse(&"{a}b".repeat(500)).unwrap();
+        let hostile = UriTemplate::parse(&"{a}b".repeat(500)).unwrap();
         let mut steps = 10_000;
         assert!(!hostile.matches(&"b".repeat(4000), &mut steps));
         assert_eq!(steps, 0);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn names_of_variables_do_not_count() {
-        let shape = |text: &str| Template::parse(text).unwrap().shape();
+        let shape = |text: &str| UriTemplate::parse(text).unwrap().shape();
         assert_eq!(shape("file:///{a}"), shape("file:///{b}"));
         assert_ne!(shape("file:///{a}"), shape("file:///{+a}"));
     }

@@ -27,7 +27,7 @@ impl RawJson {
 
     /// Text that was put together of valid parts. That it is JSON is only checked in debug
     /// builds: on the way of every answer, reading it once more costs as much as building it.
-    pub fn of_parts(text: String) -> Self {
+    pub fn from_valid_parts(text: String) -> Self {
         debug_assert!(
             serde_json::from_str::<IgnoredAny>(&text).is_ok(),
             "built of valid parts"
@@ -95,10 +95,10 @@ impl RequestId {
     ///
     /// Returns [`EnvelopeError::Id`] unless `bytes` is a JSON string or integer.
     pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        Self::of_text(unicode(bytes)?)
+        Self::from_text(unicode(bytes)?)
     }
 
-    pub(super) fn of_text(text: ByteString) -> Result<Self, EnvelopeError> {
+    pub(super) fn from_text(text: ByteString) -> Result<Self, EnvelopeError> {
         let digits = text.strip_prefix('-').unwrap_or(&text);
         let integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if integer || text.starts_with('"') {

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::protocol::RawJson;
 
-use super::super::object::{self, Change, Object};
-use super::super::schema::{Holds, children_mut, holds};
+use super::super::object::{self, MemberChange, Object};
+use super::super::schema::{SchemaKeyword, children_mut, keyword_kind};
 use super::{HeaderMismatch, McpHeaders, PARAM_PREFIX, decode, differs, encode, missing};
 
 const KEYWORD: &str = "x-mcp-header";
@@ -65,7 +65,7 @@ impl ParamHeaders {
 
     /// The headers for a call with these arguments (C-HTTP-07): name and encoded value. What is
     /// absent, null or no primitive is left out.
-    pub fn of_call(&self, arguments: Option<&RawJson>) -> Vec<(String, String)> {
+    pub fn for_call(&self, arguments: Option<&RawJson>) -> Vec<(String, String)> {
         let Some(arguments) = self.arguments(arguments) else {
             return Vec::new();
         };
@@ -129,8 +129,8 @@ impl ParamHeaders {
         }
         for (keyword, value) in members {
             at.push(keyword.clone());
-            match (holds(keyword), value) {
-                (Holds::Named, Value::Object(named)) => {
+            match (keyword_kind(keyword), value) {
+                (SchemaKeyword::SchemasByName, Value::Object(named)) => {
                     for (name, schema) in named {
                         at.push(name.clone());
                         let path = reached.filter(|_| keyword == "properties");
@@ -139,13 +139,13 @@ impl ParamHeaders {
                         at.pop();
                     }
                 }
-                (Holds::Schemas, Value::Array(schemas)) => {
+                (SchemaKeyword::Schemas, Value::Array(schemas)) => {
                     for schema in schemas {
                         self.walk(schema, at, None)?;
                     }
                 }
-                (Holds::Schemas, schema) => self.walk(schema, at, None)?,
-                (Holds::Named | Holds::Data, _) => {}
+                (SchemaKeyword::Schemas, schema) => self.walk(schema, at, None)?,
+                (SchemaKeyword::SchemasByName | SchemaKeyword::Data, _) => {}
             }
             at.pop();
         }
@@ -211,8 +211,8 @@ pub fn strip_annotations(tool: &RawJson) -> Option<RawJson> {
     }
     let schema = schema.to_string();
     let change = |key: &str, _: &str| match key {
-        "inputSchema" => Change::Value(schema.clone()),
-        _ => Change::Keep,
+        "inputSchema" => MemberChange::Value(schema.clone()),
+        _ => MemberChange::Keep,
     };
     object::raw(item.rebuild("", change)?)
 }

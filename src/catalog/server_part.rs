@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision, TASKS_EXTENSION};
 
-use super::item::{self, Item, Rejected};
-use super::{Caching, IngestLimits, ItemKind};
+use super::item::{self, Item, RejectedItem};
+use super::{IngestLimits, ItemKind, ListCaching};
 
 /// An item that is hidden because a client could not read it, or not tell it from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct ServerPart {
     pub instructions: Option<String>,
     items: [Arc<[Item]>; 4],
     quarantined: [Arc<[Quarantined]>; 4],
-    caching: [Option<Caching>; 4],
+    caching: [Option<ListCaching>; 4],
 }
 
 impl ServerPart {
@@ -83,7 +83,7 @@ impl ServerPart {
                         kind.key()
                     ),
                 }),
-                Err(Rejected { item, reason }) => {
+                Err(RejectedItem { item, reason }) => {
                     quarantined.push(Quarantined { kind, item, reason });
                 }
             }
@@ -103,11 +103,11 @@ impl ServerPart {
 
     /// How long a list holds and for whom; `None` if the server does not say, as those with a
     /// handshake cannot.
-    pub const fn caching(&self, kind: ItemKind) -> Option<Caching> {
+    pub const fn caching(&self, kind: ItemKind) -> Option<ListCaching> {
         self.caching[kind.index()]
     }
 
-    pub const fn set_caching(&mut self, kind: ItemKind, caching: Option<Caching>) {
+    pub const fn set_caching(&mut self, kind: ItemKind, caching: Option<ListCaching>) {
         self.caching[kind.index()] = caching;
     }
 
@@ -134,7 +134,7 @@ impl ServerPart {
     }
 
     /// Whether the server reports when a resource that was subscribed to is updated.
-    pub fn reports_updates(&self) -> bool {
+    pub fn supports_subscribe(&self) -> bool {
         let resources = self.capabilities.get("resources");
         resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
     }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use crate::id::ServerName;
 
-use super::{InvalidNames, ItemKind, Quarantined};
+use super::{InvalidNameSettings, ItemKind, Quarantined};
 
 /// Something that a merge settled by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum MergeNotice {
     /// The name was taken, so the item got another one.
     Renamed {
         kind: ItemKind,
@@ -45,13 +45,13 @@ pub enum Notice {
         item: Quarantined,
     },
     /// The server's globs cannot be used, so none of its tools is shown.
-    Unusable {
+    InvalidFilter {
         server: ServerName,
-        reason: InvalidNames,
+        reason: InvalidNameSettings,
     },
 }
 
-impl Notice {
+impl MergeNotice {
     pub const fn server(&self) -> &ServerName {
         match self {
             Self::Renamed { server, .. }
@@ -59,12 +59,12 @@ impl Notice {
             | Self::Wrapped { server, .. }
             | Self::Hidden { server, .. }
             | Self::Quarantined { server, .. }
-            | Self::Unusable { server, .. } => server,
+            | Self::InvalidFilter { server, .. } => server,
         }
     }
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for MergeNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Renamed {
@@ -135,7 +135,7 @@ impl fmt::Display for Notice {
                     item.reason
                 )
             }
-            Self::Unusable { server, reason } => {
+            Self::InvalidFilter { server, reason } => {
                 write!(f, "tools of `{server}` are hidden: {reason}")
             }
         }

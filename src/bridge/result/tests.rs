@@ -9,7 +9,7 @@ fn raw(text: &str) -> RawJson {
     RawJson::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
 }
 
-fn dress() -> ResultDecorator {
+fn decorator() -> ResultDecorator {
     ResultDecorator::new(RawJson::from_value(
         &json!({ "name": "gw", "version": "1" }),
     ))
@@ -62,7 +62,7 @@ fn c_life_13_the_kind_of_a_result() {
 #[test]
 fn b_rpc_06_a_modern_client_reads_complete_results() {
     let info = json!({ "name": "gw", "version": "1" });
-    let caching = Caching {
+    let caching = CacheHints {
         ttl_ms: 5,
         scope: CacheScope::Public,
     };
@@ -85,31 +85,31 @@ fn b_rpc_06_a_modern_client_reads_complete_results() {
     ];
     for text in table {
         let before: Value = serde_json::from_str(text).unwrap();
-        let dressed = dress().complete(&raw(text), Some(caching));
+        let decorated = decorator().complete(&raw(text), Some(caching));
         let id = RequestId::from(7);
-        let answer = dress().answer(&id, &raw(text), Some(caching));
-        assert_eq!(answer, result_frame(&id, &dressed), "{text}");
+        let answer = decorator().answer(&id, &raw(text), Some(caching));
+        assert_eq!(answer, result_frame(&id, &decorated), "{text}");
         let types = |text: &str| text.matches("resultType").count();
         let added = usize::from(before["resultType"].is_null());
-        assert_eq!(types(dressed.as_str()), types(text) + added, "{text}");
-        let dressed = value(&dressed);
-        assert_eq!(dressed["resultType"], "complete", "{text}");
-        assert_eq!(dressed["_meta"][SERVER_INFO], info, "{text}");
+        assert_eq!(types(decorated.as_str()), types(text) + added, "{text}");
+        let decorated = value(&decorated);
+        assert_eq!(decorated["resultType"], "complete", "{text}");
+        assert_eq!(decorated["_meta"][SERVER_INFO], info, "{text}");
         assert_eq!(
-            (&dressed["ttlMs"], &dressed["cacheScope"]),
+            (&decorated["ttlMs"], &decorated["cacheScope"]),
             (&json!(5), &json!("public"))
         );
-        assert_eq!(dressed.get("content"), before.get("content"), "{text}");
+        assert_eq!(decorated.get("content"), before.get("content"), "{text}");
         if text.contains("a/b") {
-            assert_eq!(dressed["_meta"]["a/b"], 1);
+            assert_eq!(decorated["_meta"]["a/b"], 1);
         }
-        let plain = value(&dress().complete(&raw(text), None));
+        let plain = value(&decorator().complete(&raw(text), None));
         assert_eq!(plain.get("ttlMs"), before.get("ttlMs"), "{text}");
     }
     for same in ["[1]", r#"{"_meta":{},"_meta":{}}"#] {
-        assert_eq!(dress().complete(&raw(same), None), raw(same));
+        assert_eq!(decorator().complete(&raw(same), None), raw(same));
     }
-    let task = dress().complete(&raw(r#"{"resultType":"task"}"#), None);
+    let task = decorator().complete(&raw(r#"{"resultType":"task"}"#), None);
     assert_eq!(value(&task)["resultType"], "task");
 }
 
@@ -147,7 +147,11 @@ fn c_cache_03_missing_and_malformed_hints_mean_none() {
         (r#"{"x":{"ttlMs":7}}"#, 0, CacheScope::Private),
     ];
     for (text, ttl_ms, scope) in table {
-        assert_eq!(Caching::of(&raw(text)), Caching { ttl_ms, scope }, "{text}");
+        assert_eq!(
+            CacheHints::of(&raw(text)),
+            CacheHints { ttl_ms, scope },
+            "{text}"
+        );
     }
 }
 
@@ -198,7 +202,7 @@ fn s_mrtr_03_and_04_broken_input_required_is_refused() {
         (
             r#"{"inputRequests":{"a":{"method":"roots/list"},"a":{"method":"roots/list"}}}"#
                 .to_owned(),
-            InvalidInputRequired::Twice("a".to_owned()),
+            InvalidInputRequired::DuplicateKey("a".to_owned()),
         ),
         (
             r#"{"inputRequests":{"a":{"method":"roots/list","params":[]}}}"#.to_owned(),
@@ -220,15 +224,15 @@ fn s_mrtr_03_and_04_broken_input_required_is_refused() {
 
 proptest! {
     #[test]
-    fn what_is_dressed_and_stripped_again_is_what_it_was(
+    fn decorating_and_stripping_restores_the_result(
         number in any::<i32>(), key in "[a-z\\u{e4}]{1,6}", space in "[ \\n]{0,2}", text in "\\PC{0,12}",
     ) {
         let unknown = format!("\"{key}\"{space}:{space}[{number}e1,{}]", json!(text));
         let result = raw(&format!("{{{unknown}}}"));
-        for caching in [None, Some(Caching::NONE)] {
-            let dressed = dress().complete(&result, caching);
-            prop_assert!(dressed.as_str().contains(&unknown));
-            let stripped = strip_for_legacy(&dressed).unwrap();
+        for caching in [None, Some(CacheHints::NONE)] {
+            let decorated = decorator().complete(&result, caching);
+            prop_assert!(decorated.as_str().contains(&unknown));
+            let stripped = strip_for_legacy(&decorated).unwrap();
             prop_assert_eq!(stripped.as_str(), result.as_str());
         }
     }

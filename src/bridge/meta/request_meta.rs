@@ -25,7 +25,7 @@ pub enum InvalidMeta {
 
 /// What a sessionless client declares, in each request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ModernClaim {
+pub struct RequestMeta {
     /// As it was written; it may name a revision that nobody knows.
     pub revision: String,
     /// `Implementation`, for people only (S-LIFE-15, S-LIFE-18).
@@ -38,7 +38,7 @@ pub struct ModernClaim {
 }
 
 #[derive(Deserialize)]
-struct Members<'a> {
+struct ReservedMembers<'a> {
     #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
     version: Option<&'a RawValue>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo")]
@@ -51,7 +51,7 @@ struct Members<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
-impl ModernClaim {
+impl RequestMeta {
     /// Reads the claim of a request.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl ModernClaim {
         let span = request.params.meta.clone();
         let meta = span.and_then(|span| request.frame.as_str().get(span));
         let meta = meta.ok_or(InvalidMeta::Missing(VERSION))?;
-        let members: Members<'_> = serde_json::from_str(meta).map_err(|_| {
+        let members: ReservedMembers<'_> = serde_json::from_str(meta).map_err(|_| {
             let (member, must) = ("_meta", "an object without a member that stands twice");
             InvalidMeta::Invalid { member, must }
         })?;

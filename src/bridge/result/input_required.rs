@@ -30,7 +30,7 @@ pub enum InvalidInputRequired {
     #[error("`inputRequests` has more than {QUESTIONS_MAX} requests")]
     TooMany,
     #[error("`inputRequests` has the key `{0}` twice")]
-    Twice(String),
+    DuplicateKey(String),
     #[error("input request `{0}` must be elicitation, sampling or roots, with `params` as object")]
     Request(String),
     #[error("`requestState` must be a string")]
@@ -96,7 +96,7 @@ pub(in super::super) fn parse_requests(
     text: &str,
 ) -> Result<Vec<(String, Question)>, InvalidInputRequired> {
     #[derive(Deserialize)]
-    struct Entry {
+    struct InputRequest {
         method: String,
     }
     let members = Object::parse(text).ok_or(InvalidInputRequired::Requests)?;
@@ -106,11 +106,13 @@ pub(in super::super) fn parse_requests(
             return Err(InvalidInputRequired::TooMany);
         }
         if requests.iter().any(|(other, _)| other == key) {
-            return Err(InvalidInputRequired::Twice(key.chars().take(64).collect()));
+            return Err(InvalidInputRequired::DuplicateKey(
+                key.chars().take(64).collect(),
+            ));
         }
         let invalid = || InvalidInputRequired::Request(key.chars().take(64).collect());
         let entry = Object::parse(value).ok_or_else(invalid)?;
-        let method = object::read::<Entry>(value).ok_or_else(invalid)?;
+        let method = object::read::<InputRequest>(value).ok_or_else(invalid)?;
         let kind = QuestionKind::parse(&method.method).ok_or_else(invalid)?;
         let params = entry.get("params").filter(|params| *params != "null");
         let question = Question::try_new(kind, params).ok_or_else(invalid)?;

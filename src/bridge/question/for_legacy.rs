@@ -4,14 +4,14 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::{RawJson, Revision, json as text};
 
-use super::super::object::{self, Change, Object, rebuild_elements};
-use super::{Question, QuestionKind, Requirement};
+use super::super::object::{self, MemberChange, Object, rebuild_elements};
+use super::{Question, QuestionKind, RequiredCapability};
 
 /// Why a client cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CannotAsk {
+pub enum UnsupportedQuestion {
     #[error("client does not declare `{}`", .0.as_str())]
-    Undeclared(Requirement),
+    Undeclared(RequiredCapability),
     /// `what` does not exist in the client's revision.
     #[error("{what} does not exist in the client's revision {revision}")]
     Revision {
@@ -27,19 +27,19 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// Returns [`CannotAsk`] when the client did not declare what is needed, or its revision has
-    /// no words for the question. [`super::refused`] says what becomes of the call.
+    /// Returns [`UnsupportedQuestion`] when the client did not declare what is needed, or its revision has
+    /// no words for the question. [`super::fallback_for`] says what becomes of the call.
     pub fn for_client(
         &self,
         to: Revision,
         capabilities: &Map<String, Value>,
         elicitation_id: &str,
-    ) -> Result<Self, CannotAsk> {
+    ) -> Result<Self, UnsupportedQuestion> {
         let required = self.required();
         if !required.is_declared(capabilities) {
-            return Err(CannotAsk::Undeclared(required));
+            return Err(UnsupportedQuestion::Undeclared(required));
         }
-        let cannot = |what| CannotAsk::Revision { what, revision: to };
+        let cannot = |what| UnsupportedQuestion::Revision { what, revision: to };
         let Some(params) = self.params.as_ref().map(RawJson::as_str) else {
             return Ok(self.clone());
         };
@@ -48,10 +48,10 @@ impl Question {
             (QuestionKind::Elicitation, _) if to < Revision::V2025_06_18 => {
                 return Err(cannot("elicitation"));
             }
-            (_, Requirement::Url) if to < Revision::V2025_11_25 => {
+            (_, RequiredCapability::Url) if to < Revision::V2025_11_25 => {
                 return Err(cannot("elicitation by URL"));
             }
-            (_, Requirement::Url) if to == Revision::V2025_11_25 => {
+            (_, RequiredCapability::Url) if to == Revision::V2025_11_25 => {
                 with_elicitation_id(params, elicitation_id)
             }
             (QuestionKind::Elicitation, _) if to < Revision::V2025_11_25 => {
@@ -74,7 +74,9 @@ impl Question {
 
 fn with_elicitation_id(params: &str, id: &str) -> Option<String> {
     let first = format!(r#""elicitationId":{}"#, text::quoted(id).as_str());
-    Object::parse(params)?.rebuild(&first, |key, _| Change::keep_if(key != "elicitationId"))
+    Object::parse(params)?.rebuild(&first, |key, _| {
+        MemberChange::keep_if(key != "elicitationId")
+    })
 }
 
 /// A form for 2025-06-18: no `mode`, and one kind of choice only.
@@ -94,9 +96,9 @@ fn form(params: &str) -> Result<Option<String>, &'static str> {
     }
     let schema = schema.to_string();
     Ok(members.rebuild("", |key, _| match key {
-        "mode" => Change::Drop,
-        "requestedSchema" => Change::Value(schema.clone()),
-        _ => Change::Keep,
+        "mode" => MemberChange::Drop,
+        "requestedSchema" => MemberChange::Value(schema.clone()),
+        _ => MemberChange::Keep,
     }))
 }
 
@@ -139,7 +141,7 @@ fn sampling(params: &str, to: Revision) -> Result<Option<String>, &'static str> 
     let mut failure = None;
     let messages = members.get("messages").and_then(|messages| {
         rebuild_elements(messages, |message| {
-            let changed = message_of(message, to);
+            let changed = sampling_message(message, to);
             changed.unwrap_or_else(|what| {
                 failure = Some(what);
                 None
@@ -150,13 +152,13 @@ fn sampling(params: &str, to: Revision) -> Result<Option<String>, &'static str> 
         (Some(what), _) => Err(what),
         (None, None) => Ok(None),
         (None, Some(messages)) => Ok(members.rebuild("", |key, _| match key {
-            "messages" => Change::Value(messages.clone()),
-            _ => Change::Keep,
+            "messages" => MemberChange::Value(messages.clone()),
+            _ => MemberChange::Keep,
         })),
     }
 }
 
-fn message_of(message: &str, to: Revision) -> Result<Option<String>, &'static str> {
+fn sampling_message(message: &str, to: Revision) -> Result<Option<String>, &'static str> {
     let Some(members) = Object::parse(message) else {
         return Ok(None);
     };
@@ -180,7 +182,7 @@ fn message_of(message: &str, to: Revision) -> Result<Option<String>, &'static st
     }
     let block = projected.unwrap_or_else(|| block.to_owned());
     Ok(members.rebuild("", |key, _| match key {
-        "content" => Change::Value(block.clone()),
-        _ => Change::Keep,
+        "content" => MemberChange::Value(block.clone()),
+        _ => MemberChange::Keep,
     }))
 }

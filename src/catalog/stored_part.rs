@@ -7,28 +7,28 @@ use serde_json::{Map, Value};
 use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision};
 
-use super::{Caching, IngestLimits, Item, ItemKind, Quarantined, ServerPart, json};
+use super::{IngestLimits, Item, ItemKind, ListCaching, Quarantined, ServerPart, json};
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct StoredPartRef<'a> {
     server: &'a str,
     capabilities: &'a Map<String, Value>,
     info: &'a Map<String, Value>,
     revision: Revision,
     instructions: Option<&'a str>,
-    lists: Vec<WrittenList<'a>>,
+    lists: Vec<StoredListRef<'a>>,
 }
 
 #[derive(Serialize)]
-struct WrittenList<'a> {
+struct StoredListRef<'a> {
     kind: &'static str,
     items: Vec<&'a RawValue>,
-    quarantined: Vec<Hidden>,
-    caching: Option<Caching>,
+    quarantined: Vec<StoredQuarantined>,
+    caching: Option<ListCaching>,
 }
 
 #[derive(Deserialize)]
-struct Stored<'a> {
+struct StoredPart<'a> {
     server: String,
     capabilities: Map<String, Value>,
     info: Map<String, Value>,
@@ -49,13 +49,13 @@ struct StoredList<'a> {
     kind: String,
     #[serde(borrow)]
     items: &'a RawValue,
-    quarantined: Vec<Hidden>,
+    quarantined: Vec<StoredQuarantined>,
     #[serde(default)]
-    caching: Option<Caching>,
+    caching: Option<ListCaching>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Hidden {
+struct StoredQuarantined {
     item: Option<String>,
     reason: String,
 }
@@ -63,13 +63,17 @@ struct Hidden {
 impl ServerPart {
     /// The whole part as JSON, for the store.
     pub fn to_stored(&self) -> RawJson {
-        let list = |kind: ItemKind| WrittenList {
+        let list = |kind: ItemKind| StoredListRef {
             kind: kind.member(),
             items: self.items(kind).iter().filter_map(as_raw_value).collect(),
-            quarantined: self.quarantined_of(kind).iter().map(hidden).collect(),
+            quarantined: self
+                .quarantined_of(kind)
+                .iter()
+                .map(stored_quarantined)
+                .collect(),
             caching: self.caching(kind),
         };
-        RawJson::from_value(&Written {
+        RawJson::from_value(&StoredPartRef {
             server: self.server().as_str(),
             capabilities: &self.capabilities,
             info: &self.info,
@@ -83,7 +87,7 @@ impl ServerPart {
     /// have changed; `None` when the text is of another form.
     pub fn from_stored(stored: &RawJson, limits: &IngestLimits) -> Option<Self> {
         let text = stored.as_str();
-        let read: Stored<'_> = serde_json::from_str(text).ok()?;
+        let read: StoredPart<'_> = serde_json::from_str(text).ok()?;
         let mut part = Self::new(ServerName::try_new(&read.server).ok()?);
         part.capabilities = read.capabilities;
         part.info = read.info;
@@ -101,11 +105,14 @@ impl ServerPart {
                 .into_iter()
                 .filter_map(raw);
             part = part.with_list(kind, &items.collect::<Vec<_>>(), limits);
-            let quarantined = list.quarantined.into_iter().map(|hidden| Quarantined {
-                kind,
-                item: hidden.item,
-                reason: hidden.reason,
-            });
+            let quarantined = list
+                .quarantined
+                .into_iter()
+                .map(|stored_quarantined| Quarantined {
+                    kind,
+                    item: stored_quarantined.item,
+                    reason: stored_quarantined.reason,
+                });
             part.add_quarantined(kind, quarantined);
             part.set_caching(kind, list.caching);
         }
@@ -117,8 +124,8 @@ fn as_raw_value(item: &Item) -> Option<&RawValue> {
     serde_json::from_str(item.raw().as_str()).ok()
 }
 
-fn hidden(quarantined: &Quarantined) -> Hidden {
-    Hidden {
+fn stored_quarantined(quarantined: &Quarantined) -> StoredQuarantined {
+    StoredQuarantined {
         item: quarantined.item.clone(),
         reason: quarantined.reason.clone(),
     }

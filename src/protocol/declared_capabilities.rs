@@ -12,9 +12,9 @@ pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// the key under which connections are shared, and two clients share one only if they declared
 /// the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CapabilityProfile(Map<String, Value>);
+pub struct DeclaredCapabilities(Map<String, Value>);
 
-impl CapabilityProfile {
+impl DeclaredCapabilities {
     /// Keeps what concerns requests of a server; everything else in `declared` is between the
     /// client and the gateway.
     pub fn from_declared(declared: &Map<String, Value>) -> Self {
@@ -70,7 +70,7 @@ impl CapabilityProfile {
     }
 }
 
-impl std::hash::Hash for CapabilityProfile {
+impl std::hash::Hash for DeclaredCapabilities {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         Value::Object(self.0.clone()).to_string().hash(state);
     }

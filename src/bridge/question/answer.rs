@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::{Outcome, RawJson, Revision, code, json as text};
 
-use super::super::object::{self, Change, Object};
+use super::super::object::{self, MemberChange, Object};
 use super::QuestionKind;
 
 /// An answer has not the shape that its question asks for: -32602, and the call waits on.
@@ -16,12 +16,12 @@ pub struct InvalidAnswer(&'static str);
 /// A server of an old revision cannot read an answer, which has several parts or uses tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("client answered with several parts, which the server's revision has no words for")]
-pub struct CannotAnswer;
+pub struct UnsupportedAnswer;
 
 /// What becomes of a sessionless call whose question was refused: `inputResponses` has room for
 /// results only, not for errors (bridging.md §5).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum QuestionFallback {
     /// The call goes on with this answer.
     Answer(RawJson),
     /// The call ends: an error for the model to read, or -32603.
@@ -36,7 +36,7 @@ pub enum Refusal {
 pub fn check_answer(kind: QuestionKind, answer: &RawJson) -> Result<(), InvalidAnswer> {
     let right = match kind {
         QuestionKind::Elicitation => is_elicit_result(answer),
-        QuestionKind::Sampling => is_message(answer),
+        QuestionKind::Sampling => is_sampling_result(answer),
         QuestionKind::Roots => is_roots(answer),
     };
     match right {
@@ -66,7 +66,7 @@ fn is_elicit_result(answer: &RawJson) -> Option<bool> {
     Some(content && matches!(action, "accept" | "decline" | "cancel"))
 }
 
-fn is_message(answer: &RawJson) -> Option<bool> {
+fn is_sampling_result(answer: &RawJson) -> Option<bool> {
     #[derive(Deserialize)]
     struct Block {
         r#type: String,
@@ -79,12 +79,12 @@ fn is_message(answer: &RawJson) -> Option<bool> {
     }
     #[derive(Deserialize)]
     #[expect(dead_code, reason = "only its presence and type are checked")]
-    struct Message {
+    struct SamplingResult {
         role: String,
         model: String,
         content: Content,
     }
-    let message: Message = object::read(answer.as_str())?;
+    let message: SamplingResult = object::read(answer.as_str())?;
     let typed = |block: &Block| !block.r#type.is_empty();
     let content = match &message.content {
         Content::One(block) => typed(block),
@@ -104,12 +104,12 @@ fn is_roots(answer: &RawJson) -> Option<bool> {
 ///
 /// # Errors
 ///
-/// Returns [`CannotAnswer`] for several parts that cannot be made one.
+/// Returns [`UnsupportedAnswer`] for several parts that cannot be made one.
 pub fn answer_for_server(
     kind: QuestionKind,
     answer: &RawJson,
     to: Revision,
-) -> Result<Option<RawJson>, CannotAnswer> {
+) -> Result<Option<RawJson>, UnsupportedAnswer> {
     let Some(members) = Object::parse(answer.as_str()) else {
         return Ok(None);
     };
@@ -121,26 +121,26 @@ pub fn answer_for_server(
         return Ok(None);
     };
     let block = match text::elements(content) {
-        Some(blocks) => one_of(&blocks)?,
+        Some(blocks) => joined_block(&blocks)?,
         None => content.to_owned(),
     };
     let kind = text::member(&block, "type").and_then(text::text);
     if matches!(kind.as_deref(), Some("tool_use" | "tool_result")) {
-        return Err(CannotAnswer);
+        return Err(UnsupportedAnswer);
     }
     let block = super::super::projection::block(&block, to).unwrap_or(block);
     if block == content {
         return Ok(None);
     }
     let changed = members.rebuild("", |key, _| match key {
-        "content" => Change::Value(block.clone()),
-        _ => Change::Keep,
+        "content" => MemberChange::Value(block.clone()),
+        _ => MemberChange::Keep,
     });
     Ok(changed.and_then(object::raw))
 }
 
 /// One block that says what several say, if they are all text.
-fn one_of(blocks: &[&str]) -> Result<String, CannotAnswer> {
+fn joined_block(blocks: &[&str]) -> Result<String, UnsupportedAnswer> {
     if let [block] = blocks {
         return Ok((*block).to_owned());
     }
@@ -152,15 +152,15 @@ fn one_of(blocks: &[&str]) -> Result<String, CannotAnswer> {
     let texts: Option<Vec<String>> = blocks.iter().map(text_of).collect();
     let joined = texts
         .filter(|texts| !texts.is_empty())
-        .ok_or(CannotAnswer)?;
+        .ok_or(UnsupportedAnswer)?;
     Ok(json!({ "type": "text", "text": joined.join("\n") }).to_string())
 }
 
 /// What a sessionless server is told when the client answers with an error, or cannot be asked.
-pub fn refused(kind: QuestionKind) -> Refusal {
+pub fn fallback_for(kind: QuestionKind) -> QuestionFallback {
     match kind {
-        QuestionKind::Elicitation => Refusal::Answer(cancel()),
-        QuestionKind::Sampling | QuestionKind::Roots => Refusal::Stop,
+        QuestionKind::Elicitation => QuestionFallback::Answer(cancel()),
+        QuestionKind::Sampling | QuestionKind::Roots => QuestionFallback::Stop,
     }
 }
 

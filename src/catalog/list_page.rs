@@ -14,20 +14,20 @@ pub struct ListPage {
     /// What to ask for the next page with. An empty text is a cursor like any other.
     pub next_cursor: Option<String>,
     /// What it says of how long it holds.
-    pub caching: Option<Caching>,
+    pub caching: Option<ListCaching>,
 }
 
 /// How long a list holds, and for whom, in the words of a sessionless server (S-CACHE, C-CACHE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Caching {
+pub struct ListCaching {
     /// Milliseconds from when it was listed; zero says nothing.
     pub ttl_ms: u64,
     /// The same for everybody.
     pub is_public: bool,
 }
 
-impl Caching {
+impl ListCaching {
     /// `None` when the result says nothing of it; a `ttlMs` that is no number counts as zero.
     fn read(result: &str) -> Option<Self> {
         let ttl = json::member(result, "ttlMs")?;
@@ -51,15 +51,15 @@ impl Caching {
 /// Why an answer is no page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the answer to `{}` has no array `{}`", .0.method(), .0.member())]
-pub struct NoList(pub ItemKind);
+pub struct InvalidListPage(pub ItemKind);
 
 impl ListPage {
     /// Reads the `result` of a list method. A `nextCursor` that is no string counts as absent.
     ///
     /// # Errors
     ///
-    /// Returns [`NoList`] when the member with the items is missing or no array.
-    pub fn read(kind: ItemKind, result: &RawJson) -> Result<Self, NoList> {
+    /// Returns [`InvalidListPage`] when the member with the items is missing or no array.
+    pub fn read(kind: ItemKind, result: &RawJson) -> Result<Self, InvalidListPage> {
         let text = result.as_str();
         let items = json::member(text, kind.member()).and_then(json::elements);
         let item = |item| {
@@ -69,12 +69,12 @@ impl ListPage {
         let next_cursor = json::member(text, "nextCursor").and_then(json::text);
         Ok(Self {
             items: items
-                .ok_or(NoList(kind))?
+                .ok_or(InvalidListPage(kind))?
                 .into_iter()
                 .filter_map(item)
                 .collect(),
             next_cursor: next_cursor.map(Into::into),
-            caching: Caching::read(text),
+            caching: ListCaching::read(text),
         })
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::protocol::{RawJson, Request, code, json};
 
 use super::super::meta::{PROGRESS_TOKEN, RESERVED};
-use super::super::object::{self, Change, Object};
+use super::super::object::{self, MemberChange, Object};
 use super::{Question, QuestionKind};
 
 /// Most elicitations in one error.
@@ -28,22 +28,22 @@ impl Question {
         let kind = QuestionKind::of(&request.method)?;
         let params = json::member(request.frame.as_str(), "params");
         let question = Self::try_new(kind, params.filter(|text| *text != "null"))?;
-        Some(question.without_legacy(capabilities))
+        Some(question.without_legacy_members(capabilities))
     }
 
-    fn without_legacy(self, capabilities: &Map<String, Value>) -> Self {
+    fn without_legacy_members(self, capabilities: &Map<String, Value>) -> Self {
         let kind = self.kind;
         let context = capabilities
             .get("sampling")
             .is_some_and(|with| with.get("context").is_some_and(Value::is_object));
         let change = |key: &str, value: &str| match key {
-            "task" => Change::Drop,
-            "elicitationId" if kind == QuestionKind::Elicitation => Change::Drop,
+            "task" => MemberChange::Drop,
+            "elicitationId" if kind == QuestionKind::Elicitation => MemberChange::Drop,
             "includeContext" if kind == QuestionKind::Sampling => {
-                Change::keep_if(context || value == "\"none\"")
+                MemberChange::keep_if(context || value == "\"none\"")
             }
             "_meta" => without_reserved(value),
-            _ => Change::Keep,
+            _ => MemberChange::Keep,
         };
         let params = self.params.as_ref();
         let params = params.and_then(|params| Object::parse(params.as_str()));
@@ -58,15 +58,15 @@ impl Question {
     }
 }
 
-fn without_reserved(meta: &str) -> Change {
+fn without_reserved(meta: &str) -> MemberChange {
     let Some(members) = Object::parse(meta) else {
-        return Change::Drop;
+        return MemberChange::Drop;
     };
     let kept = |key: &str| key != PROGRESS_TOKEN && !key.starts_with(RESERVED);
     if !members.iter().any(|(key, _)| kept(key)) {
-        return Change::Drop;
+        return MemberChange::Drop;
     }
-    Change::maybe(members.rebuild("", |key, _| Change::keep_if(kept(key))))
+    MemberChange::set_if_some(members.rebuild("", |key, _| MemberChange::keep_if(kept(key))))
 }
 
 /// `elicitationId` of a request for a URL elicitation, which
@@ -96,10 +96,11 @@ fn url_elicitation(params: &str) -> Option<UrlElicitation> {
         return None;
     }
     let question = Question::try_new(QuestionKind::Elicitation, Some(params))?;
-    let mut question = question.without_legacy(&Map::new());
+    let mut question = question.without_legacy_members(&Map::new());
     if members.get("mode").is_none() {
         let params = question.params()?.as_str().to_owned();
-        let with_mode = Object::parse(&params)?.rebuild(r#""mode":"url""#, |_, _| Change::Keep);
+        let with_mode =
+            Object::parse(&params)?.rebuild(r#""mode":"url""#, |_, _| MemberChange::Keep);
         question.params = with_mode.and_then(object::raw);
     }
     Some(UrlElicitation {

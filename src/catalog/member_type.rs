@@ -7,7 +7,7 @@ use super::ItemKind;
 
 /// What a known member must be, when it is there.
 #[derive(Clone, Copy)]
-enum Shape {
+enum MemberType {
     Text,
     Number,
     Object,
@@ -18,33 +18,33 @@ enum Shape {
     Arguments,
 }
 
-type Members = &'static [(&'static str, Shape)];
+type MemberTypes = &'static [(&'static str, MemberType)];
 
-const TOOL: Members = &[
-    ("title", Shape::Text),
-    ("description", Shape::Text),
-    ("icons", Shape::Icons),
-    ("annotations", Shape::ToolAnnotations),
-    ("execution", Shape::Execution),
-    ("_meta", Shape::Object),
+const TOOL: MemberTypes = &[
+    ("title", MemberType::Text),
+    ("description", MemberType::Text),
+    ("icons", MemberType::Icons),
+    ("annotations", MemberType::ToolAnnotations),
+    ("execution", MemberType::Execution),
+    ("_meta", MemberType::Object),
 ];
 
-const PROMPT: Members = &[
-    ("title", Shape::Text),
-    ("description", Shape::Text),
-    ("icons", Shape::Icons),
-    ("arguments", Shape::Arguments),
-    ("_meta", Shape::Object),
+const PROMPT: MemberTypes = &[
+    ("title", MemberType::Text),
+    ("description", MemberType::Text),
+    ("icons", MemberType::Icons),
+    ("arguments", MemberType::Arguments),
+    ("_meta", MemberType::Object),
 ];
 
-const RESOURCE: Members = &[
-    ("title", Shape::Text),
-    ("description", Shape::Text),
-    ("mimeType", Shape::Text),
-    ("size", Shape::Number),
-    ("icons", Shape::Icons),
-    ("annotations", Shape::Annotations),
-    ("_meta", Shape::Object),
+const RESOURCE: MemberTypes = &[
+    ("title", MemberType::Text),
+    ("description", MemberType::Text),
+    ("mimeType", MemberType::Text),
+    ("size", MemberType::Number),
+    ("icons", MemberType::Icons),
+    ("annotations", MemberType::Annotations),
+    ("_meta", MemberType::Object),
 ];
 
 /// Members that may be absent; servers that write `null` there mean absent.
@@ -66,7 +66,7 @@ pub(super) fn check(kind: ItemKind, item: &Map<String, Value>) -> Result<(), Str
     Ok(())
 }
 
-const fn members(kind: ItemKind) -> Members {
+const fn members(kind: ItemKind) -> MemberTypes {
     match kind {
         ItemKind::Tools => TOOL,
         ItemKind::Prompts => PROMPT,
@@ -74,7 +74,7 @@ const fn members(kind: ItemKind) -> Members {
     }
 }
 
-impl Shape {
+impl MemberType {
     fn fits(self, value: &Value) -> bool {
         match self {
             Self::Text => value.is_string(),

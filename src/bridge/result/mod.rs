@@ -1,7 +1,7 @@
 //! Results: what a sessionless client reads beside the payload, and what a client with a
 //! handshake must not see of it (B-RPC-06, S-LIFE-17).
 
-mod input;
+mod input_required;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,13 +11,13 @@ use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::protocol::{Edit, RawJson, RequestId, json, result_frame, result_frame_of};
+use crate::protocol::{Edit, RawJson, RequestId, json, result_frame, result_frame_from_parts};
 
 use super::meta::SERVER_INFO;
-use super::object::{self, Change, Object, has_any, is_object};
+use super::object::{self, MemberChange, Object, contains_any, is_object};
 
-pub use input::{InputRequired, InvalidInputRequired};
-pub(super) use input::{parse_requests, requests_object};
+pub use input_required::{InputRequired, InvalidInputRequired};
+pub(super) use input_required::{parse_requests, requests_object};
 
 /// What a result of a sessionless server is. An absent `resultType` means `complete`
 /// (C-LIFE-13).
@@ -35,15 +35,17 @@ pub enum ResultKind {
 impl ResultKind {
     pub fn of(result: &RawJson) -> Self {
         #[derive(Deserialize)]
-        struct Typed<'a> {
+        struct TypedResult<'a> {
             #[serde(borrow, rename = "resultType")]
             kind: Option<Cow<'a, str>>,
         }
-        if says_complete_at_an_end(result.as_str()) || says_only_complete(result.as_bytes()) {
+        if has_complete_type_at_an_end(result.as_str())
+            || has_no_type_but_complete(result.as_bytes())
+        {
             return Self::Complete;
         }
-        match object::read::<Typed<'_>>(result.as_str()) {
-            Some(Typed { kind }) => match kind.as_deref() {
+        match object::read::<TypedResult<'_>>(result.as_str()) {
+            Some(TypedResult { kind }) => match kind.as_deref() {
                 None | Some("complete") => Self::Complete,
                 Some("input_required") => Self::InputRequired,
                 Some("task") => Self::Task,
@@ -64,7 +66,7 @@ static HINTS: LazyLock<[Finder<'_>; 2]> =
 
 /// Servers write the type before or after everything else. What stands there belongs to the result
 /// and not to a part of it.
-fn says_complete_at_an_end(result: &str) -> bool {
+fn has_complete_type_at_an_end(result: &str) -> bool {
     let rest = result.strip_prefix('{');
     rest.is_some_and(|rest| rest.starts_with(COMPLETE))
         || result.ends_with(r#","resultType":"complete"}"#)
@@ -72,7 +74,7 @@ fn says_complete_at_an_end(result: &str) -> bool {
 
 /// Most results are complete or say nothing, which means the same: those need not be parsed,
 /// wherever in them it stands.
-fn says_only_complete(result: &[u8]) -> bool {
+fn has_no_type_but_complete(result: &[u8]) -> bool {
     let mut found = KIND.find_iter(result);
     found.all(|at| {
         let value = result.get(at + KIND.needle().len()..);
@@ -107,13 +109,13 @@ impl CacheScope {
 
 /// For how long a result may be kept, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caching {
+pub struct CacheHints {
     /// Milliseconds; 0 means stale at once.
     pub ttl_ms: u64,
     pub scope: CacheScope,
 }
 
-impl Caching {
+impl CacheHints {
     /// For results that nobody may reuse, such as those of servers that say nothing about it.
     pub const NONE: Self = Self {
         ttl_ms: 0,
@@ -121,9 +123,9 @@ impl Caching {
     };
 
     /// What a server's result says; absent, negative and malformed hints mean
-    /// [`Caching::NONE`]'s (C-CACHE-03).
+    /// [`CacheHints::NONE`]'s (C-CACHE-03).
     pub fn of(result: &RawJson) -> Self {
-        if !has_any(result.as_bytes(), &["\"ttlMs\"", "\"cacheScope\""]) {
+        if !contains_any(result.as_bytes(), &["\"ttlMs\"", "\"cacheScope\""]) {
             return Self::NONE;
         }
         let text = result.as_str();
@@ -138,8 +140,8 @@ impl Caching {
 
 /// The type of a result that has to be inserted, empty if it is there already; `None` where only
 /// parsing tells whether it belongs to the result or to a part of it.
-fn missing_kind(result: &str) -> Option<&'static str> {
-    if says_complete_at_an_end(result) {
+fn missing_result_type(result: &str) -> Option<&'static str> {
+    if has_complete_type_at_an_end(result) {
         return Some("");
     }
     let is_named = KIND.find(result.as_bytes()).is_some();
@@ -168,31 +170,31 @@ impl ResultDecorator {
     /// for caches where the method has them. The payload stays byte for byte. A `resultType` that
     /// the result has already stays, `_meta` keeps its other members. What is no object, or names
     /// one of these twice, stays as it is.
-    pub fn complete(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
+    pub fn complete(&self, result: &RawJson, caching: Option<CacheHints>) -> RawJson {
         let hints = hints(caching);
         match self.inserted(result, &hints) {
-            Some(parts) => RawJson::of_parts(parts.concat()),
+            Some(parts) => RawJson::from_valid_parts(parts.concat()),
             None => self.merged(result, caching),
         }
     }
 
     /// A whole answer around [`ResultDecorator::complete`].
-    pub fn answer(&self, id: &RequestId, result: &RawJson, caching: Option<Caching>) -> Bytes {
+    pub fn answer(&self, id: &RequestId, result: &RawJson, caching: Option<CacheHints>) -> Bytes {
         let hints = hints(caching);
         match self.inserted(result, &hints) {
-            Some(parts) => result_frame_of(id, &parts),
+            Some(parts) => result_frame_from_parts(id, &parts),
             None => result_frame(id, &self.merged(result, caching)),
         }
     }
 
-    /// The dressed result in parts: one insertion after the brace, of `hints` among others. `None`
+    /// The decorated result in parts: one insertion after the brace, of `hints` among others. `None`
     /// where something of ours may be there already, but for a type.
     fn inserted<'a>(&'a self, result: &'a RawJson, hints: &'a str) -> Option<[&'a str; 6]> {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
         if has(&META) || !hints.is_empty() && HINTS.iter().any(has) {
             return None;
         }
-        let kind = missing_kind(result.as_str())?;
+        let kind = missing_result_type(result.as_str())?;
         let text = result.as_str().trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
         let comma = if rest == "}" { "" } else { "," };
@@ -201,14 +203,14 @@ impl ResultDecorator {
 
     /// Something of it may be there: it gives way in its place, and what is missing is inserted
     /// after the brace.
-    fn merged(&self, result: &RawJson, caching: Option<Caching>) -> RawJson {
+    fn merged(&self, result: &RawJson, caching: Option<CacheHints>) -> RawJson {
         let merged = self.try_merged(result, caching);
         merged.unwrap_or_else(|| result.clone())
     }
 
-    fn try_merged(&self, result: &RawJson, caching: Option<Caching>) -> Option<RawJson> {
+    fn try_merged(&self, result: &RawJson, caching: Option<CacheHints>) -> Option<RawJson> {
         let text = result.as_str();
-        let known: Known<'_> = object::read(text)?;
+        let known: ResultMembers<'_> = object::read(text)?;
         let mut first = String::with_capacity(FIRST_MAX + self.meta.len());
         let mut edits = Vec::with_capacity(2);
         if known.kind.is_none() {
@@ -219,7 +221,7 @@ impl ResultDecorator {
             Some(meta) => edits.push(edit_meta(text, meta, info)?),
             None => first.extend([&self.meta, ","]),
         }
-        if let Some(Caching { ttl_ms, scope }) = caching {
+        if let Some(CacheHints { ttl_ms, scope }) = caching {
             let scope = format!(r#""{}""#, scope.as_str());
             for (name, old, value) in [
                 ("ttlMs", known.ttl_ms, ttl_ms.to_string()),
@@ -239,7 +241,7 @@ impl ResultDecorator {
 }
 
 /// Members for caches.
-fn hints(caching: Option<Caching>) -> String {
+fn hints(caching: Option<CacheHints>) -> String {
     caching.map_or_else(String::new, |caching| {
         let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
         format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
@@ -248,7 +250,7 @@ fn hints(caching: Option<Caching>) -> String {
 
 /// Where the members are that change, with what they hold.
 #[derive(Deserialize)]
-struct Known<'a> {
+struct ResultMembers<'a> {
     #[serde(
         borrow,
         default,
@@ -302,30 +304,32 @@ fn edit_meta(text: &str, meta: &str, info: &str) -> Option<Edit> {
 /// A result without what only a sessionless client knows; `None` when there is nothing of it.
 pub fn strip_for_legacy(result: &RawJson) -> Option<RawJson> {
     let words = ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", SERVER_INFO];
-    if !has_any(result.as_bytes(), &words) {
+    if !contains_any(result.as_bytes(), &words) {
         return None;
     }
     let members = Object::parse(result.as_str())?;
     let stripped = members.rebuild("", |key, value| match key {
-        "resultType" | "ttlMs" | "cacheScope" => Change::Drop,
+        "resultType" | "ttlMs" | "cacheScope" => MemberChange::Drop,
         "_meta" => strip_meta(value),
-        _ => Change::Keep,
+        _ => MemberChange::Keep,
     });
-    stripped.map(RawJson::of_parts)
+    stripped.map(RawJson::from_valid_parts)
 }
 
 /// `_meta` of a result without the server's identity; dropped when nothing else is in it.
-pub(super) fn strip_meta(meta: &str) -> Change {
+pub(super) fn strip_meta(meta: &str) -> MemberChange {
     if !is_object(meta) || memmem::find(meta.as_bytes(), SERVER_INFO.as_bytes()).is_none() {
-        return Change::Keep;
+        return MemberChange::Keep;
     }
     let Some(members) = Object::parse(meta) else {
-        return Change::Keep;
+        return MemberChange::Keep;
     };
     if members.iter().all(|(key, _)| key == SERVER_INFO) {
-        return Change::Drop;
+        return MemberChange::Drop;
     }
-    Change::maybe(members.rebuild("", |key, _| Change::keep_if(key != SERVER_INFO)))
+    MemberChange::set_if_some(
+        members.rebuild("", |key, _| MemberChange::keep_if(key != SERVER_INFO)),
+    )
 }
 
 #[cfg(test)]
