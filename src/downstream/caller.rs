@@ -6,7 +6,7 @@ use crate::id::{Principal, SessionId, ViewId};
 use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
-/// the request itself (bridging.md §1). Shared by all calls that it holds for.
+/// the request itself (B-SIDE-01). Shared by all calls that it holds for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub principal: Principal,

@@ -1,5 +1,5 @@
 //! Tasks that clients follow themselves, on one entry of a server: who hears what the server says
-//! of them after the call has been answered (bridging.md §12).
+//! of them after the call has been answered (B-TASK-01).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Which era a server speaks: asked once, remembered for a while (bridging.md §1).
+//! Which era a server speaks: asked once, remembered for a while (B-ERA-01).
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ pub(crate) enum EraVerdict {
     None(String),
 }
 
-/// The rules of bridging.md §1 (C-LIFE-08 to C-LIFE-11).
+/// The era that a reply proves (B-ERA-01, C-LIFE-08, C-LIFE-09, C-LIFE-10, C-LIFE-11).
 pub(crate) fn verdict(probed: ProbeReply<'_>, is_http: bool) -> EraVerdict {
     match probed {
         ProbeReply::Answer(Outcome::Result(result)) => of_result(result),

@@ -14,7 +14,7 @@ use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span, json};
 
 /// A request of a client on its way to one server, whatever revision either of them speaks
-/// (bridging.md §1). Inputs that the client gave already stand in the request itself; that it
+/// (B-SIDE-01). Inputs that the client gave already stand in the request itself; that it
 /// takes the request back comes as [`CancelCall`].
 pub struct CallRequest {
     /// See [`crate::id::CallNumbers`].
@@ -39,7 +39,7 @@ impl CallRequest {
     }
 }
 
-/// What becomes of a call whose server goes on in a task (bridging.md §12).
+/// What becomes of a call whose server goes on in a task (B-TASK-01, B-TASK-02, B-TASK-03).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskMode {
     /// It is not to; if it does nevertheless, the task is followed.

@@ -22,7 +22,7 @@ pub enum HandshakeError {
     Refused(Method, String),
     #[error("answer to `{0}` has an unexpected shape: {1}")]
     Shape(Method, String),
-    /// C-LIFE-04: this does not heal by itself.
+    /// The connection ends (C-LIFE-04). Another attempt alone does not heal this.
     #[error("server speaks protocol revision `{0}`, which this gateway does not")]
     Revision(String),
 }

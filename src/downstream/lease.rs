@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::key::Audience;
 
 /// Which connections of a server serve a call right now and nobody else: on a transport that
-/// cannot tell whose call a question belongs to, it belongs to the only one (bridging.md §4
-/// "Attribution").
+/// cannot tell whose call a question belongs to, it belongs to the only one
+/// (B-ASK-01).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases(Arc<Mutex<HashSet<(Audience, usize)>>>);
 

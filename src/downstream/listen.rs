@@ -13,7 +13,7 @@ use crate::protocol::{Envelope, Notification, RawJson, json as text};
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What a stream reports. Filters cannot be amended: another wish is another stream
-/// (bridging.md §6).
+/// (B-SUB-01).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ListenFilter {

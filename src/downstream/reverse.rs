@@ -15,7 +15,7 @@ pub(crate) fn asks_client(method: &Method) -> bool {
 }
 
 /// The gateway's own answer to a request that no client can be asked: `ping`, roots from the
-/// configuration, and refusals (bridging.md §4 "Attribution").
+/// configuration, and refusals (B-ASK-01).
 pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
     match &request.method {
         Method::Ping => result(request, &json!({})),

@@ -356,8 +356,8 @@ impl ServerSettings {
     }
 }
 
-/// Sharing rules (design: "Sharing of connections"). `knows_call_of_requests` says whether the transport
-/// tells whose call a question of the server belongs to.
+/// Which clients share a connection (B-SHARE-01). `knows_call_of_requests` says whether the
+/// transport tells whose call a question of the server belongs to.
 fn connection_key_for(
     sharing: Sharing,
     knows_call_of_requests: bool,

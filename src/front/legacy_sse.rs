@@ -1,5 +1,5 @@
 //! HTTP+SSE of revision 2024-11-05: GET `/sse` opens a stream that carries everything to the
-//! client, POST `/messages` brings what the client says (S-SSE-01 to S-SSE-05).
+//! client, POST `/messages` brings what the client says (S-SSE-01, S-SSE-02, S-SSE-05).
 //!
 //! The session lives as long as the stream: when that ends, calls in flight are cancelled.
 

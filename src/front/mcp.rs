@@ -286,7 +286,7 @@ async fn batch(
     let answers = messages.into_iter().map(async |message| {
         let frame = body.slice_ref(message.get().as_bytes());
         match Envelope::parse(frame.clone()) {
-            // S-LIFE-07.
+            // A session does not begin inside of an array (S-LIFE-07).
             Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
                 let message = "`initialize` is not allowed in a batch";
                 let failure = Failure::new(ErrorKind::InvalidRequest, message);

@@ -93,7 +93,7 @@ pub(super) async fn serve_legacy(
     run(sessionless, front, settings).await
 }
 
-/// S-HDR-01, S-HDR-02.
+/// The revision in the header: refused when unknown (S-HDR-01), 2025-03-26 when missing (S-HDR-02).
 fn revision(http: &HttpRequest) -> Result<Revision, Failure> {
     let Some(version) = text(http, &PROTOCOL_VERSION) else {
         return Ok(Revision::V2025_03_26);

@@ -8,7 +8,7 @@ pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// The capabilities that a client declared in `initialize`, as it wrote them.
 ///
-/// A downstream server is told exactly these (bridging.md §3 "Capabilities"): they are part of
+/// A downstream server is told exactly these (B-CAP-01): they are part of
 /// the key under which connections are shared, and two clients share one only if they declared
 /// the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

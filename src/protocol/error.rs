@@ -16,7 +16,7 @@ pub mod code {
     pub const INTERNAL_ERROR: i64 = -32603;
     /// What gateways and SDKs use for a session or connection that is gone.
     pub const SESSION: i64 = -32000;
-    /// Only in revisions with a handshake (S-RES-03 to S-RES-05).
+    /// Only in revisions with a handshake (S-RES-03, S-RES-04, S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// Headers differ from the body (2026-07-28).
     pub const HEADER_MISMATCH: i64 = -32020;
@@ -220,7 +220,7 @@ impl Failure {
 
     /// The result of a request that failed, where its method has one for that: a server that
     /// fails a tool call is something that the model should read; what the client did wrong is
-    /// an error of the protocol (design: "Failing servers").
+    /// an error of the protocol (B-ERR-01).
     pub fn tool_result(&self, method: &Method) -> Option<Value> {
         let of_server = self.server.is_some() || self.kind == ErrorKind::Overloaded;
         let tells_model = *method == Method::ToolsCall && of_server && self.original.is_none();

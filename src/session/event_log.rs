@@ -13,7 +13,7 @@ use url::form_urlencoded;
 use crate::id::QuickMap;
 use crate::protocol::RequestId;
 
-/// The general stream, opened by GET.
+/// The general stream, opened by GET. It never carries an answer (S-HTTP-27).
 pub(crate) const GENERAL_STREAM: u64 = 0;
 
 /// Longest request id that is written into an event id, in bytes.
@@ -144,6 +144,8 @@ impl EventLog {
         }
     }
 
+    /// Sends what followed an event, of the same stream only (S-SESS-08).
+    /// Sends what followed an event, of the same stream only (S-SESS-08).
     pub(crate) fn resume(&mut self, last_event_id: &str) -> ResumeOutcome {
         let Some(id) = EventId::parse(last_event_id) else {
             return ResumeOutcome::Unknown(None);

@@ -147,7 +147,7 @@ mod tests {
             frame["params"],
             json!({"progressToken": "t", "progress": 1})
         );
-        // S-PROG-02.
+        // Progress that does not go forward is left out (S-PROG-02).
         assert_eq!(followed.progress(1, &told(1)), None);
         assert_eq!(followed.progress(2, &told(2)), None);
         followed.ended(&server, "t-8");

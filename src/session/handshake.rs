@@ -50,7 +50,7 @@ impl InitializeResults {
 }
 
 /// The gateway offers every capability; what the owner of an item lacks is answered per request
-/// (design: "Capabilities").
+/// (B-CAP-02).
 pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },

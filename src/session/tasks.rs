@@ -1,4 +1,4 @@
-//! What becomes of the tasks of a call (bridging.md §12). Pure: decides by what client, server and
+//! What becomes of the tasks of a call (B-TASK-01). Pure: decides by what client, server and
 //! tool say of themselves.
 
 use bytes::Bytes;
@@ -69,7 +69,7 @@ pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), 
     Ok(())
 }
 
-/// S-TASK-X-11.
+/// Only a client that declares the extension may ask for tasks (S-TASK-X-11).
 pub(crate) fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
     if task::is_declared(caller.profile.as_map()) {
         return Ok(());
@@ -114,7 +114,8 @@ pub(crate) fn target(
     }
 }
 
-/// A task goes to the server that gave it its id.
+/// A task goes to the server that gave it its id; an unknown id is refused (S-TASK-L-11). The
+/// extension has neither `tasks/result` nor `tasks/list` (S-TASK-X-14).
 fn of_task(
     request: &Request,
     catalog: &Snapshot,
@@ -187,7 +188,7 @@ fn arrange(
     if wants && passes && support != TaskSupport::Forbidden {
         target.tasks = TaskMode::FollowedByClient;
     } else if wants && are_offered(catalog, caller.revision) {
-        // S-TASK-L-04.
+        // A tool that runs as no task refuses to be called as one (S-TASK-L-04).
         let message = "this tool does not run as a task: call it without `task`";
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     } else if support == TaskSupport::Required {
@@ -199,7 +200,7 @@ fn arrange(
         };
         target.edits.extend(task_edit(request, wanted));
     } else if wanted.is_some() {
-        // S-TASK-L-02: no tasks are offered.
+        // No tasks are offered, so the client's `task` means nothing (S-TASK-L-02).
         let edits = project_params(request, Revision::V2026_07_28);
         target.edits.extend(edits);
     }

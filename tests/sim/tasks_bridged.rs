@@ -1,4 +1,4 @@
-//! Tasks of servers of 2025-11-25 as clients of the newer era follow them (bridging.md §14.4).
+//! Tasks of servers of 2025-11-25 as clients of the newer era follow them (B-TASK-03).
 
 use std::rc::Rc;
 
@@ -156,7 +156,7 @@ fn s_task_x_a_task_of_an_older_server_is_followed_in_the_newer_words() {
                 "decline"
             );
 
-            // S-TASK-X-07.
+            // A result that is an error of the tool completes the task (S-TASK-X-07).
             let mut failed = text(json!("exited 3"));
             failed["isError"] = json!(true);
             failed["_meta"] = json!({RELATED: {"taskId": "t-9"}});
@@ -231,7 +231,7 @@ fn a_task_ends_in_any_way_that_its_server_or_client_wants() {
         settle().await;
         let mut got = about(&world, "tasks/get", &id).await;
         assert_eq!(shown(&mut got)["status"], "cancelled");
-        // What has ended is acknowledged and stays (S-TASK-L-10).
+        // What has ended is acknowledged and stays (S-TASK-X-09).
         about(&world, "tasks/cancel", &id).await.result();
         let given = json!({"taskId": id, "inputResponses": {"q-1": {"action": "decline"}}});
         Served::send(&world, &with_extension(), "tasks/update", given)

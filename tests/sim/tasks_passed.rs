@@ -111,7 +111,7 @@ fn s_task_l_11_what_is_no_task_is_refused() {
             let answer = client.request(method, json!({})).await;
             assert_eq!(answer.error()["code"], code, "{method}");
         }
-        // S-TASK-L-04.
+        // A tool that forbids tasks refuses to be called as one (S-TASK-L-04).
         let params = json!({"name": "a__forbidden", "task": {}});
         let answer = client.request("tools/call", params).await;
         assert_eq!(answer.error()["code"], -32601);
@@ -173,7 +173,7 @@ fn s_task_x_a_client_with_the_extension_follows_tasks_itself() {
         server.answer(&cancel, json!({"resultType": "complete"}));
         settle().await;
         assert_eq!(cancelled.result()["resultType"], "complete");
-        // S-TASK-X-11, S-TASK-X-14.
+        // Only for those who declare it (S-TASK-X-11), and without the older methods (S-TASK-X-14).
         let none = json!({});
         let mut refused = Served::send(&world, &none, "tasks/get", about.clone()).await;
         let error = refused.error();

@@ -1,5 +1,5 @@
-//! Which era a peer speaks: the verdict of a probe for a server (C-LIFE-07 to C-LIFE-11,
-//! C-HTTP-18), and what a client's message says of itself (S-LIFE-21).
+//! Which era a peer speaks: the verdict of a probe for a server (C-LIFE-07, C-LIFE-08,
+//! C-LIFE-09, C-LIFE-10, C-LIFE-11, C-HTTP-18), and what a message says of itself (S-LIFE-21).
 
 use serde::Deserialize;
 

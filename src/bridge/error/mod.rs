@@ -1,4 +1,4 @@
-//! Errors of servers and of the gateway in the words of the client's era (bridging.md §11).
+//! Errors of servers and of the gateway in the words of the client's era (B-ERR-01).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ fn missing(object: &ServerError, asked: ErrorContext<'_>, to: Revision) -> Trans
     TranslatedError::Error(RawJson::from_value(&error))
 }
 
-/// An internal error that keeps what the server wrote.
+/// An internal error that keeps what the server wrote: its code has no meaning here (B-RPC-10).
 fn internal_error(message: &str, original: &RawJson, asked: ErrorContext<'_>) -> TranslatedError {
     let original: Value = original.parse().unwrap_or_default();
     let data = json!({ "server": asked.server, "original": original });

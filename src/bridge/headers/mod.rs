@@ -1,5 +1,5 @@
 //! HTTP headers of the sessionless revision: they repeat parts of the body, so that others can
-//! route by them, and must say the same as the body (S-HDR-04 to S-HDR-11, C-HTTP-04).
+//! route by them, and must say the same as the body (S-HDR-04, S-HDR-05, S-HDR-06, C-HTTP-04).
 
 mod param_headers;
 mod value;
@@ -26,7 +26,7 @@ pub const PARAM_PREFIX: &str = "mcp-param-";
 pub struct HeaderMismatch(pub(crate) String);
 
 /// What `Mcp-Name` must say of a request: the name or URI that it is about, or the id of its
-/// task. `None` where the header does not apply, or the body has no such member.
+/// task (S-HDR-17). `None` where the header does not apply, or the body has no such member.
 pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
     match request.method {
         Method::ToolsCall | Method::PromptsGet => request.name(),

@@ -76,7 +76,7 @@ impl ParamHeaders {
             .collect()
     }
 
-    /// Checks the headers of a client's call against its arguments (S-HDR-08 to S-HDR-10).
+    /// Checks the headers of a client's call against its arguments (S-HDR-08, S-HDR-09, S-HDR-10).
     /// A header for an argument that the call does not give is ignored, like an unknown one.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl ParamHeader {
 }
 
 /// A tool without its annotations, for a server that does not read headers; `None` when it has
-/// none (bridging.md §7).
+/// none (B-HDR-01).
 pub fn strip_annotations(tool: &RawJson) -> Option<RawJson> {
     memmem::find(tool.as_bytes(), KEYWORD.as_bytes())?;
     let item = Object::parse(tool.as_str())?;

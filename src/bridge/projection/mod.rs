@@ -1,4 +1,4 @@
-//! Results, list items and requests in the words of another revision (bridging.md §10).
+//! Results, list items and requests in the words of another revision (B-FIELD-01).
 //!
 //! What a revision cannot say is said with what it has, or left out. Fields that nobody knows
 //! pass between revisions of one era and are dropped between eras, except under `_meta`.

@@ -19,7 +19,7 @@ pub struct InvalidAnswer(&'static str);
 pub struct UnsupportedAnswer;
 
 /// What becomes of a sessionless call whose question was refused: `inputResponses` has room for
-/// results only, not for errors (bridging.md §5).
+/// results only, not for errors (B-ASK-04, S-REQ-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionFallback {
     /// The call goes on with this answer.

@@ -1,6 +1,6 @@
 //! What a server asks of a client in the middle of a call: sampling, elicitation, roots. Servers
 //! with a handshake send a request for it, sessionless ones an entry of `inputRequests`
-//! (bridging.md §4, §5).
+//! (B-ASK-02, B-ASK-03).
 
 mod answer;
 mod for_legacy;
@@ -106,7 +106,7 @@ impl Question {
         ))
     }
 
-    /// What a client must declare to be asked this (S-MRTR-05, S-REQ-01 to S-REQ-03).
+    /// What a client must declare to be asked this (S-MRTR-05, S-REQ-01, S-REQ-02, S-REQ-03).
     pub fn required(&self) -> RequiredCapability {
         let params = self.params.as_ref();
         let params = params.and_then(|params| Object::parse(params.as_str()));

@@ -1,4 +1,5 @@
-//! `input_required`: a result that asks the client for something first (S-MRTR-01 to S-MRTR-04).
+//! `input_required`: a result that asks the client for something first (S-MRTR-01,
+//! S-MRTR-02, S-MRTR-03, S-MRTR-04).
 
 use serde::Deserialize;
 

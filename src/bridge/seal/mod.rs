@@ -1,5 +1,5 @@
 //! State that travels through a client: `requestState` and task ids, encrypted and bound to what
-//! they were made for (S-MRTR-06 to S-MRTR-09).
+//! they were made for (S-MRTR-06, S-MRTR-07, S-MRTR-08).
 //!
 //! The text is `v1.KEY.SEALED` for states and `gt1.KEY.SEALED` for task ids: `KEY` names the key,
 //! `SEALED` is base64url without padding of nonce, ciphertext and tag (ChaCha20-Poly1305,
@@ -98,7 +98,7 @@ pub struct RequestState {
     pub continuation: Continuation,
 }
 
-/// How the call goes on when the client comes back (bridging.md §4). Two more kinds have their
+/// How the call goes on when the client comes back (B-ASK-02). Two more kinds have their
 /// place here: `portable`, a call that any replica can collect, and `replay`, one that is run
 /// again with a transcript of answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

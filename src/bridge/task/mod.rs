@@ -1,5 +1,5 @@
-//! Tasks in the words of both eras: experimental in 2025-11-25, an extension since (bridging.md
-//! §12).
+//! Tasks in the words of both eras: experimental in 2025-11-25, an extension since
+//! (B-TASK-02, B-TASK-03).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Calls whose task of 2025-11-25 is followed by a client of the newer era: the task is looked at
-//! when the client looks, and otherwise left alone (bridging.md §12, §14.4).
+//! when the client looks, and otherwise left alone (B-TASK-03).
 
 use serde_json::Value;
 use tokio::time::Instant;

@@ -1,5 +1,5 @@
 //! Tasks that clients follow themselves: what their server says of them after the call was
-//! answered goes to the client that made it, and to nobody else (bridging.md §12).
+//! answered goes to the client that made it, and to nobody else (B-TASK-01).
 
 use tokio::time::Instant;
 

@@ -185,7 +185,7 @@ impl Calls {
         pending.reply.answer(answer);
     }
 
-    /// C-HTTP-09: once.
+    /// Builds refused headers anew from a fresh list and sends the call again, once (C-HTTP-09).
     fn on_headers_refused(&mut self, number: u64, response: Response) -> Option<UnhandledEvent> {
         let has_headers = self.spec.connector.knows_call_of_requests();
         let again = self.pending.get_mut(&number)?.again.as_mut()?;

@@ -1,5 +1,5 @@
 //! Calls whose server goes on in a task, for callers that know no tasks: the task is followed until
-//! it ends, and its end is the call's (bridging.md §12).
+//! it ends, and its end is the call's (B-TASK-02, C-TASK-03).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -434,7 +434,7 @@ impl Calls {
     }
 
     /// What a client without a session reads whose call goes on in a task for too long: with the
-    /// extension it could follow the task.
+    /// extension it could follow the task (S-TASK-X-02).
     pub(super) fn task_timed_out(&self, pending: &InFlightCall) -> Option<Failure> {
         pending.following.as_ref()?;
         let caller = &pending.caller;

@@ -1,5 +1,5 @@
 //! The stream of changes of a sessionless server: one at a time, replaced when something else is
-//! wanted, opened again when it breaks (bridging.md §6, C-SUB-03).
+//! wanted, opened again when it breaks (B-SUB-01, C-SUB-03).
 
 use std::time::Duration;
 

@@ -125,7 +125,7 @@ impl Connection {
 
     /// Tools whose annotations concern headers, and break a rule so that HTTP clients would have
     /// to drop them (C-HTTP-08): dropped where the server reads headers; elsewhere the annotations
-    /// go, and the tool stays (bridging.md §7).
+    /// go, and the tool stays (B-HDR-01).
     fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
         if kind != ItemKind::Tools {
             return items;

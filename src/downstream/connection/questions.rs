@@ -11,9 +11,9 @@ use crate::protocol::Request;
 use crate::transport::OutgoingFrame;
 
 impl Connection {
-    /// On a connection of one client it is for that client (design: "Sharing of connections");
+    /// On a connection of one client it is for that client (B-SHARE-01);
     /// where several share it and one call is under way, it is for that call's client
-    /// (bridging.md §4 "Attribution"); otherwise the gateway answers.
+    /// (B-ASK-01); otherwise the gateway answers.
     pub(super) fn on_request(
         &mut self,
         request: Request,

@@ -292,7 +292,7 @@ impl Channel {
     /// Sends one message of a batch; its client cannot be asked meanwhile.
     fn send_batch_member(&self, session: &FoundSession, frame: Bytes) -> BatchAnswer {
         match Envelope::parse(frame.clone()) {
-            // S-LIFE-07.
+            // A session does not begin inside of an array (S-LIFE-07).
             Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
                 let message = "`initialize` is not allowed in a batch";
                 let failure = Failure::new(ErrorKind::InvalidRequest, message);

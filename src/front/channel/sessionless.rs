@@ -78,7 +78,7 @@ impl Channel {
             other => self.write_answer(id.clone(), other).await,
         }
         if listens {
-            // S-SUB-07.
+            // Over stdio the server also cancels the request that listened (S-SUB-07).
             let params = format!(r#"{{"requestId":{}}}"#, id.as_str());
             let params: serde_json::Value = serde_json::from_str(&params).unwrap_or_default();
             let frame = notification(&Method::Cancelled, Some(&params));

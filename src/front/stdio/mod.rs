@@ -22,7 +22,7 @@ pub use relay::{Relay, RelaySettings};
 
 impl FrontServer {
     /// Serves the client behind stdin and stdout. The future ends when it has left; what it still
-    /// waits for is written while the gateway stops.
+    /// waits for is written while the gateway stops (S-STDIO-05).
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Right after the start some servers were never listed: for a moment, what needs the lists
-    /// waits for them (design: "Lists").
+    /// waits for them (B-LIST-01).
     fn must_wait_for_lists(&self, request: &Request) -> bool {
         if self.parts.catalog.is_listed() {
             return false;
@@ -105,7 +105,7 @@ impl Session {
         let _ = reply.send(answer);
     }
 
-    /// S-LOG-02.
+    /// The level of this session's log lines; an unknown one is refused (S-LOG-02).
     fn set_level(&mut self, request: &Request) -> Result<RawJson, Failure> {
         #[derive(Deserialize)]
         struct LevelParams {

@@ -1,5 +1,5 @@
 //! News of tasks that the client follows itself: they belong to no call any more, so they go out
-//! on the general stream (bridging.md §12).
+//! on the general stream (B-TASK-01).
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -64,7 +64,7 @@ impl Session {
         let frame = followed.and_then(|followed| followed.progress(number, notification));
         if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
             let frame = self.with_public_ids(frame, &server);
-            // S-PROG-03.
+            // Progress that comes faster than the client reads is left out (S-PROG-03).
             self.event_log().send_if_room(GENERAL_STREAM, &frame);
         }
     }

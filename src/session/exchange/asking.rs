@@ -1,5 +1,5 @@
 //! Asking the client of a call without a session, and waiting until it comes back: the call is
-//! parked meanwhile (bridging.md §4, T2).
+//! parked meanwhile (B-ASK-02).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A task of 2025-11-25 as a client of the newer era reads it (bridging.md §12, §14.4). Pure.
+//! A task of 2025-11-25 as a client of the newer era reads it (B-TASK-03). Pure.
 
 use crate::bridge::question::Question;
 use crate::bridge::task::{Task, TaskDetail, TaskStatus};
@@ -214,7 +214,7 @@ mod tests {
             (again, held.task.status),
             (TaskReadiness::Now, TaskStatus::Working)
         );
-        // S-TASK-X-07.
+        // A result that is an error of the tool completes the task (S-TASK-X-07).
         held.finish(outcome(&json!({"content": [], "isError": true})), "end");
         let shown = json_of(&held.detail(Vec::new()));
         assert_eq!(shown["status"], "completed");

@@ -1,5 +1,5 @@
 //! What a client without a session brings with its request, and what it was asked before
-//! (bridging.md §4).
+//! (B-ASK-02).
 
 use bytes::Bytes;
 use serde_json::{Map, Value};

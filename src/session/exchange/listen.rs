@@ -1,5 +1,5 @@
 //! `subscriptions/listen`: a stream of what a client without a session wants to hear of
-//! (bridging.md §6).
+//! (B-SUB-02, S-SUB-02, S-SUB-04).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

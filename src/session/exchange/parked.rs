@@ -1,4 +1,4 @@
-//! Calls whose client has to come back with answers before they can go on (bridging.md §4, T2).
+//! Calls whose client has to come back with answers before they can go on (B-ASK-02).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -311,7 +311,7 @@ impl Sessions {
     }
 }
 
-/// S-HDR-08: what a tool wants repeated in headers must be the same there.
+/// Arguments that a tool wants repeated in headers must be the same there (S-HDR-08).
 fn check_params(
     headers: &McpHeaders<'_>,
     request: &Request,

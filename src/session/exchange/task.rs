@@ -1,5 +1,5 @@
 //! An exchange that stands for a task of a server of 2025-11-25: its client got the task as the
-//! answer, looks at it, answers its questions and cancels it (bridging.md §14.4). It keeps the
+//! answer, looks at it, answers its questions and cancels it (B-TASK-03). It keeps the
 //! connection that the task lives on, and is there until the task's time is over.
 
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
-/// One event of a stream.
+/// One event of a stream; comments are none (C-HTTP-17).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SseEvent {
     Message(SseMessage),

@@ -1,5 +1,5 @@
 //! A server behind a URL: every message is a POST of its own, answers are JSON or a stream of
-//! events (C-HTTP-01 to C-HTTP-18, without HTTP+SSE).
+//! events (C-HTTP-01, C-HTTP-02).
 //!
 //! A call is a task. HTTP has no connection that could die between calls, so a link never says
 //! `Closed`: each call that fails says so for itself. A message of the sessionless revision brings

@@ -113,7 +113,7 @@ impl PendingRequest {
         Some(delay)
     }
 
-    /// What the client reads instead of an answer (design: "Failing servers").
+    /// What the client reads instead of an answer (B-ERR-01).
     pub(super) fn failure_answer(&self, failure: &Failure) -> String {
         let id = self.request.id.as_str();
         if self.request.method != Method::ToolsCall {
