@@ -1,7 +1,7 @@
 //! Who makes a call.
 
-use super::key::Audience;
 use crate::bridge::meta::RequestMeta;
+use crate::downstream::connection_key::Audience;
 use crate::id::{Principal, SessionId, ViewId};
 use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision};
 

@@ -1,66 +1,58 @@
-//! One actor for each connection to a downstream server.
+//! The servers behind the gateway: one supervised connection each, or one per client.
 //!
-//! A session asks [`Downstreams`] for a way to a server and sends it calls; what a server says
-//! outside of calls goes to the one listener. Nothing here knows HTTP clients or sessions' state.
+//! A caller asks [`Downstreams`] for a server, the server for its [`CallSenders`], and sends a
+//! [`CallRequest`] to the sender of its own thread. Its answer comes back to the `Recipient` that
+//! the request carries; whatever a server says outside of calls goes to the one
+//! [`ServerEventListener`]. The rooms:
+//!
+//! - `pool`: which connection serves whom; starts, stops and replaces connections
+//! - `connection`: the actor behind one connection: handshake, lists, pings, event stream
+//! - `worker_channel`: calls from other threads over the same HTTP connection
+//! - `in_flight`: the calls under way on one link, used by connection and worker channel
+//! - `resilience`: breakers, the queue in front of a busy server, the retry budget
+//! - `era`: which era of the protocol a server speaks, and its words
+//!
+//! Nothing here knows the clients' HTTP, a session's state, or the catalog's merging.
 
-mod admission;
-mod breaker;
+mod call_request;
 mod caller;
-mod calls;
-mod client_tasks;
 mod connection;
-mod crash;
+mod connection_key;
 mod deadlines;
-mod entry;
 mod era;
-mod exchange;
-mod fair;
-mod handshake;
-mod input_loop;
-mod keeper;
-mod key;
-mod lease;
-mod listen;
-mod lists;
-mod modern;
-mod operate;
-mod own;
+mod in_flight;
 mod pool;
 mod resilience;
-mod reverse;
-mod server;
+mod reverse_request;
 mod settings;
 mod subscription_registry;
 mod timer;
-mod usage;
-mod view;
-mod wake;
 mod worker_channel;
 
-pub use admission::QueueTurn;
-pub use breaker::{BreakerPermit, BreakerSettings, BreakerView};
-pub use caller::Caller;
-pub use crash::{CrashReport, CrashSink};
-pub use entry::{
-    CallSenders, ConnectionCommand, RoutedServerEvent, ServerEvent, ServerEventListener,
-    SharedQuestion,
-};
-pub use exchange::{
+pub use call_request::{
     CallEvent, CallMessage, CallRequest, CancelCall, ClientAnswer, Deadline, Delivery, Question,
     Reply, TaskMode,
 };
-pub use handshake::{HandshakeError, Negotiated};
-pub use key::{Audience, ConnectionKey, ConnectionOwner};
-pub use lease::Lease;
-pub use operate::{ServerOrder, ServerOrderError};
+pub use caller::Caller;
+pub use connection::crash_report::{CrashReport, CrashSink};
+pub use connection::handshake::{HandshakeError, Negotiated};
+pub use connection::spec::{
+    CallSenders, ConnectionCommand, RoutedServerEvent, ServerEvent, ServerEventListener,
+    SharedQuestion,
+};
+pub use connection_key::{Audience, ConnectionKey, ConnectionOwner};
+pub use pool::lease::Lease;
+pub use pool::server::Server;
+pub use pool::server_order::{ServerOrder, ServerOrderError};
+pub use pool::server_view::{OwnConnectionView, ServerStatusView};
+pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
+pub use resilience::admission::QueueTurn;
+pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
-pub use server::Server;
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
 pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
-pub use usage::UseGuard;
-pub use view::{OwnConnectionView, ServerStatusView};
 
 pub(crate) use timer::Timer;

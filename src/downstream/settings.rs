@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::resilience::Resilience;
 use crate::catalog::NameSettings;
+use crate::downstream::resilience::Resilience;
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};

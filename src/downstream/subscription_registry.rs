@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::key::ConnectionKey;
+use crate::downstream::connection_key::ConnectionKey;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::LogLevel;
 
@@ -205,8 +205,8 @@ fn is_below(rest: &str) -> bool {
 mod tests {
     use uuid::Uuid;
 
-    use super::super::key::{Audience, ConnectionOwner};
     use super::*;
+    use crate::downstream::connection_key::{Audience, ConnectionOwner};
     use crate::id::{Principal, ViewId};
     use crate::protocol::DeclaredCapabilities;
 

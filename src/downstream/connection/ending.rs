@@ -2,9 +2,9 @@
 
 use actix::{ActorContext as _, Context};
 
-use super::super::crash::ConnectionLife;
-use super::super::entry::ServerEvent;
-use super::Connection;
+use crate::downstream::connection::Connection;
+use crate::downstream::connection::crash_report::ConnectionLife;
+use crate::downstream::connection::spec::ServerEvent;
 use crate::supervision::ExitReason;
 use crate::telemetry::Counter;
 use crate::transport::LinkEnd;

@@ -1,14 +1,32 @@
-//! One actor for each connection to a downstream server: opens it, shakes hands, relays.
+//! The actor behind one connection to a server: opens it, shakes hands, relays.
 //!
-//! Sessions send it [`CallMessage`]s; each call is answered once. It knows nothing of HTTP
-//! clients, of other servers, or of whether it will be restarted.
+//! The pool starts it under a supervisor, from a [`ConnectionSpec`]; sessions send it
+//! [`CallMessage`]s, which it hands to its calls in flight. It fetches the server's lists, pings
+//! it, and publishes what the server says outside of calls.
+//!
+//! - `spec`: what every incarnation is built from, and the messages to and from it
+//! - `opening`, `handshake`: from the start to being ready
+//! - `own_requests`: its requests on its own behalf: handshake, lists, pings
+//! - `list_fetch`, `list_refresh`: one list page by page; keeping all lists up to date
+//! - `listen_stream`, `listen_filter`: the event stream of a server without sessions
+//! - `reverse_requests`: requests of the server that came on no call's stream
+//! - `renewal`: a new handshake when an HTTP server forgot the session
+//! - `ending`, `crash_report`: how an incarnation ends, and what is reported of it
+//!
+//! It knows nothing of HTTP clients, of other servers, or of whether it will be restarted.
 
+pub(crate) mod crash_report;
 mod ending;
-mod listening;
-mod lists;
+pub(crate) mod handshake;
+mod list_fetch;
+mod list_refresh;
+mod listen_filter;
+mod listen_stream;
 mod opening;
-mod questions;
+mod own_requests;
 mod renewal;
+mod reverse_requests;
+pub(crate) mod spec;
 
 use std::sync::Arc;
 
@@ -19,25 +37,25 @@ use actix::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::calls::{Calls, UnhandledEvent};
-use super::entry::{
+use crate::catalog::{ItemKind, ServerPart};
+use crate::downstream::call_request::{CallMessage, ClientAnswer};
+use crate::downstream::connection::handshake::Negotiated;
+use crate::downstream::connection::listen_filter::without_subscription;
+use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
+use crate::downstream::connection::spec::{
     CallSenders, ConnectionCommand, ConnectionSpec, RoutedServerEvent, ServerEvent,
 };
-use super::era::{self, LiveConnection};
-use super::exchange::{CallMessage, ClientAnswer};
-use super::handshake::Negotiated;
-use super::listen::without_subscription;
-use super::modern;
-use super::own::{OwnRequest, OwnRequests};
-use super::timer::Timer;
-use super::worker_channel::WorkerChannelHandle;
-use crate::catalog::{ItemKind, ServerPart};
+use crate::downstream::era::modern;
+use crate::downstream::era::{self, LiveConnection};
+use crate::downstream::in_flight::{Calls, UnhandledEvent};
+use crate::downstream::timer::Timer;
+use crate::downstream::worker_channel::WorkerChannelHandle;
 use crate::protocol::{
     Era, LogLevel, Method, Notification, RequestId, Response, notification, request,
 };
 use crate::supervision::{self, Shutdown};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
-use listening::{ListenState, ended};
+use listen_stream::{ListenState, ended};
 
 pub(crate) struct Connection {
     spec: Arc<ConnectionSpec>,

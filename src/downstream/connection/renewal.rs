@@ -3,8 +3,8 @@
 
 use actix::{Context, Handler};
 
-use super::super::worker_channel::WorkerChannelEvent;
-use super::Connection;
+use crate::downstream::connection::Connection;
+use crate::downstream::worker_channel::WorkerChannelEvent;
 use crate::telemetry::Counter;
 use crate::transport::HttpSession;
 

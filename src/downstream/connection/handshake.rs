@@ -1,0 +1,241 @@
+//! Opening a conversation with a server: what we say, and what its answer must hold.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::downstream::era::modern;
+use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
+
+/// What both sides agreed on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Negotiated {
+    pub revision: Revision,
+    pub capabilities: Map<String, Value>,
+    pub server_info: Map<String, Value>,
+    pub instructions: Option<String>,
+}
+
+/// Why a handshake failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("server refused `{0}`: {1}")]
+    Refused(Method, String),
+    #[error("answer to `{0}` has an unexpected shape: {1}")]
+    Shape(Method, String),
+    /// The connection ends (C-LIFE-04). Another attempt alone does not heal this.
+    #[error("server speaks protocol revision `{0}`, which this gateway does not")]
+    Revision(String),
+}
+
+/// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
+/// the configuration.
+pub(crate) fn initialize_params(profile: &DeclaredCapabilities) -> Value {
+    let mut capabilities = profile.as_map().clone();
+    capabilities.entry("roots").or_insert_with(|| json!({}));
+    json!({
+        "protocolVersion": Revision::NEWEST_LEGACY,
+        "capabilities": capabilities,
+        "clientInfo": modern::client_info(),
+    })
+}
+
+/// Reads the server's answer to `initialize`.
+///
+/// # Errors
+///
+/// Returns a [`HandshakeError`]; the connection is of no use then.
+pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct InitializeResult {
+        protocol_version: String,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+        #[serde(default)]
+        server_info: Map<String, Value>,
+        #[serde(default)]
+        instructions: Option<String>,
+    }
+    let result = match &response.outcome {
+        Outcome::Result(result) => result,
+        Outcome::Error(error) => {
+            return Err(HandshakeError::Refused(
+                Method::Initialize,
+                error_text(error),
+            ));
+        }
+    };
+    let result: InitializeResult = result
+        .parse()
+        .map_err(|error| HandshakeError::Shape(Method::Initialize, error.to_string()))?;
+    let revision = result.protocol_version.parse().ok();
+    let revision = revision.filter(|revision: &Revision| revision.era() == Era::Legacy);
+    let revision = revision.ok_or_else(|| {
+        HandshakeError::Revision(result.protocol_version.chars().take(40).collect())
+    })?;
+    Ok(Negotiated {
+        revision,
+        capabilities: result.capabilities,
+        server_info: result.server_info,
+        instructions: result.instructions,
+    })
+}
+
+/// Reads a sessionless server's answer to `server/discover`.
+///
+/// # Errors
+///
+/// Returns a [`HandshakeError`]; the connection is of no use then.
+pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct DiscoverResult {
+        supported_versions: Vec<String>,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+        #[serde(default)]
+        instructions: Option<String>,
+        #[serde(default, rename = "_meta")]
+        meta: Map<String, Value>,
+    }
+    let method = Method::Discover;
+    let result = match &response.outcome {
+        Outcome::Result(result) => result,
+        Outcome::Error(error) => {
+            return Err(HandshakeError::Refused(method, error_text(error)));
+        }
+    };
+    let result: DiscoverResult = result
+        .parse()
+        .map_err(|error| HandshakeError::Shape(method, error.to_string()))?;
+    let mut versions = result.supported_versions.iter();
+    if !versions.any(|version| version == modern::REVISION.as_str()) {
+        let versions = result.supported_versions.join(", ");
+        return Err(HandshakeError::Revision(
+            versions.chars().take(80).collect(),
+        ));
+    }
+    let server_info = result.meta.get("io.modelcontextprotocol/serverInfo");
+    let server_info = server_info.and_then(Value::as_object).cloned();
+    Ok(Negotiated {
+        revision: modern::REVISION,
+        capabilities: result.capabilities,
+        server_info: server_info.unwrap_or_default(),
+        instructions: result.instructions,
+    })
+}
+
+impl Negotiated {
+    pub fn is_modern(&self) -> bool {
+        self.revision.era() == Era::Modern
+    }
+
+    /// Whether the server says when the list of this capability changes.
+    pub fn has_changes(&self, capability: &str) -> bool {
+        let capability = self.capabilities.get(capability);
+        capability.and_then(|it| it.get("listChanged")) == Some(&Value::Bool(true))
+    }
+
+    pub fn has(&self, capability: &str) -> bool {
+        self.capabilities.contains_key(capability)
+    }
+
+    /// Whether the server sends `resources/updated` for URIs that were subscribed to.
+    pub fn has_subscriptions(&self) -> bool {
+        let resources = self.capabilities.get("resources");
+        resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
+    }
+}
+
+/// Message of a server's error object, bounded.
+pub(crate) fn error_text(error: &RawJson) -> String {
+    #[derive(Deserialize)]
+    struct RpcErrorText {
+        #[serde(default)]
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    match error.parse::<RpcErrorText>() {
+        Ok(error) => {
+            let message: String = error.message.chars().take(200).collect();
+            format!("{message} ({})", error.code)
+        }
+        Err(_) => "error of an unexpected shape".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::protocol::Envelope;
+
+    fn response(member: &str) -> Response {
+        let frame = format!(r#"{{"jsonrpc":"2.0","id":1,{member}}}"#);
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Response(response)) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn any_revision_with_a_handshake_is_accepted() {
+        for revision in Revision::LEGACY {
+            let answer =
+                format!(r#""result":{{"protocolVersion":"{revision}","capabilities":{{}}}}"#);
+            assert_eq!(negotiated(&response(&answer)).unwrap().revision, revision);
+        }
+    }
+
+    #[test]
+    fn a_bad_answer_says_what_is_wrong() {
+        let table = [
+            (
+                r#""error":{"code":-32600,"message":"no"}"#,
+                "server refused `initialize`: no (-32600)",
+            ),
+            (
+                r#""result":{"protocolVersion":"1999-01-01","capabilities":{}}"#,
+                "server speaks protocol revision `1999-01-01`, which this gateway does not",
+            ),
+        ];
+        for (answer, message) in table {
+            assert_eq!(
+                negotiated(&response(answer)).unwrap_err().to_string(),
+                message
+            );
+        }
+        assert!(matches!(
+            negotiated(&response(r#""result":{}"#)),
+            Err(HandshakeError::Shape(..))
+        ));
+    }
+
+    #[test]
+    fn a_sessionless_server_says_what_it_speaks() {
+        let answer = r#""result":{"resultType":"complete","ttlMs":0,"cacheScope":"public","supportedVersions":["2025-11-25","2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"instructions":"do","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}}}"#;
+        let found = discovered(&response(answer)).unwrap();
+        assert_eq!(found.revision, Revision::V2026_07_28);
+        assert_eq!(found.server_info["name"], "n");
+        assert_eq!(found.instructions.as_deref(), Some("do"));
+        assert!(found.is_modern() && found.has_changes("tools") && !found.has_changes("prompts"));
+        let old = r#""result":{"supportedVersions":["2027-01-01"]}"#;
+        assert_eq!(
+            discovered(&response(old)).unwrap_err().to_string(),
+            "server speaks protocol revision `2027-01-01`, which this gateway does not"
+        );
+    }
+
+    #[test]
+    fn exactly_the_clients_capabilities_and_roots_are_declared() {
+        let declared = json!({"sampling": {}, "vendor": {}, "elicitation": {"form": {}}});
+        let profile = DeclaredCapabilities::from_declared(declared.as_object().unwrap());
+        let params = initialize_params(&profile);
+        assert_eq!(
+            params["capabilities"],
+            json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {}})
+        );
+    }
+}

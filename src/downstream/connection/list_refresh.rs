@@ -1,0 +1,240 @@
+//! Keeping the lists of a server up to date.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{AsyncContext, Context};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::bridge::headers::{self, ParamHeaders};
+use crate::catalog::{IngestLimits, ItemKind, ListCaching};
+use crate::downstream::connection::Connection;
+use crate::downstream::connection::handshake::{Negotiated, error_text};
+use crate::downstream::connection::list_fetch::{ListFetch, Page};
+use crate::downstream::connection::own_requests::OwnRequest;
+use crate::downstream::connection::spec::ServerEvent;
+use crate::protocol::{Outcome, RawJson, Response};
+
+/// A list is read again after this time at the earliest, however short its time to live.
+const TTL_MIN: Duration = Duration::from_secs(30);
+
+/// A list that failed is read again after this time; each further time takes twice as long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// When a list is read again that failed so often in a row before.
+fn retry_in(failures: usize) -> Duration {
+    RETRY * 2_u32.pow(u32::try_from(failures).unwrap_or(16).min(16))
+}
+
+impl Connection {
+    /// The server says that lists changed: several such notes in a short time are one refresh.
+    pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+        for kind in kinds {
+            if !self.stale.contains(kind) {
+                self.stale.push(*kind);
+            }
+        }
+        if self.debounce.is_none() {
+            let wait = self.spec.settings().limits.refresh_debounce;
+            self.debounce = Some(ctx.run_later(wait, |connection, ctx| {
+                connection.debounce = None;
+                connection.refresh_stale(ctx);
+            }));
+        }
+    }
+
+    fn refresh_stale(&mut self, ctx: &mut Context<Self>) {
+        // A fetch under way might have missed the change: it starts when that is done.
+        if !self.own.has_page() {
+            let stale = std::mem::take(&mut self.stale);
+            self.refresh(&stale, ctx);
+        }
+    }
+
+    /// Fetches lists anew; what the server has no capability for stays empty.
+    pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+        // A new handshake ends with a refresh of everything.
+        let Some(negotiated) = self.negotiated.as_ref().filter(|_| !self.renewing) else {
+            return;
+        };
+        if self.own.has_page() {
+            self.stale.extend(kinds);
+            return;
+        }
+        let offered: Vec<ItemKind> = kinds
+            .iter()
+            .copied()
+            .filter(|kind| negotiated.has(kind.capability()))
+            .collect();
+        for kind in &offered {
+            self.fetch_page(ListFetch::new(*kind), &json!({}), ctx);
+        }
+        if offered.is_empty() {
+            self.publish();
+        }
+    }
+
+    fn fetch_page(&mut self, fetch: ListFetch, params: &Value, ctx: &mut Context<Self>) {
+        let method = fetch.kind.method();
+        self.ask_server(&method, params, OwnRequest::Page(fetch), ctx);
+    }
+
+    pub(super) fn on_page(
+        &mut self,
+        fetch: ListFetch,
+        response: &Response,
+        ctx: &mut Context<Self>,
+    ) {
+        let kind = fetch.kind;
+        let settings = self.spec.settings();
+        let limits = &settings.limits;
+        let page = match &response.outcome {
+            Outcome::Result(result) => {
+                fetch.on_page(result, limits.list_items_max, limits.list_pages_max)
+            }
+            Outcome::Error(error) => Err(error_text(error)),
+        };
+        match page {
+            Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, ctx),
+            Ok(Page::Done {
+                items,
+                cut,
+                caching,
+            }) => {
+                if cut {
+                    log::warn!(
+                        server = self.spec.server().as_str(), list = kind.member(), kept = items.len();
+                        "list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
+                    );
+                }
+                let ingest = IngestLimits {
+                    items: limits.list_items_max,
+                    ..Default::default()
+                };
+                self.failed_lists.retain(|failed| *failed != kind);
+                let items = self.usable(kind, items);
+                self.part = self.part.clone().with_list(kind, &items, &ingest);
+                self.part.set_caching(kind, caching);
+                self.expires(kind, caching, ctx);
+                self.fetched(ctx);
+            }
+            Err(reason) => self.list_failed(kind, &reason, ctx),
+        }
+    }
+
+    /// Tools whose annotations concern headers, and break a rule so that HTTP clients would have
+    /// to drop them (C-HTTP-08): dropped where the server reads headers; elsewhere the annotations
+    /// go, and the tool stays (B-HDR-01).
+    fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
+        if kind != ItemKind::Tools {
+            return items;
+        }
+        let has_headers = self.is_modern() && self.spec.connector.knows_call_of_requests();
+        let usable = |tool: RawJson| match ParamHeaders::of_tool(&tool) {
+            Ok(_) => Some(tool),
+            Err(_) if !has_headers => Some(headers::strip_annotations(&tool).unwrap_or(tool)),
+            Err(error) => {
+                log::warn!(
+                    server = self.spec.server().as_str(), error:%;
+                    "a tool is left out: clients over HTTP cannot call it"
+                );
+                None
+            }
+        };
+        items.into_iter().filter_map(usable).collect()
+    }
+
+    /// Reads a list again when its time to live is over, if that is before the next full refresh
+    /// (C-CACHE-03); not so often that it would be polling (C-CACHE-05).
+    fn expires(&mut self, kind: ItemKind, caching: Option<ListCaching>, ctx: &mut Context<Self>) {
+        let [tools, prompts, resources, templates] = &mut self.expiries;
+        let expiry = match kind {
+            ItemKind::Tools => tools,
+            ItemKind::Prompts => prompts,
+            ItemKind::Resources => resources,
+            ItemKind::ResourceTemplates => templates,
+        };
+        if let Some(before) = expiry.take() {
+            ctx.cancel_future(before);
+        }
+        let ttl = Duration::from_millis(caching.map_or(0, |caching| caching.ttl_ms));
+        let wait = ttl.max(TTL_MIN);
+        if !ttl.is_zero() && wait < self.spec.settings().limits.refresh_every {
+            *expiry = Some(ctx.run_later(wait, move |connection, ctx| {
+                connection.refresh(&[kind], ctx);
+            }));
+        }
+    }
+
+    pub(super) fn page_failed(&mut self, fetch: &ListFetch, reason: &str, ctx: &mut Context<Self>) {
+        self.list_failed(fetch.kind, reason, ctx);
+    }
+
+    /// The items that were known stay: a stale list is better than none.
+    fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
+        log::warn!(
+            server = self.spec.server().as_str(), list = kind.member(), reason;
+            "list could not be fetched; the last known one stays"
+        );
+        self.fetch_again(kind, ctx);
+        self.fetched(ctx);
+    }
+
+    /// Reads a list that failed again, after a time that grows; the refresh of all lists is the
+    /// longest.
+    fn fetch_again(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
+        let in_row = self.failed_lists.iter().filter(|failed| **failed == kind);
+        let wait = retry_in(in_row.count());
+        if wait < self.spec.settings().limits.refresh_every {
+            self.failed_lists.push(kind);
+            ctx.run_later(wait, move |connection, ctx| {
+                connection.list_changed(&[kind], ctx);
+            });
+        }
+    }
+
+    fn fetched(&mut self, ctx: &mut Context<Self>) {
+        if self.own.has_page() {
+            return;
+        }
+        self.publish();
+        if self.debounce.is_none() && !self.stale.is_empty() {
+            self.refresh_stale(ctx);
+        }
+    }
+
+    /// What the server had before its last handshake and does not declare any more is gone.
+    pub(super) fn drop_undeclared_lists(&mut self, negotiated: &Negotiated) {
+        for kind in ItemKind::ALL {
+            if !negotiated.has(kind.capability()) && !self.part.items(kind).is_empty() {
+                let none = IngestLimits::default();
+                self.part = self.part.clone().with_list(kind, &[], &none);
+            }
+        }
+    }
+
+    /// What calls have to repeat in headers; those that waited for it are sent again.
+    fn publish_headers(&mut self) {
+        let tools = self.part.items(ItemKind::Tools).iter();
+        let annotated = tools.filter(|tool| !tool.headers().is_empty());
+        let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
+        self.spec.param_headers.store(Arc::new(annotated.collect()));
+        if let Some(calls) = &mut self.calls {
+            calls.on_headers_listed(Instant::now());
+        }
+        for worker_channel in &self.worker_channels {
+            worker_channel.on_headers_listed();
+        }
+    }
+
+    fn publish(&mut self) {
+        let part = Arc::new(self.part.clone());
+        self.spec.last_part.store(Some(part.clone()));
+        if self.is_modern() && self.spec.connector.knows_call_of_requests() {
+            self.publish_headers();
+        }
+        self.spec.listed.send_replace(true);
+        self.tell(ServerEvent::Listed(part));
+    }
+}

@@ -1,0 +1,299 @@
+//! The stream of changes of a sessionless server: one at a time, replaced when something else is
+//! wanted, opened again when it breaks (B-SUB-01, C-SUB-03).
+
+use std::time::Duration;
+
+use actix::{AsyncContext, Context, SpawnHandle};
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::catalog::ItemKind;
+use crate::downstream::call_request::CallRequest;
+use crate::downstream::connection::Connection;
+use crate::downstream::connection::handshake::error_text;
+use crate::downstream::connection::listen_filter::{ListenFilter, subscription_of};
+use crate::downstream::connection::own_requests::OwnRequest;
+use crate::downstream::connection::spec::ServerEvent;
+use crate::downstream::subscription_registry::SubscriptionKey;
+use crate::protocol::{
+    Envelope, ErrorKind, Failure, Method, Notification, Outcome, Response, notification,
+};
+use crate::telemetry::Counter;
+use crate::transport::OutgoingFrame;
+
+/// Delay before a stream is opened again, and what it grows to.
+const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// Subscriptions that wait for an acknowledgement; more are refused.
+const WAITING_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct ListenState {
+    /// Acknowledged.
+    current: Option<ListenStream>,
+    opening: Option<ListenStream>,
+    /// Subscriptions of clients, answered when a stream that has them is acknowledged.
+    waiting: Vec<CallRequest>,
+    attempts: u32,
+    retry: Option<SpawnHandle>,
+    /// There was a time without a stream: nothing is known of it.
+    has_missed: bool,
+}
+
+struct ListenStream {
+    number: u64,
+    wanted: ListenFilter,
+    granted: ListenFilter,
+}
+
+impl ListenState {
+    /// Whether a notification counts: it is not of a stream that was replaced.
+    pub(super) fn is_current(&self, notification: &Notification) -> bool {
+        match subscription_of(notification) {
+            None => true,
+            Some(number) => {
+                let current = self.current.as_ref();
+                current.is_some_and(|stream| number == Some(stream.number))
+            }
+        }
+    }
+}
+
+/// Why a stream ended that was answered.
+pub(super) fn ended(response: &Response) -> String {
+    match &response.outcome {
+        Outcome::Result(_) => "the server ended it".to_owned(),
+        Outcome::Error(error) => error_text(error),
+    }
+}
+
+/// How long to wait before attempt number `attempts`. `chance` is from 0.0 to below 1.0.
+fn delay(attempts: u32, chance: f64) -> Duration {
+    let factor = 2_u32.saturating_pow(attempts.min(16));
+    let whole = BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX);
+    whole.mul_f64(0.5 + chance / 2.0)
+}
+
+impl Connection {
+    /// Sees to it that the stream reports what is wanted now.
+    pub(super) fn update_listen_stream(&mut self, ctx: &mut Context<Self>) {
+        let Some(negotiated) = &self.negotiated else {
+            return;
+        };
+        // Its acknowledgement looks again; an attempt that is due does, too.
+        if self.listening.opening.is_some() || self.listening.retry.is_some() {
+            return;
+        }
+        let (subscription_registry, server, key) = (
+            &self.spec.subscription_registry,
+            self.spec.server(),
+            &self.spec.key,
+        );
+        let uris = subscription_registry.subscriptions(server, key);
+        let wanted =
+            ListenFilter::wanted(negotiated, uris, subscription_registry.tasks(server, key));
+        let current = self.listening.current.as_ref();
+        if current.is_some_and(|stream| stream.wanted.covers(&wanted)) && !wanted.is_empty() {
+            return self.answer_waiting();
+        }
+        if wanted.is_empty() {
+            self.close_current();
+            return self.answer_waiting();
+        }
+        let params = wanted.params();
+        if let Some(number) = self.ask_server(&Method::Listen, &params, OwnRequest::Listen, ctx) {
+            self.spec.counters.add(Counter::ServersListened);
+            self.listening.opening = Some(ListenStream {
+                number,
+                wanted,
+                granted: ListenFilter::default(),
+            });
+        }
+    }
+
+    pub(super) fn on_acknowledged(&mut self, notification: &Notification, ctx: &mut Context<Self>) {
+        let number = subscription_of(notification).flatten();
+        let mut opening = self.listening.opening.take();
+        let Some(mut stream) = opening.take_if(|stream| number == Some(stream.number)) else {
+            self.listening.opening = opening;
+            return;
+        };
+        self.own.keep(stream.number);
+        stream.granted = ListenFilter::granted(notification).unwrap_or_default();
+        let missed = std::mem::take(&mut self.listening.has_missed);
+        if missed {
+            self.list_changed(&ItemKind::ALL, ctx);
+        }
+        self.assume_updates(&stream.granted, missed);
+        self.close_current();
+        self.listening.attempts = 0;
+        self.cancel_retry(ctx);
+        self.listening.current = Some(stream);
+        self.update_listen_stream(ctx);
+    }
+
+    /// Nothing is told twice: what may have happened while nobody told of it is taken as happened.
+    /// After a time without a stream that is everything. Otherwise it is what the stream before
+    /// did not report: clients without a session believe it watched since they asked for it; the
+    /// others wait for their answer.
+    fn assume_updates(&self, granted: &ListenFilter, missed: bool) {
+        let before = self.listening.current.as_ref();
+        for uri in granted.uris() {
+            let is_watched = before.is_some_and(|stream| stream.granted.has_uri(uri));
+            let of = |exchange: &CallRequest| exchange.native_uri().as_deref() == Some(uri);
+            if !missed && (is_watched || self.listening.waiting.iter().any(of)) {
+                continue;
+            }
+            let frame = notification(&Method::ResourcesUpdated, Some(&json!({ "uri": uri })));
+            if let Ok(Envelope::Notification(updated)) = Envelope::parse(frame) {
+                self.tell(ServerEvent::ResourceUpdated(updated));
+            }
+        }
+    }
+
+    /// A server that refuses a stream may not know a task any more: without tasks it reports the
+    /// rest again.
+    pub(super) fn listen_refused(&self, number: u64, response: &Response) {
+        let opening = self.listening.opening.as_ref();
+        let refused = opening.filter(|stream| stream.number == number);
+        let is_error = matches!(response.outcome, Outcome::Error(_));
+        for id in refused
+            .filter(|_| is_error)
+            .iter()
+            .flat_map(|it| it.wanted.tasks())
+        {
+            let task = SubscriptionKey::new(self.spec.server(), &self.spec.key, id);
+            self.spec.subscription_registry.end_task(&task);
+        }
+    }
+
+    /// A stream is no more, or never was.
+    pub(super) fn listen_ended(&mut self, number: u64, why: &str, ctx: &mut Context<Self>) {
+        let listening = &mut self.listening;
+        let is = |stream: &mut ListenStream| stream.number == number;
+        if listening.opening.take_if(is).is_some() {
+            for exchange in std::mem::take(&mut listening.waiting) {
+                let message = format!("server does not report updates now: {why}");
+                exchange.reply.answer(Err(unavailable(message)));
+            }
+        } else if listening.current.take_if(is).is_some() {
+            listening.has_missed = true;
+        } else {
+            return;
+        }
+        let delay = delay(listening.attempts, self.spec.random.chance());
+        listening.attempts = listening.attempts.saturating_add(1);
+        log::info!(
+            server = self.spec.server().as_str(), why, retry_in:? = delay;
+            "stream of changes ended"
+        );
+        self.cancel_retry(ctx);
+        self.listening.retry = Some(ctx.run_later(delay, |connection, ctx| {
+            connection.listening.retry = None;
+            connection.update_listen_stream(ctx);
+        }));
+    }
+
+    fn cancel_retry(&mut self, ctx: &mut Context<Self>) {
+        if let Some(retry) = self.listening.retry.take() {
+            ctx.cancel_future(retry);
+        }
+    }
+
+    /// A client wants updates of a resource, or no more of them; what is wanted is known.
+    pub(super) fn on_subscription(&mut self, exchange: CallRequest, ctx: &mut Context<Self>) {
+        if exchange.request.method != Method::ResourcesSubscribe {
+            answer_empty(exchange);
+            return self.update_listen_stream(ctx);
+        }
+        let negotiated = self.negotiated.as_ref();
+        if !negotiated.is_some_and(crate::downstream::connection::Negotiated::has_subscriptions) {
+            let message = "server does not report updates of resources";
+            let failure = Failure::new(ErrorKind::MethodNotFound, message);
+            return exchange.reply.answer(Err(failure));
+        }
+        if self.listening.waiting.len() >= WAITING_MAX {
+            let message = "too many subscriptions wait for the server".to_owned();
+            return exchange.reply.answer(Err(unavailable(message)));
+        }
+        self.listening.waiting.push(exchange);
+        // It has no time to wait for the next attempt.
+        self.cancel_retry(ctx);
+        self.update_listen_stream(ctx);
+    }
+
+    /// Answers the subscriptions that the current stream settles.
+    fn answer_waiting(&mut self) {
+        let current = self.listening.current.as_ref();
+        for exchange in std::mem::take(&mut self.listening.waiting) {
+            let uri = exchange.native_uri();
+            match current {
+                Some(stream) if uri.as_ref().is_some_and(|uri| stream.granted.has_uri(uri)) => {
+                    answer_empty(exchange);
+                }
+                _ => {
+                    let message = "server does not report updates of this resource";
+                    let failure = Failure::new(ErrorKind::InvalidParams, message);
+                    exchange.reply.answer(Err(failure));
+                }
+            }
+        }
+    }
+
+    fn close_current(&mut self) {
+        if let Some(stream) = self.listening.current.take() {
+            self.own.take(stream.number);
+            self.take_back(stream.number);
+        }
+    }
+
+    /// Takes back a request of our own: by the end of its stream where it has one (C-CANC-02),
+    /// by a message elsewhere (C-STDIO-06).
+    pub(super) fn take_back(&self, number: u64) {
+        let Some(calls) = &self.calls else { return };
+        calls.link().forget(number);
+        if !self.spec.connector.knows_call_of_requests() {
+            let params = json!({ "requestId": number, "reason": "replaced" });
+            let frame = notification(&Method::Cancelled, Some(&params));
+            // A dead link reports its own end.
+            let _ = calls.link().send(OutgoingFrame::new(None, frame));
+        }
+    }
+}
+
+fn unavailable(message: String) -> Failure {
+    Failure::new(ErrorKind::ServerUnavailable, message)
+}
+
+fn answer_empty(exchange: CallRequest) {
+    let frame = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#,
+        exchange.number
+    );
+    match Envelope::parse(Bytes::from(frame)) {
+        Ok(Envelope::Response(response)) => exchange.reply.answer(Ok(response)),
+        // Dropped, it answers that the call was lost.
+        _ => drop(exchange),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_and_are_spread() {
+        let ms = Duration::from_millis;
+        let table = [
+            (0, 250, 500),
+            (1, 500, 1000),
+            (3, 2000, 4000),
+            (60, 30_000, 60_000),
+        ];
+        for (attempts, least, most) in table {
+            assert_eq!(delay(attempts, 0.0), ms(least), "{attempts}");
+            assert!(delay(attempts, 0.999) <= ms(most), "{attempts}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Requests of a server that came on no call's stream.
+
+use actix::{AsyncContext, Context};
+
+use crate::downstream::call_request::Question;
+use crate::downstream::connection::Connection;
+use crate::downstream::connection::spec::{ServerEvent, SharedQuestion};
+use crate::downstream::reverse_request;
+use crate::downstream::worker_channel::WorkerChannelCommand;
+use crate::protocol::Request;
+use crate::transport::OutgoingFrame;
+
+impl Connection {
+    /// On a connection of one client it is for that client (B-SHARE-01);
+    /// where several share it and one call is under way, it is for that call's client
+    /// (B-ASK-01); otherwise the gateway answers.
+    pub(super) fn on_request(
+        &mut self,
+        request: Request,
+        of_ended_call: bool,
+        ctx: &mut Context<Self>,
+    ) {
+        let key = &self.spec.key;
+        let is_for_client =
+            reverse_request::asks_client(&request.method) && key.profile().can_be_asked();
+        if is_for_client && key.is_exclusive() {
+            self.ask_client(request, ctx);
+        } else if is_for_client && !of_ended_call && self.spec.load.has_single_call() {
+            self.ask_only_call(request);
+        } else {
+            self.answer_from_gateway(&request);
+        }
+    }
+
+    fn ask_client(&mut self, request: Request, ctx: &mut Context<Self>) {
+        let Some(calls) = &mut self.calls else { return };
+        if let Some(request) = calls.ask_any(request) {
+            let question = Question::new(request, ctx.address().recipient());
+            self.tell(ServerEvent::Question(SharedQuestion::new(question)));
+        }
+    }
+
+    /// The call is on this link or on one of the worker channels.
+    fn ask_only_call(&mut self, request: Request) {
+        let Some(calls) = &mut self.calls else { return };
+        let Some(request) = calls.ask_any(request) else {
+            return;
+        };
+        let mut worker_channels: Vec<_> = self
+            .worker_channels
+            .iter()
+            .map(|worker_channel| worker_channel.address.clone())
+            .collect();
+        match worker_channels.pop() {
+            Some(first) => first.do_send(WorkerChannelCommand::Ask(
+                Box::new(request),
+                worker_channels,
+            )),
+            None => self.answer_from_gateway(&request),
+        }
+    }
+
+    fn answer_from_gateway(&self, request: &Request) {
+        let Some(calls) = &self.calls else { return };
+        let frame = reverse_request::gateway_answer(request, &self.spec.settings().roots);
+        // A dead link reports its own end.
+        let _ = calls.link().send(OutgoingFrame::new(None, frame));
+    }
+}

@@ -1,0 +1,110 @@
+//! Tasks that clients follow themselves: what their server says of them after the call was
+//! answered goes to the client that made it, and to nobody else (B-TASK-01).
+
+use tokio::time::Instant;
+
+use crate::bridge::task::Task;
+use crate::downstream::in_flight::task_request::{id_of, is_created};
+use crate::downstream::in_flight::{Calls, InFlightCall, progress_of};
+use crate::protocol::{Method, Notification, Outcome, Response, json};
+
+impl Calls {
+    /// Remembers a task that a call went on in, and forgets one of which its client learns that
+    /// it ended. Called before the client is told, for servers with a handshake: in the newer
+    /// revision a client says itself what it wants to hear of.
+    pub(super) fn record_task(&self, pending: &InFlightCall, response: &Response, now: Instant) {
+        let tasks = &self.spec.client_tasks;
+        match &response.outcome {
+            Outcome::Result(result) if is_created(result) => {
+                let task = Task::from_legacy_created(result);
+                if let (Some(task), Some(notifier)) = (task, pending.reply.notifier()) {
+                    tasks.remember(&task, pending.call, notifier, now);
+                }
+            }
+            outcome => {
+                if let Some(id) = ended(pending.outgoing.frame.as_ref(), outcome) {
+                    tasks.forget(&id);
+                }
+            }
+        }
+    }
+
+    /// Tells progress of a call that went on in a task to the client that follows it.
+    pub(super) fn tell_progress(&self, notification: &Notification, now: Instant) {
+        let token = progress_of(notification);
+        if let Some(notifier) = token.and_then(|token| self.spec.client_tasks.of_token(token, now))
+        {
+            notifier.tell(notification.clone());
+        }
+    }
+
+    /// Tells the state of a task to the client that follows it.
+    pub(super) fn tell_status(&self, notification: Notification, now: Instant) {
+        let params = notification.frame.member("params");
+        let Some(id) = params.as_ref().and_then(id_of) else {
+            return;
+        };
+        let Some(notifier) = self.spec.client_tasks.of_task(&id, now) else {
+            return;
+        };
+        let task = params.as_ref().and_then(Task::from_legacy);
+        if task.is_some_and(|task| task.status.is_terminal()) {
+            self.spec.client_tasks.forget(&id);
+        }
+        notifier.tell(notification);
+    }
+}
+
+/// The task that has ended, by what was asked about it and what its server said.
+fn ended(asked: &[u8], answered: &Outcome) -> Option<String> {
+    let asked = std::str::from_utf8(asked).ok()?;
+    let method = json::member(asked, "method").and_then(json::text)?;
+    let about = || {
+        let params = json::member(asked, "params")?;
+        json::member(params, "taskId").and_then(json::text)
+    };
+    match Method::parse(&method) {
+        // It blocks until the task has ended (S-TASK-L-07).
+        Method::TasksResult => about().map(Into::into),
+        Method::TasksGet | Method::TasksCancel => {
+            let Outcome::Result(result) = answered else {
+                return None;
+            };
+            let task = Task::from_legacy(result)?;
+            task.status.is_terminal().then_some(task.id)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::protocol::RawJson;
+
+    #[test]
+    fn a_task_has_ended_when_its_client_learns_that() {
+        let of = |method: &str, result: Value| {
+            let asked = json!({"method": method, "params": {"taskId": "t-9"}}).to_string();
+            let answered = Outcome::Result(RawJson::from_value(&result));
+            ended(asked.as_bytes(), &answered)
+        };
+        let task = |status: &str| json!({"taskId": "t-9", "status": status});
+        let it = Some("t-9".to_owned());
+        assert_eq!(of("tasks/get", task("working")), None);
+        assert_eq!(of("tasks/get", task("input_required")), None);
+        assert_eq!(of("tasks/get", task("failed")), it);
+        assert_eq!(of("tasks/cancel", task("cancelled")), it);
+        assert_eq!(of("tasks/result", json!({"content": []})), it);
+        let error = Outcome::Error(RawJson::from_value(&json!({"code": 1})));
+        let asked = |method: &str| {
+            let asked = json!({"method": method, "params": {"taskId": "t-9"}}).to_string();
+            ended(asked.as_bytes(), &error)
+        };
+        assert_eq!((asked("tasks/result"), asked("tasks/get")), (it, None));
+        assert_eq!(of("tools/call", task("completed")), None);
+        assert_eq!(of("tasks/get", json!({})), None);
+    }
+}

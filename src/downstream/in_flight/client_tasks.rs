@@ -1,0 +1,159 @@
+//! Tasks that clients follow themselves, on one entry of a server: who hears what the server says
+//! of them after the call has been answered (B-TASK-01).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::bridge::task::Task;
+use crate::downstream::call_request::CallNotifier;
+
+/// Tasks of one entry that are remembered: with more, nothing is told of the one that ends first.
+/// Its client asks for it anyway, since news of tasks are optional.
+const TASKS_MAX: usize = 1000;
+
+/// Shared by a connection and its lanes: news of a task come on any of their streams.
+#[derive(Default)]
+pub(crate) struct ClientTasks(Mutex<HashMap<String, ClientTask>>);
+
+struct ClientTask {
+    /// Our token of its progress: the number of the call that made it.
+    token: u64,
+    notifier: CallNotifier,
+    until: Instant,
+}
+
+impl ClientTasks {
+    /// A call of a client went on in a task; must come before its answer is told, since news
+    /// may be as fast as that.
+    pub(crate) fn remember(&self, task: &Task, token: u64, notifier: CallNotifier, now: Instant) {
+        let mut tasks = self.tasks();
+        if tasks.len() >= TASKS_MAX {
+            tasks.retain(|_, passed| passed.until > now);
+        }
+        if tasks.len() >= TASKS_MAX {
+            let first = tasks.iter().min_by_key(|(_, passed)| passed.until);
+            if let Some(first) = first.map(|(id, _)| id.clone()) {
+                tasks.remove(&first);
+            }
+        }
+        let until = now + task.retention();
+        let passed = ClientTask {
+            token,
+            notifier,
+            until,
+        };
+        tasks.insert(task.id.clone(), passed);
+    }
+
+    /// Who hears of a task, by its server's id.
+    pub(crate) fn of_task(&self, id: &str, now: Instant) -> Option<CallNotifier> {
+        let tasks = self.tasks();
+        let passed = tasks.get(id).filter(|passed| passed.until > now);
+        passed.map(|passed| passed.notifier.clone())
+    }
+
+    /// Who hears of progress under a token of a call that was answered already.
+    pub(crate) fn of_token(&self, token: u64, now: Instant) -> Option<CallNotifier> {
+        let tasks = self.tasks();
+        let mut passed = tasks.values();
+        let passed = passed.find(|passed| passed.token == token && passed.until > now);
+        passed.map(|passed| passed.notifier.clone())
+    }
+
+    /// The task has ended: nothing follows (S-PROG-04).
+    pub(crate) fn forget(&self, id: &str) {
+        self.tasks().remove(id);
+    }
+
+    /// Whether some task may still run: its server is not at rest.
+    pub(crate) fn any(&self, now: Instant) -> bool {
+        self.tasks().values().any(|passed| passed.until > now)
+    }
+
+    /// The server is another one from now on, which may use the same ids.
+    pub(crate) fn forget_all(&self) {
+        self.tasks().clear();
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, HashMap<String, ClientTask>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use actix::{Actor, Context, Handler};
+    use serde_json::json;
+
+    use super::*;
+    use crate::bridge::task::RETENTION_MAX;
+    use crate::downstream::call_request::Delivery;
+    use crate::protocol::RawJson;
+
+    struct Nobody;
+
+    impl Actor for Nobody {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Delivery> for Nobody {
+        type Result = ();
+
+        fn handle(&mut self, _: Delivery, _: &mut Self::Context) {}
+    }
+
+    fn task(id: &str, ttl: u64) -> Task {
+        let task = json!({"taskId": id, "status": "working", "ttl": ttl});
+        Task::from_legacy(&RawJson::from_value(&task)).unwrap()
+    }
+
+    #[actix::test]
+    async fn a_task_is_remembered_until_it_ends() {
+        let (tasks, now) = (ClientTasks::default(), Instant::now());
+        let nobody = Arc::new(Nobody.start().recipient());
+        let notifier = |number| CallNotifier::new(number, nobody.clone());
+        tasks.remember(&task("a", 1000), 7, notifier(1), now);
+        tasks.remember(&task("b", 1000), 8, notifier(2), now);
+        let number = |notifier: Option<CallNotifier>| notifier.map(|notifier| notifier.number());
+        assert_eq!(number(tasks.of_task("a", now)), Some(1));
+        assert_eq!(number(tasks.of_token(8, now)), Some(2));
+        assert_eq!(number(tasks.of_token(9, now)), None);
+        tasks.forget("a");
+        assert_eq!(number(tasks.of_task("a", now)), None);
+        assert_eq!(number(tasks.of_token(7, now)), None);
+        // Its time to live is over.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(number(tasks.of_task("b", later)), None);
+        assert!(tasks.any(now) && !tasks.any(later));
+        tasks.forget_all();
+        assert!(!tasks.any(now));
+        assert_eq!(number(tasks.of_task("b", now)), None);
+    }
+
+    #[actix::test]
+    async fn with_too_many_tasks_the_one_that_ends_first_is_forgotten() {
+        let (tasks, now) = (ClientTasks::default(), Instant::now());
+        let nobody = Arc::new(Nobody.start().recipient());
+        for number in 0..TASKS_MAX as u64 {
+            let task = task(&number.to_string(), 5000 + number);
+            tasks.remember(
+                &task,
+                number,
+                CallNotifier::new(number, nobody.clone()),
+                now,
+            );
+        }
+        let mut eternal = task("eternal", 1);
+        eternal.ttl_ms = None;
+        tasks.remember(&eternal, 9999, CallNotifier::new(9999, nobody), now);
+        assert!(tasks.of_task("0", now).is_none());
+        assert!(tasks.of_task("1", now).is_some());
+        assert!(tasks.of_task("eternal", now + RETENTION_MAX / 2).is_some());
+        assert!(tasks.of_task("eternal", now + RETENTION_MAX).is_none());
+    }
+}

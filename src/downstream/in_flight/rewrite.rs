@@ -1,0 +1,302 @@
+//! What a call looks like to the server, in the words of its era.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use bytestring::ByteString;
+
+use crate::bridge::headers::{self, Headers, ParamHeaders};
+use crate::bridge::meta::{MetaDeclaration, strip_for_legacy};
+use crate::bridge::projection::client_capabilities;
+use crate::bridge::task;
+use crate::downstream::call_request::edited_text;
+use crate::downstream::caller::Caller;
+use crate::downstream::era::modern;
+use crate::downstream::in_flight::input_round::InputAnswers;
+use crate::protocol::{
+    DeclaredCapabilities, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
+};
+use crate::transport::OutgoingFrame;
+
+/// Room for the edits that a connection makes itself.
+const EDITS: usize = 4;
+
+/// A call of a client, as it came and what must read differently.
+pub(super) struct CallComposer<'a> {
+    pub(super) request: &'a Request,
+    pub(super) edits: &'a [Edit],
+    pub(super) caller: &'a Caller,
+}
+
+/// What was declared last: most clients of a connection declare the same.
+#[derive(Default)]
+pub(super) struct DeclarationCache(
+    RefCell<Option<(Era, DeclaredCapabilities, Rc<MetaDeclaration>)>>,
+);
+
+impl DeclarationCache {
+    /// What a sessionless server is told of a client: exactly what that declares.
+    fn of(&self, caller: &Caller) -> Rc<MetaDeclaration> {
+        let (era, profile) = (caller.revision.era(), &caller.profile);
+        let mut last = self.0.borrow_mut();
+        if let Some((of_era, of_profile, declaration)) = &*last
+            && (of_era, of_profile) == (&era, profile)
+        {
+            return declaration.clone();
+        }
+        let declare =
+            |declared| MetaDeclaration::new(modern::REVISION, modern::CLIENT_INFO, declared);
+        let declaration = Rc::new(match era {
+            Era::Modern => declare(profile.as_map()),
+            Era::Legacy => declare(&client_capabilities(profile.as_map(), modern::REVISION)),
+        });
+        *last = Some((era, profile.clone(), declaration.clone()));
+        declaration
+    }
+}
+
+/// A call for a server with a handshake.
+pub(super) fn legacy(
+    request: &Request,
+    mut edits: Vec<Edit>,
+    caller: &Caller,
+    number: u64,
+) -> OutgoingFrame {
+    let id = RequestId::from(number);
+    edits.push(request.edit_id(&id));
+    let stripped = match caller.revision.era() {
+        Era::Modern => strip_for_legacy(request, Some(&id)),
+        Era::Legacy => None,
+    };
+    edits.extend(stripped.or_else(|| request.edit_progress_token(&id)));
+    let frame = splice(request.frame.as_bytes(), &mut edits);
+    OutgoingFrame::new(Some(number), frame)
+}
+
+impl CallComposer<'_> {
+    /// For a sessionless server: it is told what exactly this client declares.
+    pub(super) fn modern(
+        &self,
+        declared: &DeclarationCache,
+        number: u64,
+        given: Option<&InputAnswers>,
+    ) -> OutgoingFrame {
+        let (request, caller) = (self.request, self.caller);
+        let mut edits = Vec::with_capacity(self.edits.len() + EDITS);
+        edits.extend_from_slice(self.edits);
+        let id = RequestId::from(number);
+        edits.push(request.edit_id(&id));
+        let declaration = declared.of(caller);
+        edits.push(declaration.edit(request, caller.level, Some(&id)));
+        if let Some(given) = given {
+            edits.extend(input_edits(request, given));
+        }
+        let frame = splice(request.frame.as_bytes(), &mut edits);
+        OutgoingFrame::new(Some(number), frame)
+    }
+
+    /// The headers of the same, where there are any.
+    pub(super) fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
+        let request = self.request;
+        let span = match request.method {
+            Method::ToolsCall | Method::PromptsGet => request.params.name.clone(),
+            Method::ResourcesRead => request.params.uri.clone(),
+            _ => task::id_span(request),
+        };
+        let name = edited_text(self.edits, span.as_ref());
+        let own = || Some(headers::name_of(request)?.into_owned().into());
+        let name: Option<ByteString> = name.or_else(own);
+        let of_tool = name.as_ref().and_then(|name| params.get(&**name));
+        let mut headers = modern::headers(&request.method, name.clone());
+        if let Some(of_tool) = of_tool.filter(|_| request.method == Method::ToolsCall) {
+            let arguments = request.member(request.params.arguments.as_ref());
+            let arguments = arguments.and_then(|text| RawJson::try_new(text).ok());
+            headers.params = of_tool.for_call(arguments.as_ref());
+        }
+        headers
+    }
+}
+
+/// The edits that put in what the client gave, in place of what it may have sent of the kind.
+fn input_edits(request: &Request, given: &InputAnswers) -> Vec<Edit> {
+    let params = &request.params;
+    let state = given.state.as_ref();
+    let state = state.map(|state| json::quoted(state).as_str().to_owned());
+    let members = [
+        (
+            "inputResponses",
+            &params.input_responses,
+            given.responses.clone(),
+        ),
+        ("requestState", &params.request_state, state),
+    ];
+    let mut edits = Vec::new();
+    let mut inserted = String::new();
+    for (name, span, value) in members {
+        match (span.clone(), value) {
+            (Some(span), value) => {
+                let empty = if name == "inputResponses" {
+                    "{}"
+                } else {
+                    "\"\""
+                };
+                let value = value.unwrap_or_else(|| empty.to_owned());
+                edits.push((span, Bytes::from(value)));
+            }
+            (None, Some(value)) => inserted.push_str(&format!(r#","{name}":{value}"#)),
+            (None, None) => {}
+        }
+    }
+    let after = params.name.as_ref().or(params.uri.as_ref());
+    if let Some(Span { end, .. }) = after.filter(|_| !inserted.is_empty()) {
+        edits.push((*end..*end, Bytes::from(inserted)));
+    }
+    edits
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::id::{Principal, ViewId};
+    use crate::protocol::{DeclaredCapabilities, Envelope, LogLevel, Revision};
+
+    fn caller(revision: Revision, capabilities: &Value) -> Caller {
+        Caller {
+            principal: Principal::Anonymous,
+            view: ViewId,
+            session: None,
+            revision,
+            profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
+            level: Some(LogLevel::Warning),
+        }
+    }
+
+    fn request(params: &str) -> Request {
+        let frame =
+            format!(r#"{{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{params}}}"#);
+        match Envelope::parse(Bytes::from(frame)) {
+            Ok(Envelope::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn native(request: &Request) -> Vec<Edit> {
+        vec![(request.params.name.clone().unwrap(), Bytes::from("\"n\""))]
+    }
+
+    #[test]
+    fn a_sessionless_server_reads_who_calls_and_what_was_given() {
+        let request = request(
+            r#"{"name":"a__n","arguments":{"a":1.50},"_meta":{"progressToken":"t","traceparent":"00"}}"#,
+        );
+        let edits = native(&request);
+        let caller = caller(
+            Revision::V2025_06_18,
+            &json!({"sampling": {}, "elicitation": {}}),
+        );
+        let asked = CallComposer {
+            request: &request,
+            edits: &edits,
+            caller: &caller,
+        };
+        let given = InputAnswers {
+            responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
+            state: Some("s\"".to_owned()),
+        };
+        let sent = asked.modern(&DeclarationCache::default(), 9, Some(&given));
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        assert_eq!((&frame["id"], sent.call), (&json!(9), Some(9)));
+        let params = &frame["params"];
+        assert_eq!(
+            (&params["name"], &params["requestState"]),
+            (&json!("n"), &json!("s\""))
+        );
+        assert_eq!(params["inputResponses"]["k"]["action"], "cancel");
+        let meta = &params["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/logLevel"], "warning");
+        assert_eq!(
+            (&meta["progressToken"], &meta["traceparent"]),
+            (&json!(9), &json!("00"))
+        );
+        let declared = &meta["io.modelcontextprotocol/clientCapabilities"];
+        assert_eq!(declared["sampling"], json!({}));
+        assert!(std::str::from_utf8(&sent.frame).unwrap().contains("1.50"));
+    }
+
+    #[test]
+    fn each_client_is_declared_as_it_is_whoever_was_before() {
+        let sampling = json!({"sampling": {"tools": {}}});
+        let callers = [
+            caller(Revision::V2026_07_28, &json!({})),
+            caller(Revision::V2026_07_28, &sampling),
+            caller(Revision::V2025_06_18, &sampling),
+            caller(Revision::V2026_07_28, &json!({})),
+        ];
+        let declared = DeclarationCache::default();
+        for caller in callers {
+            assert_eq!(
+                declared.of(&caller).meta(),
+                DeclarationCache::default().of(&caller).meta()
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_client_sent_of_the_kind_gives_way() {
+        let request = request(r#"{"name":"n","inputResponses":{"evil":1},"requestState":"evil"}"#);
+        let caller = caller(Revision::V2025_11_25, &json!({}));
+        let asked = CallComposer {
+            request: &request,
+            edits: &[],
+            caller: &caller,
+        };
+        let given = InputAnswers {
+            responses: None,
+            state: Some("s".to_owned()),
+        };
+        let sent = asked.modern(&DeclarationCache::default(), 9, Some(&given));
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        assert_eq!(frame["params"]["inputResponses"], json!({}));
+        assert_eq!(frame["params"]["requestState"], "s");
+    }
+
+    #[test]
+    fn c_http_07_headers_say_what_the_body_says() {
+        let request = request(r#"{"name":"a__n","arguments":{"region":"w","n":2}}"#);
+        let edits = native(&request);
+        let caller = caller(Revision::V2026_07_28, &json!({}));
+        let asked = CallComposer {
+            request: &request,
+            edits: &edits,
+            caller: &caller,
+        };
+        let tool = json!({"name": "n", "inputSchema": {"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "other": {"type": "string", "x-mcp-header": "Other"}}}});
+        let tool = ParamHeaders::of_tool(&RawJson::from_value(&tool)).unwrap();
+        let params = HashMap::from([("n".to_owned(), tool)]);
+        let expected = Headers {
+            params: vec![("Mcp-Param-Region".to_owned(), "w".to_owned())],
+            ..Headers::new("2026-07-28", &Method::ToolsCall, Some("n".into()))
+        };
+        assert_eq!(asked.headers(&params), expected);
+    }
+
+    #[test]
+    fn a_server_with_a_handshake_reads_nothing_of_the_newer_era() {
+        let request = request(
+            r#"{"name":"n","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","v":1}}"#,
+        );
+        let caller = caller(Revision::V2026_07_28, &json!({}));
+        let sent = legacy(&request, Vec::new(), &caller, 9);
+        let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
+        assert_eq!(
+            frame["params"]["_meta"],
+            json!({"progressToken": 9, "v": 1})
+        );
+    }
+}

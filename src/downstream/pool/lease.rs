@@ -1,0 +1,74 @@
+//! Connections that serve one call at a time.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::downstream::connection_key::Audience;
+
+/// Which connections of a server serve a call right now and nobody else: on a transport that
+/// cannot tell whose call a question belongs to, it belongs to the only one
+/// (B-ASK-01).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases(Arc<Mutex<HashSet<(Audience, usize)>>>);
+
+/// The only call on a connection; the connection is free when this is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    all: Leases,
+    place: (Audience, usize),
+}
+
+impl Leases {
+    /// Takes the first free place of an audience; `None` when `places` are taken.
+    pub(crate) fn take(&self, audience: &Audience, places: usize) -> Option<Lease> {
+        let mut taken = self.taken();
+        let mut free = (0..places).map(|place| (audience.clone(), place));
+        let place = free.find(|place| !taken.contains(place))?;
+        taken.insert(place.clone());
+        drop(taken);
+        let all = self.clone();
+        Some(Lease { all, place })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashSet<(Audience, usize)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    pub(crate) fn place(&self) -> usize {
+        self.place.1
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.all.taken().remove(&self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Principal, ViewId};
+    use crate::protocol::DeclaredCapabilities;
+
+    #[test]
+    fn a_place_is_taken_until_its_call_is_over() {
+        let audience = Audience {
+            principal: Principal::Anonymous,
+            view: ViewId,
+            profile: DeclaredCapabilities::default(),
+        };
+        let leases = Leases::default();
+        let first = leases.take(&audience, 2).unwrap();
+        let second = leases.take(&audience, 2).unwrap();
+        assert_eq!((first.place(), second.place()), (0, 1));
+        assert!(leases.take(&audience, 2).is_none());
+        drop(first);
+        assert_eq!(
+            leases.take(&audience, 2).map(|lease| lease.place()),
+            Some(0)
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! Which connection serves whom: all servers and their connections, started, found and closed.
+//!
+//! Sessions and the gateway hold [`Downstreams`] and look servers up in it without a message. The
+//! [`ConnectionManager`](connection_manager::ConnectionManager) behind it is the one actor that
+//! starts and stops supervised connections. The manager is supervised itself: servers and
+//! outstanding jobs are kept outside of it, so that its next incarnation continues with them.
+//!
+//! - `server`: one configured server: its shared connection and those that clients have of their own
+//! - `connection_manager`: starts, replaces and closes supervised connections
+//! - `server_order`: taking a server in and out of service, by an operator or for want of use
+//! - `usage`: who uses a shared connection, and since when nobody does
+//! - `lease`: connections that serve one call at a time
+//! - `server_view`: a server as status and logs show it
+//! - `clock_watch`: checks every connection after the machine slept
+//!
+//! The pool knows no frames and no calls: it hands out [`CallSenders`] and starts what answers them.
+
+pub(crate) mod clock_watch;
+pub(crate) mod connection_manager;
+pub(crate) mod lease;
+pub(crate) mod server;
+pub(crate) mod server_order;
+pub(crate) mod server_view;
+pub(crate) mod usage;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Addr, Handler, Message};
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::catalog::ServerPart;
+use crate::downstream::connection::crash_report::CrashSink;
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ServerEventListener};
+use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::pool::connection_manager::{
+    ConnectionManager, OpenConnection, ServerJob, close, stop,
+};
+use crate::downstream::pool::server::Server;
+use crate::downstream::settings::ServerSettings;
+use crate::downstream::subscription_registry::{
+    SubscriptionChange, SubscriptionKey, SubscriptionRegistry,
+};
+use crate::id::{CallNumbers, ServerName, SessionId};
+use crate::protocol::LogLevel;
+use crate::store::Store;
+use crate::supervision::{
+    Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Random, Settings, Start,
+    Supervisor,
+};
+use crate::telemetry::{Counters, LogRing};
+use crate::transport::Connector;
+
+/// Changes that wait for the keeper; each concerns one server.
+const JOBS_MAX: usize = 1_000_000;
+
+/// How long the keeper is waited for: it is away only for moments.
+const MANAGER_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a connection is asked for whose keeper dies meanwhile.
+const OPEN_TRIES: usize = 2;
+
+/// Makes the connector of a server: a seam, through which tests inject one in memory.
+pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
+
+pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
+
+/// What the connections are built with.
+#[derive(Clone)]
+pub struct PoolParts {
+    pub arbiters: Arbiters,
+    pub numbers: CallNumbers,
+    pub subscription_registry: Arc<SubscriptionRegistry>,
+    pub listener: ServerEventListener,
+    /// Where it is kept which era a server speaks.
+    pub store: Arc<dyn Store>,
+    pub random: Arc<dyn Random>,
+    pub make_connector: MakeConnector,
+    pub counters: Counters,
+    pub crashes: CrashSink,
+}
+
+/// All servers, by name. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Downstreams {
+    servers: Arc<ArcSwap<Servers>>,
+    subscription_registry: Arc<SubscriptionRegistry>,
+    listener: ServerEventListener,
+    jobs: Inbox<ServerJob>,
+    keeper: ChildRef<Addr<ConnectionManager>>,
+}
+
+impl Downstreams {
+    /// Starts the keeper on the calling arbiter, and keeps it; servers are added by
+    /// [`Downstreams::apply`].
+    ///
+    /// # Errors
+    ///
+    /// Fails when the calling thread is no arbiter.
+    pub fn start(parts: PoolParts) -> io::Result<Self> {
+        let servers = Arc::new(ArcSwap::default());
+        let (subscription_registry, listener) =
+            (parts.subscription_registry.clone(), parts.listener.clone());
+        let jobs = Inbox::new(JOBS_MAX);
+        let of_keeper = (servers.clone(), jobs.clone());
+        let start = Start::new(move |_, birth| {
+            let (servers, jobs) = of_keeper.clone();
+            ConnectionManager::new(servers, jobs, parts.clone(), birth)
+        });
+        let mut child = ChildSpec::new("keeper", &Arbiters::current()?, start);
+        child.settings = Settings::prompt();
+        Ok(Self {
+            servers,
+            subscription_registry,
+            listener,
+            jobs,
+            keeper: Supervisor::supervise(child),
+        })
+    }
+
+    /// The actor that starts connections, as one sees it.
+    pub fn connection_manager_view(&self) -> ChildView {
+        self.keeper.view()
+    }
+
+    pub fn get(&self, name: &ServerName) -> Option<Arc<Server>> {
+        self.servers.load().get(name).cloned()
+    }
+
+    pub fn all(&self) -> Arc<Servers> {
+        self.servers.load_full()
+    }
+
+    pub fn subscription_registry(&self) -> &SubscriptionRegistry {
+        &self.subscription_registry
+    }
+
+    /// The connection of a key, started on the arbiter of this index if there is none yet. Over the server's cap it is the
+    /// shared one. `None` when the server is gone or the gateway is ending.
+    pub async fn open(
+        &self,
+        server: ServerName,
+        key: ConnectionKey,
+        arbiter: usize,
+    ) -> Option<ChildRef<CallSenders>> {
+        let open = OpenConnection {
+            server,
+            key,
+            arbiter,
+        };
+        self.ask(open, OPEN_TRIES).await.flatten()
+    }
+
+    /// Asks the keeper. If it dies meanwhile its successor is asked, `tries` times in all.
+    pub(crate) async fn ask<M>(&self, question: M, tries: usize) -> Option<M::Result>
+    where
+        M: Message<Result: Send> + Clone + Send + 'static,
+        ConnectionManager: Handler<M>,
+    {
+        let deadline = Instant::now() + MANAGER_WAIT;
+        let mut changes = self.keeper.subscribe();
+        let mut asked = 0;
+        for _ in 0..tries {
+            let settled = changes.wait_for(|snapshot| match &snapshot.status {
+                ChildStatus::Up { generation, .. } => *generation > asked,
+                ChildStatus::Stopping | ChildStatus::Stopped => true,
+                ChildStatus::Idle
+                | ChildStatus::Starting
+                | ChildStatus::Backoff { .. }
+                | ChildStatus::Broken { .. } => false,
+            });
+            let status = timeout_at(deadline, settled).await.ok()?.ok()?;
+            let ChildStatus::Up { value, generation } = status.status.clone() else {
+                return None;
+            };
+            drop(status);
+            asked = generation;
+            if let Ok(answer) = value.send(question.clone()).await {
+                return Some(answer);
+            }
+        }
+        None
+    }
+
+    /// Adds, replaces, retunes and removes servers; nothing else is touched.
+    pub fn apply(&self, change: ServerChange) {
+        let ServerChange {
+            start,
+            known,
+            retune,
+            stop,
+        } = change;
+        let stop = stop.into_iter().map(ServerJob::Stop);
+        let start = start.into_iter().map(|settings| {
+            let mut known = known.iter();
+            let known = known.find(|part| *part.server() == settings.name);
+            ServerJob::Start(Arc::new(settings), known.cloned())
+        });
+        let retune = retune.into_iter().map(Arc::new).map(ServerJob::Retune);
+        stop.chain(start)
+            .chain(retune)
+            .for_each(|job| self.put(job));
+    }
+
+    /// The same; ends once the servers are known to whoever calls them, connected or not.
+    pub async fn applied(&self, change: ServerChange) {
+        self.apply(change);
+        let done = Arc::new(Notify::new());
+        self.put(ServerJob::Notify(done.clone()));
+        tokio::select! {
+            () = done.notified() => {}
+            // Nothing runs any more.
+            () = self.keeper.stopped() => {}
+        }
+    }
+
+    fn put(&self, job: ServerJob) {
+        if !self.jobs.put(job) {
+            log::error!("a change of the servers is lost: too many wait");
+        }
+    }
+
+    /// A session has ended: its connections are closed, its wishes withdrawn.
+    pub fn forget(&self, session: SessionId) {
+        for watched in self.subscription_registry.forget(session) {
+            // One of its own ends with it.
+            if watched.key.is_shared() {
+                self.command(&watched.server, ConnectionCommand::Unsubscribe(watched.uri));
+            }
+        }
+        for server in self.servers.load().values() {
+            // Most sessions have none of their own.
+            if server.has_own(session) {
+                let of_session = server.take_out(|key, _| key.session() == Some(session));
+                close(&self.listener, server, of_session);
+            }
+        }
+    }
+
+    /// Somebody wants to hear of updates of a resource on one of a server's connections, which is
+    /// opened for that; if it is one of its own, on the arbiter of this index.
+    pub fn watch(&self, watched: SubscriptionKey, watcher: SessionId, arbiter: usize) {
+        let SubscriptionKey { server, key, uri } = watched.clone();
+        if self.subscription_registry.watch(watched, watcher) == SubscriptionChange::Notify {
+            self.tell(server, key, arbiter, ConnectionCommand::Subscribe(uri));
+        }
+    }
+
+    /// The same for a task of a sessionless server.
+    pub fn watch_task(&self, task: SubscriptionKey, watcher: SessionId, arbiter: usize) {
+        let SubscriptionKey { server, key, .. } = task.clone();
+        if self.subscription_registry.watch_task(task, watcher) == SubscriptionChange::Notify {
+            self.tell(server, key, arbiter, ConnectionCommand::Tasks);
+        }
+    }
+
+    fn tell(
+        &self,
+        server: ServerName,
+        key: ConnectionKey,
+        arbiter: usize,
+        command: ConnectionCommand,
+    ) {
+        // One that is not there yet is asked when it is.
+        match self.get(&server).and_then(|server| server.find(&key)) {
+            Some(child) => match child.current() {
+                Ok(up) => up.value.command(command),
+                Err(_) => child.wake(),
+            },
+            None => {
+                let downstreams = self.clone();
+                actix_rt::spawn(async move { downstreams.open(server, key, arbiter).await });
+            }
+        }
+    }
+
+    /// The most verbose level that a session wants has changed.
+    pub fn set_level(&self, level: LogLevel) {
+        for server in self.servers.load().values() {
+            server.command_shared(&ConnectionCommand::Level(level));
+        }
+    }
+
+    /// Tells a server's shared connection; one that is away hears it when it is back.
+    pub fn command(&self, server: &ServerName, command: ConnectionCommand) {
+        if let Some(up) = self
+            .get(server)
+            .and_then(|server| server.shared.current().ok())
+        {
+            up.value.command(command);
+        }
+    }
+
+    /// Stops every connection side by side, each within its own deadline. Nothing is started
+    /// afterwards.
+    pub async fn stop_all(&self) {
+        self.keeper.stop();
+        self.keeper.stopped().await;
+        let servers = self.servers.swap(Arc::default());
+        let children: Vec<_> = servers
+            .values()
+            .flat_map(|server| stop(&self.listener, server))
+            .collect();
+        for child in children {
+            child.stopped().await;
+        }
+    }
+}
+
+/// The difference between two configurations, as far as servers go.
+#[derive(Default)]
+pub struct ServerChange {
+    /// New ones, and those that need another connection.
+    pub start: Vec<ServerSettings>,
+    /// What these offered to the process before this one: it holds until they are listed.
+    pub known: Vec<Arc<ServerPart>>,
+    /// Those whose connection can stay.
+    pub retune: Vec<ServerSettings>,
+    pub stop: Vec<ServerName>,
+}

@@ -1,0 +1,439 @@
+//! One configured server: its shared connection, and the ones that clients have of their own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use crate::catalog::ServerPart;
+use crate::downstream::caller::Caller;
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
+use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
+use crate::downstream::era::ServerEra;
+use crate::downstream::pool::lease::{Lease, Leases};
+use crate::downstream::pool::usage::{Usage, UseGuard};
+use crate::downstream::resilience::RetryBudget;
+use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
+use crate::downstream::resilience::breakers::{BreakerPermit, Breakers};
+use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
+use crate::downstream::subscription_registry::SubscriptionRegistry;
+use crate::id::{CredentialContext, ServerName, SessionId};
+use crate::protocol::{Era, ErrorKind, Failure, RawJson};
+use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
+use crate::telemetry::LogRing;
+use crate::transport::{Connector, HttpKind};
+
+/// A server, as sessions see it. Shared by all threads.
+pub struct Server {
+    pub(crate) name: ServerName,
+    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) shared: ChildRef<CallSenders>,
+    /// What the shared connection is built from.
+    pub(crate) spec: Arc<ConnectionSpec>,
+    /// Who uses the shared connection.
+    pub(crate) usage: Arc<Usage>,
+    /// An operator took it out of service.
+    pub(crate) halted: AtomicBool,
+    pub(crate) own: RwLock<HashMap<ConnectionKey, PooledConnection>>,
+    pub(crate) breakers: Arc<Breakers>,
+    /// Its calls in flight, and those that wait.
+    pub(crate) gate: Arc<AdmissionGate>,
+    /// How often a client wanted a connection of its own and none was free.
+    pub(crate) own_connections_refused: AtomicU64,
+    pub(crate) era: Arc<ServerEra>,
+    pub(crate) leases: Leases,
+    pub(crate) retries: Mutex<RetryBudget>,
+    pub(crate) log: LogRing,
+    pub(crate) started: Instant,
+}
+
+/// A connection that does not belong to everybody.
+pub(crate) struct PooledConnection {
+    pub(crate) child: ChildRef<CallSenders>,
+    load: Arc<ConnectionLoad>,
+    /// Seconds since the server was configured.
+    last_used: AtomicU64,
+}
+
+impl Server {
+    pub fn name(&self) -> &ServerName {
+        &self.name
+    }
+
+    pub fn settings(&self) -> Arc<ServerSettings> {
+        self.settings.load_full()
+    }
+
+    /// Which connection serves this caller.
+    pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
+        let knows_call_of_requests = self.connector.knows_call_of_requests();
+        let settings = self.settings.load();
+        // Every request says whose it is.
+        if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
+            return ConnectionKey::shared();
+        }
+        connection_key_for(settings.sharing, knows_call_of_requests, caller)
+    }
+
+    /// The era that the server is spoken to in, once it is known.
+    pub fn era(&self) -> Option<Era> {
+        match self.settings.load().era {
+            EraChoice::Legacy => Some(Era::Legacy),
+            EraChoice::Modern => Some(Era::Modern),
+            EraChoice::Auto => self.era.current(),
+        }
+    }
+
+    /// The connection whose news concern a client without a session: that of its calls, or the
+    /// first of these where each serves one call at a time.
+    pub fn listen_key_for(&self, caller: &Caller) -> ConnectionKey {
+        let key = self.connection_key_for(caller);
+        match &key.owner {
+            ConnectionOwner::Audience(audience) if self.needs_lease(caller) => ConnectionKey {
+                owner: ConnectionOwner::Lease(audience.clone(), 0),
+                ..key
+            },
+            _ => key,
+        }
+    }
+
+    /// Whether each call of this caller has a connection for itself.
+    fn needs_lease(&self, caller: &Caller) -> bool {
+        let knows_call_of_requests = self.connector.knows_call_of_requests();
+        caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
+    }
+
+    /// Which connection serves one call of this caller, and what keeps it from serving others
+    /// meanwhile. A client without a session can be asked only on a connection that serves
+    /// nobody else, where the transport does not say whose call a question belongs to; when
+    /// all of these are taken, the shared one serves and the client is not asked.
+    pub fn reserve(&self, caller: &Caller) -> (ConnectionKey, Option<Lease>) {
+        let key = self.connection_key_for(caller);
+        let ConnectionOwner::Audience(audience) = &key.owner else {
+            return (key, None);
+        };
+        if !self.needs_lease(caller) {
+            return (key, None);
+        }
+        let places = self.settings.load().limits.entries_max;
+        match self.leases.take(audience, places) {
+            Some(lease) => {
+                let owner = ConnectionOwner::Lease(audience.clone(), lease.place());
+                (ConnectionKey { owner, ..key }, Some(lease))
+            }
+            None => {
+                self.own_connections_refused.fetch_add(1, Ordering::Relaxed);
+                (ConnectionKey::shared(), None)
+            }
+        }
+    }
+
+    /// The connection of a key, if it exists; the shared one always does.
+    pub fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
+        if key.is_shared() {
+            return Some(self.shared.clone());
+        }
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = own.get(key)?;
+        entry
+            .last_used
+            .store(self.started.elapsed().as_secs(), Ordering::Relaxed);
+        Some(entry.child.clone())
+    }
+
+    /// Calls in flight, over all connections.
+    pub fn in_flight(&self) -> usize {
+        self.gate.running()
+    }
+
+    /// Calls that were sent to it once more, in all.
+    pub fn repeated(&self) -> u64 {
+        let budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.taken()
+    }
+
+    /// Calls that wait because there are as many in flight as there may be.
+    pub fn queued(&self) -> usize {
+        self.gate.waiting()
+    }
+
+    pub fn shared(&self) -> &ChildRef<CallSenders> {
+        &self.shared
+    }
+
+    /// Goes over to other settings; no connection ends.
+    pub(crate) fn retune(&self, settings: ServerSettings) {
+        let (limits, supervision) = (&settings.limits, settings.supervision.clone());
+        let queue = settings.resilience.queue;
+        self.gate.configure(limits.calls_max, queue);
+        self.breakers.configure(settings.resilience.breaker);
+        self.settings.store(Arc::new(settings));
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
+            child.configure(supervision.clone(), None);
+            if let Ok(up) = child.current() {
+                up.value.command(ConnectionCommand::Retune);
+            }
+        }
+    }
+
+    /// What it listed last, if it is the same server under these settings.
+    pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
+        let is_same = self.settings.load().identity() == settings.identity();
+        is_same.then(|| self.spec.last_part.load_full()).flatten()
+    }
+
+    /// Counts a user of the shared connection, which keeps it from being closed as unused. Must
+    /// be called before the connection is looked up.
+    pub fn enter(&self) -> UseGuard {
+        self.usage.enter()
+    }
+
+    /// Asks the breakers whether a request may go to it, about the tool of this native name if
+    /// it is about one.
+    ///
+    /// # Errors
+    ///
+    /// Returns `breaker_open` with the time of the next try.
+    pub fn permit(&self, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
+        self.breakers.ask(self.name.as_str(), tool)
+    }
+
+    /// Whether a call may be sent to it once more: counts it in the budget if so.
+    pub fn may_retry(&self) -> bool {
+        let settings = self.settings.load().resilience.retry;
+        let mut budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        settings.is_allowed && budget.take(settings.per_minute, Instant::now())
+    }
+
+    /// Whether an operator took it out of service.
+    pub fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::SeqCst)
+    }
+
+    /// What the server and the gateway said of it.
+    pub fn log(&self) -> &LogRing {
+        &self.log
+    }
+
+    /// Why no call is taken from a server that an operator stopped.
+    pub fn halted(&self) -> Failure {
+        let name = &self.name;
+        let message = format!(
+            "server `{name}` was stopped by an operator; `mcpvisor servers start {name}` starts it"
+        );
+        Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
+    }
+
+    /// Why a call cannot be taken now.
+    pub fn away(&self, away: &ChildUnavailable) -> Failure {
+        if self.is_halted() {
+            return self.halted();
+        }
+        let (state, outlook) = match away.phase {
+            ChildPhase::Idle | ChildPhase::Starting => ("is starting", "try again in a moment"),
+            ChildPhase::Up | ChildPhase::Backoff => ("is away", "it is reconnected automatically"),
+            ChildPhase::Broken => ("failed too often", "it is tried again from time to time"),
+            ChildPhase::Stopping | ChildPhase::Stopped => {
+                ("was stopped", "it does not come back by itself")
+            }
+        };
+        let mut message = format!("server `{}` {state}", self.name);
+        if let Some(why) = &away.why {
+            message.push_str(&format!(" (it {why})"));
+        }
+        message.push_str("; ");
+        message.push_str(outlook);
+        let failure =
+            Failure::new(ErrorKind::ServerUnavailable, message).server(self.name.as_str());
+        match away.retry_after {
+            Some(after) => {
+                failure.retry_after_ms(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+            }
+            None => failure,
+        }
+    }
+
+    pub(crate) fn insert(
+        &self,
+        key: ConnectionKey,
+        child: ChildRef<CallSenders>,
+        load: Arc<ConnectionLoad>,
+    ) {
+        let last_used = AtomicU64::new(self.started.elapsed().as_secs());
+        let entry = PooledConnection {
+            child,
+            load,
+            last_used,
+        };
+        self.own
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, entry);
+    }
+
+    /// Takes out the entries that `leaves` says; they still run.
+    pub(crate) fn take_out(
+        &self,
+        leaves: impl Fn(&ConnectionKey, &PooledConnection) -> bool,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        let out: Vec<ConnectionKey> = own
+            .iter()
+            .filter(|(key, entry)| leaves(key, entry))
+            .map(|(key, _)| key.clone())
+            .collect();
+        out.into_iter()
+            .filter_map(|key| own.remove_entry(&key))
+            .map(|(key, entry)| (key, entry.child))
+            .collect()
+    }
+
+    /// Takes out the entries that were not used for longer than `entry_idle`: no call, and no
+    /// subscription.
+    pub(crate) fn take_idle(
+        &self,
+        subscription_registry: &SubscriptionRegistry,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+        let now = self.started.elapsed().as_secs();
+        let idle = self.settings.load().limits.entry_idle.as_secs();
+        self.take_out(|key, entry| {
+            if entry.load.calls_in_flight() > 0
+                || !subscription_registry
+                    .subscriptions(&self.name, key)
+                    .is_empty()
+            {
+                entry.last_used.store(now, Ordering::Relaxed);
+            }
+            entry.last_used.load(Ordering::Relaxed) + idle < now
+        })
+    }
+
+    /// Tells every connection that is up and serves more than one session.
+    pub(crate) fn command_shared(&self, command: &ConnectionCommand) {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let common = own.iter().filter(|(key, _)| key.session().is_none());
+        let children = common.map(|(_, entry)| &entry.child);
+        for up in children.chain([&self.shared]).flat_map(ChildRef::current) {
+            up.value.command(command.clone());
+        }
+    }
+
+    /// Builds every connection anew that does not belong to everybody.
+    pub(crate) fn reconnect_own(&self) {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        for entry in own.values() {
+            entry.child.reconnect_now();
+        }
+    }
+
+    /// Whether a session has a connection of its own.
+    pub(crate) fn has_own(&self, session: SessionId) -> bool {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        own.keys().any(|key| key.session() == Some(session))
+    }
+
+    pub(crate) fn own_count(&self) -> usize {
+        self.own
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+}
+
+impl ServerSettings {
+    /// Which connection will serve this caller, before the server is started.
+    pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
+        // As the connectors of these transports say it of themselves.
+        let knows_call_of_requests = match &self.transport {
+            TransportSettings::Stdio(_) => false,
+            TransportSettings::Http(http) => http.kind != HttpKind::Sse,
+        };
+        connection_key_for(self.sharing, knows_call_of_requests, caller)
+    }
+}
+
+/// Which clients share a connection (B-SHARE-01). `knows_call_of_requests` says whether the
+/// transport tells whose call a question of the server belongs to.
+fn connection_key_for(
+    sharing: Sharing,
+    knows_call_of_requests: bool,
+    caller: &Caller,
+) -> ConnectionKey {
+    let can_be_asked = caller.profile.can_be_asked();
+    let audience = || ConnectionOwner::Audience(caller.audience());
+    let session = || match caller.session {
+        Some(session) => ConnectionOwner::Session(session, caller.audience()),
+        None => audience(),
+    };
+    let owner = match (sharing, knows_call_of_requests) {
+        (Sharing::Shared, _) => ConnectionOwner::Shared,
+        (Sharing::Session, _) => session(),
+        (Sharing::Auto, _) if caller.profile.is_plain() => ConnectionOwner::Shared,
+        (Sharing::Auto, _) if !can_be_asked => audience(),
+        (Sharing::Auto, true) => audience(),
+        (Sharing::Principal, _) if !can_be_asked || knows_call_of_requests => audience(),
+        (Sharing::Auto | Sharing::Principal, _) => session(),
+    };
+    ConnectionKey {
+        credentials: CredentialContext::Shared,
+        owner,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::id::{Principal, ViewId};
+    use crate::protocol::{DeclaredCapabilities, Revision};
+
+    #[test]
+    fn who_can_be_asked_shares_only_where_questions_can_be_attributed() {
+        let session = SessionId::new(Uuid::from_u128(1));
+        let silent = DeclaredCapabilities::default();
+        let asked =
+            DeclaredCapabilities::from_declared(json!({"sampling": {}}).as_object().unwrap());
+        let extended = json!({"extensions": {"com.example/x": {}}});
+        let extended = DeclaredCapabilities::from_declared(extended.as_object().unwrap());
+        let caller = |profile: &DeclaredCapabilities| Caller {
+            principal: Principal::Anonymous,
+            view: ViewId,
+            session: Some(session),
+            revision: Revision::NEWEST_LEGACY,
+            profile: profile.clone(),
+            level: None,
+        };
+        let owner = |sharing, knows_call_of_requests, profile: &DeclaredCapabilities| {
+            connection_key_for(sharing, knows_call_of_requests, &caller(profile)).owner
+        };
+        let audience = |profile: &DeclaredCapabilities| caller(profile).audience();
+        let of_profile =
+            |profile: &DeclaredCapabilities| ConnectionOwner::Audience(audience(profile));
+        let of_session =
+            |profile: &DeclaredCapabilities| ConnectionOwner::Session(session, audience(profile));
+        let table = [
+            (Sharing::Auto, true, &silent, ConnectionOwner::Shared),
+            (Sharing::Auto, false, &silent, ConnectionOwner::Shared),
+            (Sharing::Auto, true, &asked, of_profile(&asked)),
+            (Sharing::Auto, false, &asked, of_session(&asked)),
+            (Sharing::Auto, false, &extended, of_profile(&extended)),
+            (Sharing::Shared, false, &asked, ConnectionOwner::Shared),
+            (Sharing::Principal, false, &silent, of_profile(&silent)),
+            (Sharing::Principal, false, &asked, of_session(&asked)),
+            (Sharing::Session, true, &silent, of_session(&silent)),
+        ];
+        for (sharing, knows_call_of_requests, profile, expected) in table {
+            assert_eq!(
+                owner(sharing, knows_call_of_requests, profile),
+                expected,
+                "{sharing:?} {knows_call_of_requests}"
+            );
+        }
+    }
+}

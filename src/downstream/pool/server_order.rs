@@ -1,0 +1,357 @@
+//! Taking servers in and out of service: by operators, and for want of use.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::catalog::ItemKind;
+use crate::downstream::connection::spec::{CallSenders, RoutedServerEvent, ServerEvent};
+use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::pool::Downstreams;
+use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY, close};
+use crate::downstream::pool::server::Server;
+use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
+use crate::id::ServerName;
+use crate::supervision::{ChildPhase, ChildRef};
+use crate::telemetry::{Counter, LogSource};
+
+/// How long an operator waits for the outcome of an order.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(8);
+/// Shortest time between two looks for unused connections.
+const SWEEP_MIN: Duration = Duration::from_millis(50);
+/// When a server is looked at again that was told to rest, or is watched.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+
+/// What an operator wants of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerOrder {
+    /// A fresh connection now: one that is up is renewed, a wait is skipped.
+    Restart,
+    /// Out of service until [`ServerOrder::Start`], a change of its configuration, or a restart of
+    /// the gateway.
+    Stop,
+    /// In service again; one that waits for its next attempt is tried now.
+    Start,
+    /// The breaker of the server, or of the tool of this native name, open until it is reset.
+    Trip(Option<String>),
+    /// The breaker of this tool closed; without a name all of the server's.
+    Reset(Option<String>),
+}
+
+/// Why an order was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServerOrderError {
+    #[error("server `{0}` does not run")]
+    NotRunning(ServerName),
+    #[error("the order for server `{0}` may not have been carried out; see `mcpvisor status`")]
+    Lost(ServerName),
+    #[error("{0}")]
+    Refused(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What is to be waited for after an order.
+pub(crate) enum OrderProgress {
+    /// An incarnation after this one, if it was not yet on its way.
+    Up {
+        generation: u64,
+        is_starting: bool,
+    },
+    Gone(Vec<ChildRef<CallSenders>>),
+    Nothing(Cow<'static, str>),
+}
+
+#[derive(Message, Clone)]
+#[rtype(result = "Result<(Arc<Server>, OrderProgress), ServerOrderError>")]
+pub(crate) struct OrderMessage(ServerName, ServerOrder);
+
+impl Downstreams {
+    /// Carries out an order and tells its outcome in a sentence, after 8 s at the latest.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ServerOrderError`] when there is no such server, when the order makes no sense now,
+    /// or when the server did not come up.
+    pub async fn order(
+        &self,
+        name: ServerName,
+        order: ServerOrder,
+    ) -> Result<String, ServerOrderError> {
+        // Once: an order may have been carried out by a keeper that did not say so.
+        let answer = self.ask(OrderMessage(name.clone(), order), 1).await;
+        let (server, awaited) = answer.ok_or_else(|| ServerOrderError::Lost(name.clone()))??;
+        match awaited {
+            OrderProgress::Nothing(state) => Ok(format!("server `{name}` {state}")),
+            OrderProgress::Gone(children) => {
+                let ended = async {
+                    for child in &children {
+                        child.stopped().await;
+                    }
+                };
+                let state = match timeout(ORDER_TIMEOUT, ended).await {
+                    Ok(()) => "is stopped",
+                    Err(_) => "is being stopped",
+                };
+                Ok(format!(
+                    "server `{name}` {state}; its calls fail until `mcpvisor servers start {name}`"
+                ))
+            }
+            OrderProgress::Up {
+                generation,
+                is_starting,
+            } => wait_until_up(&server, generation, is_starting).await,
+        }
+    }
+}
+
+async fn wait_until_up(
+    server: &Server,
+    generation: u64,
+    is_starting: bool,
+) -> Result<String, ServerOrderError> {
+    let name = &server.name;
+    let mut changes = server.shared.subscribe();
+    let settled = changes.wait_for(|snapshot| {
+        let is_new = snapshot.generation > generation || is_starting;
+        is_new && snapshot.status.phase() != ChildPhase::Starting
+    });
+    if timeout_at(Instant::now() + ORDER_TIMEOUT, settled)
+        .await
+        .is_err()
+    {
+        return Ok(format!(
+            "server `{name}` is starting and not up yet; `mcpvisor status` shows how it goes"
+        ));
+    }
+    match server.shared.current() {
+        Ok(_) => Ok(format!("server `{name}` is up")),
+        Err(away) if matches!(away.phase, ChildPhase::Idle | ChildPhase::Starting) => {
+            Ok(format!("server `{name}` is {}", away.phase))
+        }
+        Err(away) => Err(ServerOrderError::Failed(server.away(&away).message)),
+    }
+}
+
+impl ConnectionManager {
+    fn order(
+        &self,
+        name: &ServerName,
+        order: ServerOrder,
+    ) -> Result<(Arc<Server>, OrderProgress), ServerOrderError> {
+        let server = self.servers.load().get(name).cloned();
+        let server = server.ok_or_else(|| ServerOrderError::NotRunning(name.clone()))?;
+        let snapshot = server.shared.snapshot();
+        let phase = snapshot.status.phase();
+        let up = OrderProgress::Up {
+            generation: snapshot.generation,
+            is_starting: phase == ChildPhase::Starting,
+        };
+        let is_halted = server.is_halted();
+        let awaited = match order {
+            ServerOrder::Stop if is_halted => OrderProgress::Nothing("was stopped already".into()),
+            ServerOrder::Stop => OrderProgress::Gone(self.take_out_of_service(&server)),
+            ServerOrder::Restart if is_halted => {
+                return Err(ServerOrderError::Refused(server.halted().message));
+            }
+            ServerOrder::Restart => {
+                log_remark(&server, "restarted by an operator");
+                server.usage.wanted();
+                server.shared.reconnect_now();
+                server.reconnect_own();
+                up
+            }
+            ServerOrder::Start if is_halted => {
+                log_remark(&server, "started by an operator");
+                server.usage.wanted();
+                server.halted.store(false, Ordering::SeqCst);
+                server.shared.release();
+                up
+            }
+            ServerOrder::Start if phase == ChildPhase::Up => {
+                OrderProgress::Nothing("is up already".into())
+            }
+            ServerOrder::Start => {
+                log_remark(&server, "started by an operator");
+                server.usage.wanted();
+                server.shared.wake();
+                up
+            }
+            ServerOrder::Trip(tool) => {
+                OrderProgress::Nothing(trip(&server, tool.as_deref())?.into())
+            }
+            ServerOrder::Reset(tool) => {
+                OrderProgress::Nothing(reset(&server, tool.as_deref()).into())
+            }
+        };
+        Ok((server, awaited))
+    }
+
+    /// Takes a server out of service; returns the connections that leave.
+    fn take_out_of_service(&self, server: &Server) -> Vec<ChildRef<CallSenders>> {
+        log_remark(server, "stopped by an operator");
+        server.halted.store(true, Ordering::SeqCst);
+        (self.parts.listener)(RoutedServerEvent {
+            server: server.name.clone(),
+            key: ConnectionKey::shared(),
+            news: ServerEvent::Away,
+        });
+        server.shared.hold();
+        let own = server.take_out(|_, _| true);
+        let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
+        close(&self.parts.listener, server, own);
+        children.push(server.shared.clone());
+        children
+    }
+
+    /// A server that was started for its lists may be closed as soon as they are read.
+    pub(crate) fn sweep_when_listed(server: &Server, ctx: &mut Context<Self>) {
+        if !server.usage.is_for_lists() {
+            return;
+        }
+        let mut listed = server.spec.listed.subscribe();
+        let listed = async move { listed.wait_for(|listed| *listed).await.is_ok() };
+        let sweep = wrap_future::<_, Self>(listed).map(|_, keeper, ctx| keeper.sweep(ctx));
+        ctx.spawn(sweep);
+    }
+
+    /// Closes connections that nobody uses, and comes back when the next one is due.
+    pub(crate) fn sweep(&mut self, ctx: &mut Context<Self>) {
+        let mut next = SWEEP_EVERY;
+        for server in self.servers.load().values() {
+            let again = match self.rest_of(server) {
+                RestDecision::Now => {
+                    self.rest(server);
+                    match server.settings.load().limits.idle_stop {
+                        Duration::ZERO => SWEEP_AGAIN,
+                        idle_stop => idle_stop,
+                    }
+                }
+                RestDecision::In(left) => left,
+                RestDecision::Never => SWEEP_EVERY,
+            };
+            next = next.min(again);
+        }
+        if let Some(sweep) = self.sweep.take() {
+            ctx.cancel_future(sweep);
+        }
+        self.sweep = Some(ctx.run_later(next.max(SWEEP_MIN), |keeper, ctx| {
+            keeper.sweep = None;
+            keeper.sweep(ctx);
+        }));
+    }
+
+    fn rest_of(&self, server: &Server) -> RestDecision {
+        let idle_stop = server.settings.load().limits.idle_stop;
+        let snapshot = server.shared.snapshot();
+        if snapshot.status.phase() != ChildPhase::Up {
+            return if idle_stop.is_zero() {
+                RestDecision::Never
+            } else {
+                RestDecision::In(idle_stop)
+            };
+        }
+        let unused_since = server.usage.unused_since().max(snapshot.since);
+        let usage = UsageSnapshot {
+            is_listed: *server.spec.listed.borrow(),
+            is_for_lists: server.usage.is_for_lists(),
+            is_used: server.usage.is_used() || server.spec.load.calls_in_flight() > 0,
+            unused: unused_since.elapsed(),
+        };
+        match rest(idle_stop, usage) {
+            RestDecision::Now if self.is_watched(server) => RestDecision::In(SWEEP_AGAIN),
+            rest => rest,
+        }
+    }
+
+    /// Whether somebody waits for news of it, or for a task that runs there.
+    fn is_watched(&self, server: &Server) -> bool {
+        let subscription_registry = &self.parts.subscription_registry;
+        subscription_registry.has_subscriptions(&server.name, &ConnectionKey::shared())
+            || server.spec.client_tasks.any(Instant::now())
+    }
+
+    fn rest(&self, server: &Arc<Server>) {
+        let (used, subscription_registry) =
+            (server.clone(), self.parts.subscription_registry.clone());
+        let counters = self.parts.counters.clone();
+        server.shared.rest_if(move || {
+            let is_used = used.usage.is_used()
+                || used.spec.load.calls_in_flight() > 0
+                || subscription_registry.has_subscriptions(&used.name, &ConnectionKey::shared())
+                || used.spec.client_tasks.any(Instant::now());
+            if is_used {
+                return false;
+            }
+            used.usage.rested();
+            counters.add(Counter::ServersRested);
+            log_remark(&used, "at rest until it is needed");
+            true
+        });
+    }
+}
+
+/// Switches calls to a server or a tool of it off.
+fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError> {
+    let Some(tool) = tool else {
+        server.breakers.trip(None);
+        log_remark(server, "switched off by an operator");
+        let name = &server.name;
+        return Ok(format!(
+            "is switched off: its calls are refused until `mcpvisor servers reset {name}`"
+        ));
+    };
+    let part = server.spec.last_part.load_full();
+    let is_there = part.is_none_or(|part| {
+        let mut tools = part.items(ItemKind::Tools).iter();
+        tools.any(|item| item.native() == tool)
+    });
+    if !is_there {
+        let tool: String = tool.chars().take(64).collect();
+        let why = format!(
+            "server `{}` has no tool {tool:?}; the name is the server's own, without prefix",
+            server.name
+        );
+        return Err(ServerOrderError::Refused(why));
+    }
+    server.breakers.trip(Some(tool));
+    log_remark(
+        server,
+        &format!("left without its tool {tool:?} by an operator"),
+    );
+    Ok(format!("is not called for its tool {tool:?} until a reset"))
+}
+
+fn reset(server: &Server, tool: Option<&str>) -> String {
+    server.breakers.reset(tool);
+    match tool {
+        None => {
+            log_remark(server, "trusted again by an operator: all breakers closed");
+            "has all its breakers closed".to_owned()
+        }
+        Some(tool) => {
+            let text = format!("called again for its tool {tool:?}, by an operator");
+            log_remark(server, &text);
+            format!("has the breaker of {tool:?} closed")
+        }
+    }
+}
+
+/// A remark in the server's log and in the gateway's.
+fn log_remark(server: &Server, text: &str) {
+    log::info!(server = server.name.as_str(); "server is {text}");
+    server.log.push(LogSource::Gateway, text);
+}
+
+impl Handler<OrderMessage> for ConnectionManager {
+    type Result = MessageResult<OrderMessage>;
+
+    fn handle(&mut self, ordered: OrderMessage, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.order(&ordered.0, ordered.1))
+    }
+}

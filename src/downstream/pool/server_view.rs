@@ -1,0 +1,88 @@
+//! What can be seen of a server: the same for the status, logs and tests.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use crate::downstream::pool::server::Server;
+use crate::downstream::resilience::breakers::BreakerView;
+use crate::protocol::Era;
+use crate::supervision::ChildView;
+use crate::telemetry::{LogCounters, LogLine};
+
+/// One server at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerStatusView {
+    pub name: String,
+    /// `stdio`, `http` or `memory`.
+    pub transport: &'static str,
+    /// `legacy` or `modern`, once it is known.
+    pub era: Option<Era>,
+    /// The faults that are injected, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<String>,
+    /// Calls in flight, over all connections.
+    pub in_flight: usize,
+    /// Calls that wait because there are as many in flight as there may be.
+    pub queued: usize,
+    /// Calls that the gateway sent once more, in all.
+    pub repeated: u64,
+    /// Whether calls are let through to it.
+    pub breaker: BreakerView,
+    /// Tools that failed lately, or are switched off.
+    pub tool_breakers: Vec<BreakerView>,
+    /// The connection that serves lists and every client that cannot be asked.
+    pub shared: ChildView,
+    /// Connections that do not belong to everybody.
+    pub own: Vec<OwnConnectionView>,
+    /// How often a client wanted a connection of its own and none was free.
+    pub own_refused: u64,
+    /// Lines of stderr and stray output, counted.
+    pub log: LogCounters,
+    /// The last of these lines.
+    pub log_tail: Vec<LogLine>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct OwnConnectionView {
+    /// `session` with the beginning of its id, or `profile` for clients with equal capabilities,
+    /// `call` with a number where each serves one call of these at a time.
+    pub owner: String,
+    pub connection: ChildView,
+}
+
+/// Lines of a server's log in its view.
+const LOG_TAIL: usize = 5;
+
+impl Server {
+    pub fn view(&self) -> ServerStatusView {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let own = own.iter().map(|(key, entry)| OwnConnectionView {
+            owner: key.owner.to_string(),
+            connection: entry.child.view(),
+        });
+        let (breaker, tool_breakers) = self.breakers.view();
+        ServerStatusView {
+            name: self.name.to_string(),
+            transport: self.connector.transport(),
+            era: self.era(),
+            faults: self
+                .settings
+                .load()
+                .faults
+                .as_ref()
+                .map(ToString::to_string),
+            in_flight: self.in_flight(),
+            queued: self.queued(),
+            repeated: self.repeated(),
+            breaker,
+            tool_breakers,
+            shared: self.shared.view(),
+            own: own.collect(),
+            own_refused: self.own_connections_refused.load(Ordering::Relaxed),
+            log: self.log.counters(),
+            log_tail: self.log.tail(LOG_TAIL),
+        }
+    }
+}

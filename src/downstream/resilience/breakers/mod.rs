@@ -1,0 +1,407 @@
+//! The breakers of one server: one for itself, one for each of its tools that failed lately.
+//!
+//! A request asks before it is sent and gets a [`BreakerPermit`]; its answer tells how it went. As long as
+//! nothing fails, neither takes a lock.
+
+mod breaker;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+pub use breaker::BreakerSettings;
+use breaker::{Breaker, BreakerRefusal, BreakerSnapshot, BreakerTransition, CallVerdict, Ticket};
+
+use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
+
+/// Tools of one server whose failures are kept in mind.
+const TOOLS_MAX: usize = 1000;
+
+/// The breakers of one server. Shared by all threads.
+pub(crate) struct Breakers {
+    settings: ArcSwap<BreakerSettings>,
+    on_event: BreakerEventSink,
+    /// Whether any breaker is not at rest.
+    is_troubled: AtomicBool,
+    /// The newest event: failures that counted, and breakers that closed.
+    event_number: AtomicU64,
+    known: Mutex<KnownBreakers>,
+}
+
+#[derive(Debug, Default)]
+struct KnownBreakers {
+    server: Option<Breaker>,
+    /// By native name; those at rest are not kept.
+    tools: HashMap<String, Breaker>,
+}
+
+/// What became of the breakers with one answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BreakerEvent {
+    /// The native name of a tool, or the whole server.
+    pub(crate) tool: Option<String>,
+    pub(crate) turn: BreakerTransition,
+}
+
+/// Who wants to know when a breaker opens and closes.
+pub(crate) type BreakerEventSink = Box<dyn Fn(&BreakerEvent) + Send + Sync>;
+
+/// A request that the breakers let through. Dropped without an answer, it says nothing of its
+/// server.
+pub struct BreakerPermit {
+    breakers: Arc<Breakers>,
+    /// The native name of its tool, as JSON.
+    tool: Option<RawJson>,
+    event_number: u64,
+    is_server_trial: bool,
+    is_tool_trial: bool,
+    is_reported: bool,
+}
+
+/// A breaker, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BreakerView {
+    /// The native name of the tool; absent for the server's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// `closed`, `open`, `half-open` or `tripped`.
+    pub state: &'static str,
+    /// Failures in a row, while it is closed.
+    pub failures: usize,
+    /// When the next call is let through, while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_try_ms: Option<u64>,
+}
+
+impl Breakers {
+    pub(crate) fn new(settings: BreakerSettings, on_event: BreakerEventSink) -> Self {
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            on_event,
+            is_troubled: AtomicBool::new(false),
+            event_number: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Goes over to other settings; what is open stays open for its time.
+    pub(crate) fn configure(&self, settings: BreakerSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// Lets a request through, or says why not.
+    ///
+    /// # Errors
+    ///
+    /// Returns `breaker_open` with the time of the next try.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        server: &str,
+        tool: Option<&RawJson>,
+    ) -> Result<BreakerPermit, Failure> {
+        let mut permit = BreakerPermit {
+            breakers: self.clone(),
+            tool: tool.cloned(),
+            event_number: self.event_number.load(Ordering::Acquire),
+            is_server_trial: false,
+            is_tool_trial: false,
+            is_reported: false,
+        };
+        if !self.is_troubled.load(Ordering::Acquire) {
+            return Ok(permit);
+        }
+        let (now, settings) = (Instant::now(), self.settings.load());
+        let name = tool.and_then(text_of);
+        let asked = self.lock().ask_server(now, &settings);
+        permit.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
+        if let Some(name) = name {
+            // Refused here, what was let through for the server is given back with the permit.
+            let asked = self.lock().ask_tool(&name, now, &settings);
+            permit.is_tool_trial = asked.map_err(|why| refused(server, Some(&name), why))?;
+        }
+        Ok(permit)
+    }
+
+    /// A fresh connection is ready: the next call of each tool tries, whatever was wrong with the
+    /// connection before.
+    pub(crate) fn renewed(&self) {
+        if !self.is_troubled.load(Ordering::Acquire) {
+            return;
+        }
+        let now = Instant::now();
+        let mut known = self.lock();
+        let KnownBreakers { server, tools } = &mut *known;
+        for breaker in server.iter_mut().chain(tools.values_mut()) {
+            breaker.retry_now(now);
+        }
+    }
+
+    /// Opens a breaker until it is reset.
+    pub(crate) fn trip(&self, tool: Option<&str>) {
+        let event_number = self.event_number.load(Ordering::Acquire);
+        let mut known = self.lock();
+        match tool {
+            None => known.server_breaker(event_number).trip(),
+            Some(tool) => {
+                let tools = &mut known.tools;
+                tools
+                    .entry(tool.to_owned())
+                    .or_insert_with(|| Breaker::new(event_number))
+                    .trip();
+            }
+        }
+        self.is_troubled.store(true, Ordering::Release);
+    }
+
+    /// Closes a breaker, or without a name all of them.
+    pub(crate) fn reset(&self, tool: Option<&str>) {
+        let mut known = self.lock();
+        let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
+        match tool {
+            None => {
+                known.server = Some(Breaker::new(event_number));
+                known.tools.clear();
+            }
+            Some(tool) => {
+                known.tools.remove(tool);
+            }
+        }
+        self.settle(&known);
+    }
+
+    /// The server's breaker, and those of tools that are not at rest, by name.
+    pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
+        let now = Instant::now();
+        let known = self.lock();
+        let closed = BreakerSnapshot::Closed { failures: 0 };
+        let server = (known.server.as_ref()).map_or(closed, |server| server.seen(now));
+        let tools = known.tools.iter();
+        let tools = tools.map(|(name, breaker)| view(Some(name.clone()), breaker.seen(now)));
+        let mut tools: Vec<_> = tools.collect();
+        tools.sort_by(|one, other| one.tool.cmp(&other.tool));
+        (view(None, server), tools)
+    }
+
+    fn record(
+        &self,
+        permit: &BreakerPermit,
+        verdict: CallVerdict,
+        of_tool: CallVerdict,
+    ) -> Vec<BreakerEvent> {
+        let is_quiet = !self.is_troubled.load(Ordering::Acquire);
+        let says_nothing = |verdict| matches!(verdict, CallVerdict::Success | CallVerdict::Nothing);
+        if is_quiet && says_nothing(verdict) && says_nothing(of_tool) {
+            return Vec::new();
+        }
+        let (now, settings) = (Instant::now(), self.settings.load());
+        let mut known = self.lock();
+        let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
+        let ticket = |is_trial| Ticket {
+            event_number: permit.event_number,
+            is_trial,
+        };
+        let server = known.server_breaker(0);
+        let turn = server.record(
+            ticket(permit.is_server_trial),
+            verdict,
+            event_number,
+            now,
+            &settings,
+        );
+        let mut turned: Vec<BreakerEvent> = turn
+            .map(|turn| BreakerEvent { tool: None, turn })
+            .into_iter()
+            .collect();
+        if let Some(name) = permit.tool.as_ref().and_then(text_of)
+            && let Some(breaker) = known.tool_breaker(&name, of_tool, &settings)
+        {
+            let turn = breaker.record(
+                ticket(permit.is_tool_trial),
+                of_tool,
+                event_number,
+                now,
+                &settings,
+            );
+            if breaker.is_at_rest() {
+                known.tools.remove(&name);
+            }
+            turned.extend(turn.map(|turn| BreakerEvent {
+                tool: Some(name),
+                turn,
+            }));
+        }
+        self.settle(&known);
+        turned
+    }
+
+    fn settle(&self, known: &KnownBreakers) {
+        let server = known.server.as_ref();
+        let is_troubled =
+            server.is_some_and(|server| !server.is_at_rest()) || !known.tools.is_empty();
+        self.is_troubled.store(is_troubled, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KnownBreakers> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownBreakers {
+    fn server_breaker(&mut self, event_number: u64) -> &mut Breaker {
+        self.server
+            .get_or_insert_with(|| Breaker::new(event_number))
+    }
+
+    fn ask_server(
+        &mut self,
+        now: Instant,
+        settings: &BreakerSettings,
+    ) -> Result<bool, BreakerRefusal> {
+        let server = self.server.as_mut();
+        server.map_or(Ok(false), |server| server.ask(now, settings))
+    }
+
+    fn ask_tool(
+        &mut self,
+        name: &str,
+        now: Instant,
+        settings: &BreakerSettings,
+    ) -> Result<bool, BreakerRefusal> {
+        let tool = self.tools.get_mut(name);
+        tool.map_or(Ok(false), |tool| tool.ask(now, settings))
+    }
+
+    /// The breaker of a tool; one is made for a tool that fails. Over the limit, one that is
+    /// closed makes room.
+    fn tool_breaker(
+        &mut self,
+        name: &str,
+        verdict: CallVerdict,
+        settings: &BreakerSettings,
+    ) -> Option<&mut Breaker> {
+        let fails = matches!(verdict, CallVerdict::Failure | CallVerdict::Loss) && settings.tools;
+        if fails && !self.tools.contains_key(name) {
+            if self.tools.len() >= TOOLS_MAX {
+                let mut tools = self.tools.iter();
+                let closed = tools.find(|(_, breaker)| breaker.is_closed());
+                let closed = closed.map(|(name, _)| name.clone())?;
+                self.tools.remove(&closed);
+            }
+            self.tools.insert(name.to_owned(), Breaker::new(0));
+        }
+        self.tools.get_mut(name)
+    }
+}
+
+impl BreakerPermit {
+    /// The request was answered.
+    pub(crate) fn record(mut self, answer: &Result<Response, Failure>) {
+        let verdict = verdict(answer);
+        let mut of_tool = verdict;
+        // Read only where somebody wants it: most results are not parsed at all.
+        let counts_errors = self.tool.is_some() && self.breakers.settings.load().tool_errors;
+        if verdict == CallVerdict::Success && counts_errors && is_tool_error(answer) {
+            of_tool = CallVerdict::Failure;
+        }
+        self.report(verdict, of_tool);
+    }
+
+    fn report(&mut self, verdict: CallVerdict, of_tool: CallVerdict) {
+        self.is_reported = true;
+        for turned in self.breakers.record(self, verdict, of_tool) {
+            (self.breakers.on_event)(&turned);
+        }
+    }
+}
+
+impl Drop for BreakerPermit {
+    fn drop(&mut self) {
+        if !self.is_reported && (self.is_server_trial || self.is_tool_trial) {
+            self.report(CallVerdict::Nothing, CallVerdict::Nothing);
+        }
+    }
+}
+
+/// What an answer says of its server. An error that a server answers with shows that it works.
+fn verdict(answer: &Result<Response, Failure>) -> CallVerdict {
+    let Err(failure) = answer else {
+        return CallVerdict::Success;
+    };
+    match failure.kind {
+        ErrorKind::Timeout | ErrorKind::ServerProtocol => CallVerdict::Failure,
+        ErrorKind::ServerLost | ErrorKind::ServerUnavailable => CallVerdict::Loss,
+        _ => CallVerdict::Nothing,
+    }
+}
+
+fn is_tool_error(answer: &Result<Response, Failure>) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ToolResult {
+        #[serde(default)]
+        is_error: bool,
+    }
+    match answer.as_ref().map(|response| &response.outcome) {
+        Ok(Outcome::Result(value)) => value
+            .parse::<ToolResult>()
+            .is_ok_and(|result| result.is_error),
+        Ok(Outcome::Error(_)) => true,
+        Err(_) => false,
+    }
+}
+
+fn text_of(name: &RawJson) -> Option<String> {
+    name.parse().ok()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
+    let (what, name) = match tool {
+        Some(tool) => (format!("tool `{tool}` of server `{server}`"), tool),
+        None => (format!("server `{server}`"), ""),
+    };
+    let failure = match why {
+        BreakerRefusal::For(time) => {
+            let message = format!(
+                "{what} failed several times in a row and is not called now (its breaker is open); it is tried again by itself"
+            );
+            // Rounded up: whoever comes back after this time is let through.
+            Failure::new(ErrorKind::BreakerOpen, message).retry_after_ms(millis(time) + 1)
+        }
+        BreakerRefusal::Tripped => {
+            let command = format!("mcpvisor servers reset {server} {name}");
+            let message = format!(
+                "{what} was switched off by an operator; `{}` switches it on",
+                command.trim_end()
+            );
+            Failure::new(ErrorKind::BreakerOpen, message)
+        }
+    };
+    failure.server(server)
+}
+
+fn view(tool: Option<String>, seen: BreakerSnapshot) -> BreakerView {
+    let (state, failures, next_try) = match seen {
+        BreakerSnapshot::Closed { failures } => ("closed", failures, None),
+        BreakerSnapshot::Open { next_try } => ("open", 0, Some(next_try)),
+        BreakerSnapshot::HalfOpen => ("half-open", 0, None),
+        BreakerSnapshot::Tripped => ("tripped", 0, None),
+    };
+    BreakerView {
+        tool,
+        state,
+        failures,
+        next_try_ms: next_try.map(millis),
+    }
+}

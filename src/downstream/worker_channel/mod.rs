@@ -1,0 +1,233 @@
+//! A way into an HTTP connection's session from another arbiter, so that a call stays on the
+//! thread that it arrived on. It only relays calls; everything else goes to the connection.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
+use tokio::time::Instant;
+
+use crate::downstream::call_request::{CallMessage, ClientAnswer};
+use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::in_flight::{Calls, UnhandledEvent};
+use crate::downstream::reverse_request;
+use crate::downstream::timer::Timer;
+use crate::protocol::{Era, Request};
+use crate::supervision::{Exit, spawn_temporary};
+use crate::transport::{HttpSession, LinkEvent, OutgoingFrame};
+
+pub(crate) struct WorkerChannel {
+    spec: Arc<ConnectionSpec>,
+    arbiter: usize,
+    session: HttpSession,
+    owner: Recipient<WorkerChannelEvent>,
+    calls: Option<Calls>,
+    timer: Timer,
+}
+
+/// What a worker channel tells its connection.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) enum WorkerChannelEvent {
+    UnhandledEvent(Box<UnhandledEvent>),
+    /// The server does not know this session any more.
+    SessionGone {
+        arbiter: usize,
+        session: HttpSession,
+    },
+    Died(String),
+}
+
+/// What a connection tells its lanes.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) enum WorkerChannelCommand {
+    /// There is a new session: what was refused goes out again.
+    Renewed(HttpSession),
+    /// What calls repeat in headers was read anew.
+    HeadersKnown,
+    /// A question on no call's stream, for the one call under way; it goes on to the next worker channel
+    /// if it is not here.
+    Ask(Box<Request>, Vec<Addr<WorkerChannel>>),
+    /// The connection is dead or closing.
+    End(String),
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct LinkEventMessage(LinkEvent);
+
+/// A connection's hold on a worker channel; dropping it ends the worker channel.
+pub(crate) struct WorkerChannelHandle {
+    pub(crate) arbiter: usize,
+    pub(crate) address: Addr<WorkerChannel>,
+    exit: Exit,
+}
+
+impl WorkerChannelHandle {
+    /// Starts a worker_channel on an arbiter; its death is reported to `owner`.
+    pub(crate) fn start(
+        spec: &Arc<ConnectionSpec>,
+        arbiter: usize,
+        session: HttpSession,
+        owner: Recipient<WorkerChannelEvent>,
+    ) -> Self {
+        let site = spec.arbiters.at(arbiter);
+        let (spec, watcher) = (spec.clone(), owner.clone());
+        let worker_channel = spawn_temporary(
+            &site.arbiter,
+            move |_, _| WorkerChannel {
+                spec,
+                arbiter,
+                session,
+                owner,
+                calls: None,
+                timer: Timer::default(),
+            },
+            move |why| watcher.do_send(WorkerChannelEvent::Died(why.to_string())),
+        );
+        Self {
+            arbiter,
+            address: worker_channel.addr,
+            exit: worker_channel.exit,
+        }
+    }
+
+    pub(crate) fn renewed(&self, session: HttpSession) {
+        self.address.do_send(WorkerChannelCommand::Renewed(session));
+    }
+
+    pub(crate) fn on_headers_listed(&self) {
+        self.address.do_send(WorkerChannelCommand::HeadersKnown);
+    }
+
+    pub(crate) fn end(&self, reason: &str) {
+        self.address
+            .do_send(WorkerChannelCommand::End(reason.to_owned()));
+    }
+}
+
+impl Drop for WorkerChannelHandle {
+    fn drop(&mut self) {
+        self.exit.kill();
+    }
+}
+
+impl WorkerChannel {
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        let earliest = self.calls.as_ref().and_then(Calls::next_deadline);
+        self.timer.set(earliest, ctx, |worker_channel, ctx| {
+            worker_channel.timer.fired();
+            if let Some(calls) = &mut worker_channel.calls {
+                calls.expire(Instant::now());
+            }
+            worker_channel.arm(ctx);
+        });
+    }
+}
+
+impl Actor for WorkerChannel {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let address = ctx.address();
+        let recording = self.spec.recorder.load().recording();
+        let sink = recording.sink(Rc::new(move |event| {
+            address.do_send(LinkEventMessage(event))
+        }));
+        let Some(link) = self.spec.connector.worker_link(self.session.clone(), sink) else {
+            return ctx.stop();
+        };
+        let link = recording.link(link);
+        let asker = ctx.address().recipient();
+        let mut calls = Calls::new(&self.spec, link, asker, ctx.address().recipient());
+        if self.session.revision.era() == Era::Modern {
+            calls.set_modern();
+        }
+        self.calls = Some(calls);
+    }
+}
+
+impl Handler<LinkEventMessage> for WorkerChannel {
+    type Result = ();
+
+    fn handle(&mut self, event: LinkEventMessage, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        match calls.on_event(event.0, Instant::now()) {
+            None => {}
+            Some(UnhandledEvent::SessionGone) => {
+                let session = self.session.clone();
+                self.owner.do_send(WorkerChannelEvent::SessionGone {
+                    arbiter: self.arbiter,
+                    session,
+                });
+            }
+            // Of a call that was cancelled or timed out.
+            Some(UnhandledEvent::Response(_)) => {}
+            Some(other) => self
+                .owner
+                .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(other))),
+        }
+        self.arm(ctx);
+    }
+}
+
+impl Handler<CallMessage> for WorkerChannel {
+    type Result = ();
+
+    fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        if let Some(unhandled) = calls.on_message(message, Instant::now()) {
+            self.owner
+                .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(unhandled)));
+        }
+        self.arm(ctx);
+    }
+}
+
+impl Handler<ClientAnswer> for WorkerChannel {
+    type Result = ();
+
+    fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.on_client_answer(answered, &self.spec.settings().roots, Instant::now());
+        self.arm(ctx);
+    }
+}
+
+impl Handler<WorkerChannelCommand> for WorkerChannel {
+    type Result = ();
+
+    fn handle(&mut self, message: WorkerChannelCommand, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        match message {
+            WorkerChannelCommand::Renewed(session) => {
+                self.session = session.clone();
+                calls.link().set_session(session);
+                calls.resend();
+                self.arm(ctx);
+            }
+            WorkerChannelCommand::HeadersKnown => {
+                calls.on_headers_listed(Instant::now());
+                self.arm(ctx);
+            }
+            WorkerChannelCommand::Ask(request, mut others) => {
+                let Some(request) = calls.ask_any(*request) else {
+                    return self.arm(ctx);
+                };
+                if let Some(next) = others.pop() {
+                    next.do_send(WorkerChannelCommand::Ask(Box::new(request), others));
+                } else {
+                    // The call has ended meanwhile.
+                    let frame =
+                        reverse_request::gateway_answer(&request, &self.spec.settings().roots);
+                    let _ = calls.link().send(OutgoingFrame::new(None, frame));
+                }
+            }
+            WorkerChannelCommand::End(reason) => {
+                calls.fail_all(&reason);
+                ctx.stop();
+            }
+        }
+    }
+}
