@@ -99,7 +99,8 @@ fn paths(text: &str, from: &Module) -> Vec<Module> {
         .iter()
         .flat_map(|word| text.match_indices(word))
     {
-        let before = text[..start].chars().next_back();
+        let (before, path) = text.split_at(start);
+        let before = before.chars().next_back();
         // The second `super::` of two belongs to the path that the first begins.
         if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
             continue;
@@ -109,7 +110,7 @@ fn paths(text: &str, from: &Module) -> Vec<Module> {
         } else {
             from[..from.len().saturating_sub(1)].to_vec()
         };
-        tree(&text[start + word.len()..], base, &mut found);
+        tree(path.strip_prefix(word).unwrap_or(path), base, &mut found);
     }
     found
 }
