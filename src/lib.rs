@@ -19,6 +19,8 @@ pub mod transport;
 
 pub mod downstream;
 
+pub mod publisher;
+
 pub mod session;
 
 pub mod admin;

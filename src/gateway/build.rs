@@ -17,9 +17,8 @@ use crate::downstream::{
     CrashSink, Downstreams, MakeConnector, PoolParts, SubscriptionRegistry, TransportSettings,
 };
 use crate::id::CallNumbers;
-use crate::session::{
-    CatalogPublisher, PartStore, RestoredCatalog, Sealing, Sessions, SessionsSpec,
-};
+use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog};
+use crate::session::{Sealing, Sessions, SessionsSpec};
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, unix_millis};
@@ -82,7 +81,7 @@ pub(super) fn build(
         sealing,
         counters: counters.clone(),
     });
-    publisher.attach(sessions.clone());
+    publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
         started: Instant::now(),
         downstreams,

@@ -12,7 +12,8 @@ use crate::catalog::ItemKind;
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Server, ServerOrder};
 use crate::front::{Health, HealthSource, ServerHealth};
-use crate::session::{CatalogPublisher, CatalogView, Sessions, TreeSource};
+use crate::publisher::{CatalogPublisher, CatalogView};
+use crate::session::{Sessions, TreeSource};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine};
 

@@ -6,7 +6,7 @@ use super::{STATE_FILE, ready_servers};
 use crate::admin::DataDir;
 use crate::catalog;
 use crate::config::Config;
-use crate::session::load_parts;
+use crate::publisher::load_parts;
 use crate::store::SqliteStore;
 use crate::telemetry::unix_millis;
 

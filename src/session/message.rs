@@ -4,10 +4,7 @@ use actix::Message;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::catalog::Changes;
-use crate::downstream::Audience;
-use crate::id::ServerName;
-use crate::protocol::{Envelope, LogLevel, RawJson};
+use crate::protocol::Envelope;
 
 /// One message of the client.
 #[derive(Message)]
@@ -82,30 +79,3 @@ pub(crate) struct SaveRecord;
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct EndGeneralStream;
-
-/// What happened outside of the session's calls and concerns it.
-#[derive(Message, Clone)]
-#[rtype(result = "()")]
-pub enum SessionEvent {
-    /// The lists that this session sees are different now.
-    ListsChanged(Changes),
-    /// Some sessions see another catalog of their own now.
-    OwnViewsChanged,
-    /// A frame for a client that subscribed to this public URI.
-    ResourceUpdated { uri: String, frame: Bytes },
-    /// A log line of no call, with its level, of a connection that these clients share; `None`
-    /// is everybody.
-    Log {
-        level: Option<LogLevel>,
-        audience: Option<Audience>,
-        frame: Bytes,
-    },
-    /// What a sessionless server says of a task, by its own id of it.
-    Task {
-        server: ServerName,
-        native: String,
-        state: RawJson,
-    },
-    /// An elicitation by URL is complete.
-    ElicitationComplete { id: String, frame: Bytes },
-}

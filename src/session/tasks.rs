@@ -258,12 +258,6 @@ pub(crate) fn public(
     named.or(inner)
 }
 
-/// What a sessionless server says of a task: which one it is, and all that it says.
-pub(crate) fn state_of(notification: &Notification) -> Option<(Task, RawJson)> {
-    let params = notification.frame.member("params")?;
-    Some((Task::from_modern(&params)?, params))
-}
-
 /// A task of a sessionless server that a client without a session names, by its server and that
 /// server's id of it; `None` when nothing can be told of it.
 pub(crate) fn listenable_task(

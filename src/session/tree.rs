@@ -3,14 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::catalog::{IngestLimits, ItemKind, NameSettings, ServerPart};
-use crate::id::ServerName;
 use crate::protocol::{Method, RawJson, Request};
-
-pub const TREE_URI: &str = "mcpvisor://tree";
+use crate::publisher::TREE_URI;
 
 const MIME: &str = "application/json";
 
@@ -36,20 +32,4 @@ impl TreeResource {
         let content = json!({ "uri": TREE_URI, "mimeType": MIME, "text": text });
         Some(RawJson::from_value(&json!({ "contents": [content] })))
     }
-}
-
-/// The gateway's own share of the catalog; a server of its name wins over it.
-pub(crate) fn own_part() -> Option<(Arc<ServerPart>, NameSettings)> {
-    let name = ServerName::try_new("mcpvisor").ok()?;
-    let item = json!({
-        "uri": TREE_URI,
-        "name": "mcpvisor-tree",
-        "title": "Supervision tree",
-        "description": "What this gateway runs: its servers with their states, restarts, last exits, breakers and counters",
-        "mimeType": MIME,
-    });
-    let item = RawJson::try_new(Bytes::from(item.to_string())).ok()?;
-    let part = ServerPart::new(name);
-    let part = part.with_list(ItemKind::Resources, &[item], &IngestLimits::default());
-    Some((Arc::new(part), NameSettings::default()))
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use mcpvisor::session::{Arrangement, PartStore, RestoredCatalog};
+use mcpvisor::publisher::{Arrangement, PartStore, RestoredCatalog};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, ChildView};
 use serde_json::{Value, json};

@@ -18,10 +18,8 @@ use mcpvisor::downstream::{
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
-use mcpvisor::session::{
-    Arrangement, CatalogPublisher, CatalogView, RestoredCatalog, Sealing, SessionSettings,
-    Sessions, SessionsSpec,
-};
+use mcpvisor::publisher::{Arrangement, CatalogPublisher, CatalogView, RestoredCatalog};
+use mcpvisor::session::{Sealing, SessionSettings, Sessions, SessionsSpec};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
@@ -197,7 +195,7 @@ impl World {
             sealing: Sealing::new([7; 32], || 0, mint),
             counters: counters.clone(),
         });
-        publisher.attach(sessions.clone());
+        publisher.attach(Arc::new(sessions.clone()));
         Self {
             downstreams,
             sessions,

@@ -316,7 +316,7 @@ impl Session {
         let frame = match notification.method {
             Method::Progress => pending.progress.frame(notification),
             _ => {
-                let wanted = is_wanted(self.record.level, log_level(notification));
+                let wanted = is_wanted(self.record.level, LogLevel::of(notification));
                 wanted.then(|| notification.frame.as_bytes().clone())
             }
         };
@@ -364,18 +364,6 @@ impl Session {
 
 fn is_success(answer: &Result<Response, Failure>) -> bool {
     matches!(answer, Ok(response) if matches!(response.outcome, Outcome::Result(_)))
-}
-
-/// The level of a `notifications/message`.
-pub(crate) fn log_level(notification: &Notification) -> Option<LogLevel> {
-    #[derive(Deserialize)]
-    struct LogParams {
-        level: LogLevel,
-    }
-    notification
-        .params_as::<LogParams>()
-        .ok()
-        .map(|params| params.level)
 }
 
 /// Whether a client that set `threshold` wants a line of this level; one that set none gets all.

@@ -21,16 +21,16 @@ use super::event_log::EventLog;
 use super::followed_tasks::FollowedTasks;
 use super::message::{
     ClientReply, DeleteSession, EndGeneralStream, EndSession, FromClient, OpenStream, SaveRecord,
-    SessionEvent, UpgradeToStream,
+    UpgradeToStream,
 };
 use super::record::{SessionRecord, record_key};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, CallMessage, Caller, CancelCall, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, SessionId};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
+use crate::publisher::SessionEvent;
 use crate::telemetry::Counter;
 use calls::SessionCall;
-pub(super) use calls::log_level;
 use questions::SentQuestion;
 
 pub struct Session {

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::super::freshness::FreshnessMeta;
 use super::super::message::ClientReply;
 use super::super::record::Subscription;
 use super::super::route;
@@ -17,6 +16,7 @@ use super::Session;
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
+use crate::publisher::FreshnessMeta;
 use crate::telemetry::Counter;
 
 /// Resources that one session may be subscribed to: they are kept, and written with its record.

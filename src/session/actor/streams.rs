@@ -3,12 +3,13 @@
 use bytes::Bytes;
 
 use super::super::event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
-use super::super::message::{ClientReply, OpenStream, SessionEvent};
+use super::super::message::{ClientReply, OpenStream};
 use super::Session;
 use super::calls::{AnswerDestination, is_wanted};
 use super::requests::uri_params;
 use crate::catalog::Changes;
 use crate::protocol::{ErrorKind, Failure, Method, RequestId, notification};
+use crate::publisher::SessionEvent;
 
 impl Session {
     pub(super) fn event_log(&mut self) -> &mut EventLog {

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::super::freshness::FreshnessMeta;
 use super::super::handshake::{capabilities, server_info};
 use super::super::message::ClientReply;
 use super::super::route;
@@ -15,6 +14,7 @@ use crate::protocol::{
     Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision, error_frame,
     result_frame,
 };
+use crate::publisher::FreshnessMeta;
 
 /// How long a client may count on what the gateway says of itself.
 const DISCOVERY_CACHING: CacheHints = CacheHints {

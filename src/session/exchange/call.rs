@@ -13,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::SessionContext;
-use super::super::actor::log_level;
 use super::super::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
 use super::super::event_log::message_event;
 use super::super::message::ClientReply;
@@ -29,7 +28,9 @@ use crate::downstream::{
     CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
     Deadline, TaskMode,
 };
-use crate::protocol::{Failure, Method, Notification, Request, RequestId, Response, Revision};
+use crate::protocol::{
+    Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
+};
 use crate::telemetry::Counter;
 
 pub(super) struct Call {
@@ -227,7 +228,7 @@ impl Call {
             Method::Progress => self.progress.frame(notification),
             // S-LOG-03: only who asks for log lines gets them.
             _ => {
-                let wanted = self.caller.level.zip(log_level(notification));
+                let wanted = self.caller.level.zip(LogLevel::of(notification));
                 let wanted = wanted.is_some_and(|(threshold, level)| level >= threshold);
                 wanted.then(|| notification.frame.as_bytes().clone())
             }

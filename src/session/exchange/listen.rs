@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::SessionContext;
 use super::super::event_log::message_event;
-use super::super::message::{ClientReply, EndGeneralStream, SessionEvent};
+use super::super::message::{ClientReply, EndGeneralStream};
 use super::super::tasks;
 use super::actor::{ClientRequestChange, ClientRequestEvent};
 use crate::bridge::meta::with_meta;
@@ -20,6 +20,7 @@ use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, SubscriptionKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Method, RawJson, Request, RequestId, notification};
+use crate::publisher::SessionEvent;
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";

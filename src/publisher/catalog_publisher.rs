@@ -11,17 +11,16 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::dispatcher::Dispatcher;
-use super::event_budget::{EventBudget, QueuedEvent};
-use super::freshness::{Freshness, FreshnessMeta};
-use super::message::SessionEvent;
-use super::part_store::PartStore;
-use super::sessions::Sessions;
-use super::tree::own_part;
-use super::view::{CatalogView, OwnViews};
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ConnectionOwner, RoutedServerEvent, ServerEventListener};
 use crate::id::ServerName;
+use crate::publisher::catalog_view::{CatalogView, OwnViews};
+use crate::publisher::dispatcher::Dispatcher;
+use crate::publisher::event_budget::{EventBudget, QueuedEvent};
+use crate::publisher::freshness::{Freshness, FreshnessMeta};
+use crate::publisher::own_part::own_part;
+use crate::publisher::part_store::PartStore;
+use crate::publisher::subscribers::{SessionEvent, Subscribers};
 use crate::supervision::{
     Arbiters, ChildRef, ChildSpec, ChildView, Inbox, Settings, Start, Supervisor,
 };
@@ -98,7 +97,7 @@ impl CatalogPublisher {
     }
 
     /// The sessions to carry news to; given once they exist.
-    pub fn attach(&self, sessions: Sessions) {
+    pub fn attach(&self, sessions: Arc<dyn Subscribers>) {
         // Nobody attaches others.
         let _ = self.kept.sessions.set(sessions);
     }
@@ -134,7 +133,7 @@ impl CatalogPublisher {
 pub(super) struct PublisherCore {
     inbox: Inbox<DispatcherInput>,
     event_budget: EventBudget,
-    sessions: OnceLock<Sessions>,
+    sessions: OnceLock<Arc<dyn Subscribers>>,
     state: Mutex<PublisherState>,
     snapshot: Arc<ArcSwap<Snapshot>>,
     /// The catalog of which the sessions were told last.
@@ -212,9 +211,9 @@ impl PublisherCore {
 
     /// A server says something outside of calls.
     fn receive(&self, message: RoutedServerEvent) {
-        let max = self
-            .sessions()
-            .map_or(EVENT_BYTES_AT_START, Sessions::server_events_max);
+        let max = self.sessions().map_or(EVENT_BYTES_AT_START, |sessions| {
+            sessions.server_events_max()
+        });
         let Some(told) = self.event_budget.admit(message, max) else {
             return self.counters.add(Counter::ServerEventsLost);
         };
@@ -231,8 +230,8 @@ impl PublisherCore {
         &self.inbox
     }
 
-    pub(super) fn sessions(&self) -> Option<&Sessions> {
-        self.sessions.get()
+    pub(super) fn sessions(&self) -> Option<&dyn Subscribers> {
+        self.sessions.get().map(|sessions| &**sessions)
     }
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
@@ -309,7 +308,7 @@ impl PublisherCore {
     }
 
     /// Those whose own connections list something else see a catalog of their own.
-    fn publish_own_views(&self, sessions: &Sessions) {
+    fn publish_own_views(&self, sessions: &dyn Subscribers) {
         let mut views = OwnViews::new();
         let mut known: HashMap<Vec<*const ServerPart>, Arc<Snapshot>> = HashMap::new();
         let owners = self.state().viewers();

@@ -11,16 +11,15 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, StreamHandler};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::actor::log_level;
-use super::message::SessionEvent;
-use super::publisher::{DispatcherInput, PublisherCore};
-use super::tasks;
+use crate::bridge::task::Task;
 use crate::downstream::{
     CallEvent, ConnectionKey, ConnectionOwner, Delivery, RoutedServerEvent, ServerEvent,
     SharedQuestion, SubscriptionKey,
 };
 use crate::id::ServerName;
-use crate::protocol::{Edit, Method, Notification, RawJson, splice};
+use crate::protocol::{Edit, LogLevel, Method, Notification, RawJson, splice};
+use crate::publisher::catalog_publisher::{DispatcherInput, PublisherCore};
+use crate::publisher::subscribers::SessionEvent;
 use crate::supervision::{InboxItem, Shutdown, SupervisorLink};
 
 /// Lists that arrive within this time are merged once.
@@ -91,14 +90,12 @@ impl Dispatcher {
     }
 
     fn on_question(&self, key: &ConnectionKey, question: &SharedQuestion) {
-        let session = match (&key.owner, self.kept.sessions()) {
-            (ConnectionOwner::Session(id, _), Some(sessions)) => sessions.address(*id),
-            _ => None,
-        };
-        // Dropped, the question is answered for want of a client.
-        if let (Some(question), Some(session)) = (question.take(), session) {
+        // A dropped question is answered for want of a client.
+        if let (ConnectionOwner::Session(id, _), Some(sessions), Some(question)) =
+            (&key.owner, self.kept.sessions(), question.take())
+        {
             let what = CallEvent::Question(question);
-            session.do_send(Delivery { number: 0, what });
+            sessions.deliver(*id, Delivery { number: 0, what });
         }
     }
 
@@ -131,7 +128,7 @@ impl Dispatcher {
     /// A log line of no call: to the session that the connection belongs to, or to
     /// those who share it.
     fn on_log(&self, key: &ConnectionKey, notification: &Notification) {
-        let level = log_level(notification);
+        let level = LogLevel::of(notification);
         let frame = notification.frame.as_bytes().clone();
         let audience = key.owner.audience().cloned();
         let event = SessionEvent::Log {
@@ -144,9 +141,10 @@ impl Dispatcher {
 
     /// The state of a task: to those who asked to hear of it, which is once more if it has ended.
     fn on_task(&self, server: &ServerName, key: &ConnectionKey, notification: &Notification) {
-        let (Some(sessions), Some((task, state))) =
-            (self.kept.sessions(), tasks::state_of(notification))
-        else {
+        let Some(state) = notification.frame.member("params") else {
+            return;
+        };
+        let (Some(sessions), Some(task)) = (self.kept.sessions(), Task::from_modern(&state)) else {
             return;
         };
         let watched = SubscriptionKey::new(server, key, &task.id);

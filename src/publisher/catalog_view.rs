@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::freshness::FreshnessMeta;
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, ConnectionOwner};
+use crate::publisher::freshness::FreshnessMeta;
 
 /// Where the shared catalog is published. Cheap to clone; may be read from any thread.
 #[derive(Clone)]

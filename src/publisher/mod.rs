@@ -1,0 +1,23 @@
+//! Carries what servers report outside of calls to sessions: changes of the merged catalog,
+//! updated resources, log lines, the states of tasks.
+//!
+//! Servers speak to the [`CatalogPublisher`], which queues their events. One actor, the dispatcher,
+//! takes them from the queue, merges the catalog that readers see through [`CatalogView`], and
+//! sends [`SessionEvent`]s to [`Subscribers`]. It knows nothing of sessions but that.
+
+mod catalog_publisher;
+mod catalog_view;
+mod dispatcher;
+mod event_budget;
+mod freshness;
+mod own_part;
+mod part_store;
+mod subscribers;
+
+pub use catalog_publisher::{Arrangement, CatalogPublisher, RestoredCatalog};
+pub use catalog_view::CatalogView;
+pub use own_part::TREE_URI;
+pub use part_store::{PartStore, load_parts};
+pub use subscribers::{SessionEvent, Subscribers};
+
+pub(crate) use freshness::FreshnessMeta;

@@ -1,0 +1,29 @@
+//! What the gateway itself adds to the catalog.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::catalog::{IngestLimits, ItemKind, NameSettings, ServerPart};
+use crate::id::ServerName;
+use crate::protocol::RawJson;
+
+/// The resource that shows the state of the gateway.
+pub const TREE_URI: &str = "mcpvisor://tree";
+
+/// The gateway's own share of the catalog; a server of its name wins over it.
+pub(super) fn own_part() -> Option<(Arc<ServerPart>, NameSettings)> {
+    let name = ServerName::try_new("mcpvisor").ok()?;
+    let item = json!({
+        "uri": TREE_URI,
+        "name": "mcpvisor-tree",
+        "title": "Supervision tree",
+        "description": "What this gateway runs: its servers with their states, restarts, last exits, breakers and counters",
+        "mimeType": "application/json",
+    });
+    let item = RawJson::try_new(Bytes::from(item.to_string())).ok()?;
+    let part = ServerPart::new(name);
+    let part = part.with_list(ItemKind::Resources, &[item], &IngestLimits::default());
+    Some((Arc::new(part), NameSettings::default()))
+}
