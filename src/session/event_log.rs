@@ -145,7 +145,6 @@ impl EventLog {
     }
 
     /// Sends what followed an event, of the same stream only (S-SESS-08).
-    /// Sends what followed an event, of the same stream only (S-SESS-08).
     pub(crate) fn resume(&mut self, last_event_id: &str) -> ResumeOutcome {
         let Some(id) = EventId::parse(last_event_id) else {
             return ResumeOutcome::Unknown(None);

@@ -275,3 +275,30 @@ async fn it_is_of_no_concern_where_a_gateway_would_listen() {
         .await;
     assert_eq!(text_of(&result), "hi");
 }
+
+#[tokio::test]
+async fn s_sub_07_a_subscription_ends_with_its_result_and_its_cancellation() {
+    let setup = setup();
+    let mut client = StdioClient::start(&setup, &[]);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let nothing = json!({"notifications": {}, "_meta": meta});
+    client
+        .say(&request("l", "subscriptions/listen", nothing))
+        .await;
+    let first = client.next().await;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    let end = client.next().await;
+    assert_eq!(
+        (&end["id"], &end["result"]["resultType"]),
+        (&json!("l"), &json!("complete"))
+    );
+    let cancelled = client.next().await;
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], "l");
+    client.close_stdin();
+    assert!(client.ended().await.1.success());
+    nothing_left(&setup).await;
+}

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
+use crate::served::Served;
 use crate::server::{Frame, Server, ask, text};
-use crate::world::{World, millis, pass, run, seconds, settle};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {}, "sampling": {}})
@@ -375,5 +376,66 @@ fn a_question_of_a_call_that_was_taken_back_is_put_to_nobody_else() {
         server.say_on(gone_call.link, elicit("r"));
         settle().await;
         question(&exchange);
+    });
+}
+
+/// A client without a session answers one of two questions, and one that nobody asked.
+#[test]
+fn s_mrtr_12_and_13_what_was_not_answered_is_asked_again() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", |_| {}).await;
+        pass(millis(50)).await;
+        let params = json!({"name": "a__hold", "arguments": {}});
+        let mut called = Served::send(&world, &asked_for(), "tools/call", params.clone()).await;
+        pass(millis(50)).await;
+        let call = server.held().pop().unwrap();
+        for id in ["q1", "q2"] {
+            server.say_for(&call, elicit(id));
+        }
+        pass(millis(50)).await;
+        let keys = |result: &Value| {
+            let asked = result["inputRequests"].as_object().unwrap();
+            asked.keys().cloned().collect::<Vec<_>>()
+        };
+        let asked = called.result();
+        let key = keys(&asked).pop().unwrap();
+        assert_eq!(keys(&asked).len(), 2);
+        let mut back = params;
+        back["requestState"] = asked["requestState"].clone();
+        back["inputResponses"] = json!({key: {"action": "decline"}, "x": {"action": "accept"}});
+        let mut called = Served::send(&world, &asked_for(), "tools/call", back).await;
+        pass(millis(50)).await;
+        assert_eq!(keys(&called.result()).len(), 1);
+        let answer = server.answer_to(&json!("q2")).unwrap();
+        assert_eq!(answer["result"]["action"], "decline");
+        assert!(server.answer_to(&json!("q1")).is_none());
+    });
+}
+
+#[test]
+fn s_mrtr_02_a_client_is_asked_nothing_while_an_argument_is_completed() {
+    run(async {
+        let world = Rc::new(World::new());
+        let completing = |plan: &mut Plan| {
+            plan.script.capabilities = json!({"prompts": {}, "completions": {}});
+            let prompts = vec![json!({"name": "p"})];
+            plan.script.lists.insert("prompts", prompts);
+            plan.script.mute.insert("completion/complete");
+        };
+        let server = world.http("a", completing).await;
+        pass(millis(50)).await;
+        let params = json!({
+            "ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "x", "value": "y"},
+        });
+        let method = "completion/complete";
+        let mut completed = Served::send(&world, &asked_for(), method, params).await;
+        pass(millis(50)).await;
+        let request = server.last(method);
+        server.say_for(&request, elicit("q"));
+        pass(millis(50)).await;
+        assert_refused(&server, "q", ELICIT);
+        // Its server cannot go on, so the client reads an error and no question.
+        assert_eq!(completed.error()["code"], -32021);
     });
 }

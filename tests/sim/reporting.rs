@@ -177,3 +177,46 @@ fn a_subscription_that_is_not_granted_is_refused() {
         );
     });
 }
+
+#[test]
+fn s_sub_05_and_06_a_subscription_has_no_log_lines_and_ends_with_its_result() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", reporting).await;
+        pass(millis(50)).await;
+        let (declared, method) = (json!({}), "subscriptions/listen");
+        let wanted = json!({"notifications": {"resourceSubscriptions": ["x://1"]}});
+        let mut stream = Served::send(&world, &declared, method, wanted).await;
+        pass(millis(100)).await;
+        let first = &stream.news()[0];
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        let listen = server.last(method);
+        let progress = json!({"progressToken": listen.json["id"], "progress": 1});
+        for (method, params) in [
+            (
+                "notifications/message",
+                json!({"level": "error", "data": "x"}),
+            ),
+            ("notifications/progress", progress),
+            ("notifications/resources/updated", json!({"uri": "x://1"})),
+        ] {
+            server.report(&listen, note(method, params));
+        }
+        settle().await;
+        let news = stream.news();
+        assert_eq!(news.len(), 1, "{news:?}");
+        assert_eq!(news[0]["method"], "notifications/resources/updated");
+
+        // Nothing is left to be reported.
+        let nothing = json!({"notifications": {}});
+        let mut stream = Served::send(&world, &declared, method, nothing).await;
+        let news = stream.news();
+        assert_eq!(news.len(), 2, "{news:?}");
+        assert_eq!(
+            (&news[1]["id"], &news[1]["result"]["resultType"]),
+            (&json!("r"), &json!("complete"))
+        );
+        let id = &news[1]["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+        assert_eq!(*id, "r");
+    });
+}

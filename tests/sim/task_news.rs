@@ -250,6 +250,12 @@ fn a_client_without_a_session_listens_to_its_tasks() {
         required.as_object_mut().unwrap().remove("resultType");
         required["inputRequests"] = json!({"who": {"method": "roots/list"}});
         server.report(&listen, note("notifications/tasks", required.clone()));
+        // What belongs to a call is not for those who listen (S-TASK-X-13).
+        for method in [PROGRESS, "notifications/message"] {
+            let params =
+                json!({"progressToken": listen.json["id"], "progress": 1, "level": "error"});
+            server.report(&listen, note(method, params));
+        }
         let mut unknown = required.clone();
         unknown["taskId"] = json!("t-8");
         server.report(&listen, note("notifications/tasks", unknown));

@@ -276,7 +276,7 @@ impl Sessions {
             }
             IncomingCall::Fresh { request, round } => {
                 if request.method == Method::CompletionComplete {
-                    // Nothing is asked while an argument is completed.
+                    // Nothing is asked while an argument is completed (S-MRTR-02).
                     caller = Arc::new(Caller {
                         profile: DeclaredCapabilities::default(),
                         ..Caller::clone(&caller)
