@@ -26,7 +26,7 @@ use crate::id::{CallNumbers, Principal, SessionId};
 use crate::memory;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::CatalogView;
-use crate::store::{Entry, Store, StoreError};
+use crate::store::{Store, StoreError, StoredEntry};
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
 use crate::telemetry::{Counter, Counters};
 
@@ -341,7 +341,7 @@ impl Sessions {
         Ok(())
     }
 
-    fn restore_one(&self, entry: &Entry, servers: &[Arc<ServerSettings>]) -> bool {
+    fn restore_one(&self, entry: &StoredEntry, servers: &[Arc<ServerSettings>]) -> bool {
         let parts = &self.0.parts;
         let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
         let record = SessionRecord::from_bytes(&entry.value);

@@ -1,4 +1,4 @@
-//! The store that forgets with the process.
+//! A store in memory, which ends with the process.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -11,18 +11,18 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{Entry, Store, StoreError};
+use super::{Store, StoreError, StoredEntry};
 
 #[derive(Default)]
-pub struct MemoryStore(Mutex<BTreeMap<Box<str>, Kept>>);
+pub struct MemoryStore(Mutex<BTreeMap<Box<str>, MemoryEntry>>);
 
-struct Kept {
+struct MemoryEntry {
     value: Bytes,
     expires: Option<Instant>,
 }
 
 impl MemoryStore {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Kept>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Box<str>, MemoryEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,11 +36,12 @@ impl MemoryStore {
 
     fn write(&self, key: &str, value: Bytes, ttl: Option<Duration>) {
         let expires = ttl.and_then(|ttl| Instant::now().checked_add(ttl));
-        self.entries().insert(key.into(), Kept { value, expires });
+        self.entries()
+            .insert(key.into(), MemoryEntry { value, expires });
     }
 }
 
-impl Kept {
+impl MemoryEntry {
     fn is_live(&self, now: Instant) -> bool {
         self.expires.is_none_or(|at| at > now)
     }
@@ -81,7 +82,7 @@ impl Store for MemoryStore {
             .map(|entry| &entry.value);
         let outcome = if current == expected.as_ref() {
             let expires = ttl.and_then(|ttl| now.checked_add(ttl));
-            entries.insert(key.into(), Kept { value, expires });
+            entries.insert(key.into(), MemoryEntry { value, expires });
             Ok(())
         } else {
             Err(StoreError::Conflict(key.to_owned()))
@@ -89,14 +90,14 @@ impl Store for MemoryStore {
         ready(outcome).boxed()
     }
 
-    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>> {
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
         let now = Instant::now();
         let entries = self.entries();
         let from = entries.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let matching = from.take_while(|(key, _)| key.starts_with(prefix));
         let live = matching.filter(|(_, entry)| entry.is_live(now));
         let found = live
-            .map(|(key, entry)| Entry {
+            .map(|(key, entry)| StoredEntry {
                 key: key.to_string(),
                 value: entry.value.clone(),
                 expires_in: entry.expires.map(|at| at - now),

@@ -1,7 +1,7 @@
-//! What must outlive an actor: a small key-value store behind a trait.
+//! The durable state: a small key-value store behind a trait.
 //!
-//! [`SqliteStore`] survives the end of the process, however it ends; [`MemoryStore`] only the end
-//! of an actor. Keys are paths (`session/<id>`), values are bytes.
+//! Entries of a [`SqliteStore`] survive the end of the process, also by `kill -9`; those of a
+//! [`MemoryStore`] only the end of an actor. Keys are paths (`session/<id>`), values are bytes.
 
 mod memory;
 mod sqlite;
@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 pub use memory::MemoryStore;
 pub use sqlite::{OpenError, SqliteStore, WallClock};
 
-/// Why the store did not do what it was asked.
+/// Why a request to the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// `compare_and_set` found another value.
@@ -28,19 +28,19 @@ pub enum StoreError {
 
 /// An entry that a scan found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoredEntry {
     pub key: String,
     pub value: Bytes,
-    /// The time that is left of its `ttl`; `None` when it is kept for good.
+    /// What remains of its `ttl`; `None` if it never expires.
     pub expires_in: Option<Duration>,
 }
 
-/// A key-value store. Implementations may be slow; nothing on the path of a call waits for one.
+/// A key-value store. A request may take long, so no call of a tool waits for one.
 pub trait Store: Send + Sync {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 
-    /// The future ends when the entry survives the end of the process.
-    /// `ttl` is the time after which the entry may be forgotten; `None` keeps it.
+    /// When the future is ready, the entry survives the end of the process.
+    /// The entry may be removed after `ttl`; `None` keeps it for good.
     fn put(
         &self,
         key: &str,
@@ -50,9 +50,8 @@ pub trait Store: Send + Sync {
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Writes `value` if the entry still is `expected` (`None`: absent).
-    ///
-    /// The future ends with [`StoreError::Conflict`] when it is not.
+    /// Writes `value` if the value of the entry is `expected` (`None`: there is no entry), and
+    /// returns [`StoreError::Conflict`] if it is not.
     fn compare_and_set(
         &self,
         key: &str,
@@ -62,5 +61,5 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Entries whose key starts with `prefix`, in key order.
-    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>>;
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>>;
 }

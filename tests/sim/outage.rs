@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use mcpvisor::store::{Entry, MemoryStore, Store, StoreError};
+use mcpvisor::store::{MemoryStore, Store, StoreError, StoredEntry};
 use serde_json::json;
 
 use crate::world::{PANIC_TOOL, World, millis, pass, run, settle};
@@ -50,7 +50,7 @@ impl Store for Outage {
         self.store.compare_and_set(key, expected, value, ttl)
     }
 
-    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>> {
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
         self.store.scan(prefix)
     }
 }

@@ -1,15 +1,18 @@
-//! The file: made with its tables, or brought up to date.
+//! The file: created, or updated to the present format.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 
-/// Each step brings the file from the version of its index to the next; `PRAGMA user_version`
-/// says how many were taken. Steps are never changed, only added.
-const MIGRATIONS: [&str; 2] = [
+use super::import;
+use super::open_error::OpenError;
+
+/// Each step brings the file from one format to the next; `PRAGMA user_version` is the number of
+/// steps that were taken. Steps are never changed, only added.
+const MIGRATIONS: [&str; 3] = [
     "CREATE TABLE entry (
     key TEXT NOT NULL PRIMARY KEY,
     expires INTEGER, -- milliseconds since 1970; absent: never
@@ -19,58 +22,26 @@ const MIGRATIONS: [&str; 2] = [
     sequence INTEGER NOT NULL -- of the last change that is in the table
 ) STRICT;
 INSERT INTO carried VALUES (0)",
+    "DROP TABLE carried",
 ];
 
-/// Bytes of the write-ahead log after which writers wait until it can start anew: what is brought
-/// to the disk each second is less, unless the disk is slow or the writers are very fast.
+/// The format whose release wrote changes beside the table.
+const FORMAT_WITH_CHANGES: u32 = 2;
+
+/// Bytes of the write-ahead log at which the writer itself waits for the disk, so that the log does
+/// not grow without limit. Usually the log is copied to the file before it is that long.
 const LOG_MAX: i64 = 64 * 1024 * 1024;
 
-/// How long one of our two connections waits for the other.
+/// How long one of the two connections waits for the other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(
-        "state file `{path}` is damaged ({reason}): move it away to start without what it holds"
-    )]
-    Damaged { path: PathBuf, reason: String },
-    #[error(
-        "state file `{path}` was written by a newer release (format {found}, this one knows {known}): \
-         run that one, or set another `gateway.data_dir`"
-    )]
-    Newer {
-        path: PathBuf,
-        found: u32,
-        known: u32,
-    },
-    #[error("state file `{path}` cannot be used: {reason}")]
-    Unusable { path: PathBuf, reason: String },
-}
-
-impl OpenError {
-    pub(super) fn io(path: &Path, error: &io::Error) -> Self {
-        let (path, reason) = (path.to_owned(), error.to_string());
-        Self::Unusable { path, reason }
-    }
-
-    pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Self {
-        let (path, reason) = (path.to_owned(), error.to_string());
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Self::Damaged { path, reason }
-            }
-            _ => Self::Unusable { path, reason },
-        }
-    }
-}
-
-/// Opens the file for the thread that reads and writes.
+/// Opens the file for the thread that reads and writes; makes it or updates its format if needed.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
-    private(path).map_err(|error| OpenError::io(path, &error))?;
+    create_private(path).map_err(|error| OpenError::io(path, &error))?;
     let mut connection = connect(path)?;
     limit_log(&connection).map_err(|error| OpenError::sqlite(path, &error))?;
     migrate(path, &mut connection)?;
+    import::clear(path)?;
     Ok(connection)
 }
 
@@ -79,7 +50,7 @@ fn limit_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", LOG_MAX / page.max(1))
 }
 
-/// A connection with the settings that both of our threads use.
+/// Opens a connection with the settings of both threads.
 pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
     let set_up = || {
         let connection = Connection::open(path)?;
@@ -87,7 +58,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        // After a crowd, the log is made small again.
+        // A log that grew beyond this is cut when it starts anew.
         connection.pragma_update(None, "journal_size_limit", LOG_MAX)?;
         Ok(connection)
     };
@@ -109,6 +80,9 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
         return Ok(());
     }
     let transaction = connection.transaction().map_err(failed)?;
+    if found == FORMAT_WITH_CHANGES {
+        import::import(path, &transaction)?;
+    }
     for step in missing {
         transaction.execute_batch(step).map_err(failed)?;
     }
@@ -118,9 +92,9 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
     transaction.commit().map_err(failed)
 }
 
-/// Opens a file, or makes it. Only the owner may read it: session ids are keys. SQLite gives its
-/// other files the same permissions.
-pub(super) fn private(path: &Path) -> io::Result<File> {
+/// Creates the file if it does not exist. Only the owner may read it, since it holds session ids.
+/// SQLite gives its other files the same permissions.
+fn create_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
     #[cfg(unix)]
@@ -128,10 +102,10 @@ pub(super) fn private(path: &Path) -> io::Result<File> {
     let file = options.open(path)?;
     #[cfg(unix)]
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    Ok(file)
+    Ok(())
 }
 
-/// Times of the clock as the column `expires` holds them.
+/// A time of the clock as the column `expires` holds it.
 pub(super) fn to_column(millis: u64) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX)
 }

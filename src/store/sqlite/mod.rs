@@ -1,45 +1,42 @@
 //! The store in a file of the data directory, which survives `kill -9`.
 //!
-//! A change is in the kernel, and so survives the end of the process, as soon as it is appended to
-//! a file beside the table ([`changes`]). One thread owns the connection to SQLite, and carries
-//! changes over to the table many at a time, and before it answers a question. A second thread
-//! brings the table to the disk, so that the end of the machine loses no more than a second.
+//! One thread writes ([`writer`]): it commits all changes that wait in one transaction. The kernel
+//! has what is committed, so that it survives the end of the process. A second thread
+//! ([`maintenance`]) brings it to the disk each second, so that the end of the machine loses no
+//! more than that, and removes what has expired.
 
-mod changes;
 mod file;
+mod import;
+mod maintenance;
+mod open_error;
 mod table;
-mod worker;
+mod writer;
 
-use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
-use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
 
-use changes::{Change, ChangeLog};
-pub use file::OpenError;
-use worker::{Checkpoints, Done, Job, Message, Operation, Worker, lock, unavailable};
+use maintenance::Maintenance;
+pub use open_error::OpenError;
+use writer::{StoreOperation, StoreReply, StoreRequest};
 
-use super::{Entry, Store, StoreError};
+use super::{Store, StoreError, StoredEntry};
 
-/// Questions that wait or are being answered; whoever comes later waits for a place.
+/// Requests that may wait for the thread; whoever comes later waits to be let in.
 const QUEUE_MAX: usize = 8192;
 
 /// Milliseconds since 1970. Expiry must mean the same to the next process.
 pub type WallClock = fn() -> u64;
 
-/// A store in an SQLite file. A question sees every change that was made before it.
+/// A store in an SQLite file. Requests are carried out in the order in which they are made.
 pub struct SqliteStore {
-    changes: Arc<Mutex<ChangeLog>>,
-    worker: mpsc::Sender<Message>,
-    places: Arc<Semaphore>,
+    requests: mpsc::Sender<StoreRequest>,
     now: WallClock,
-    _checkpoints: Checkpoints,
+    _maintenance: Maintenance,
 }
 
 impl SqliteStore {
@@ -49,71 +46,33 @@ impl SqliteStore {
     ///
     /// Returns [`OpenError`] when the file is damaged, of a newer release, or cannot be used.
     pub fn open(path: &Path, now: WallClock) -> Result<Self, OpenError> {
-        let (connection, changes) = open(path, now())?;
-        let changes = Arc::new(Mutex::new(changes));
-        let checkpoints = Checkpoints::start(path)?;
-        let (sender, queue) = mpsc::channel();
-        let dirty = checkpoints.dirty.clone();
-        let worker = Worker::new(connection, changes.clone(), now, dirty);
-        worker::spawn("store", path, move || worker.run(&queue))?;
+        let connection = file::open(path)?;
+        table::clean(&connection, file::to_column(now()))
+            .map_err(|error| OpenError::sqlite(path, &error))?;
+        let maintenance = Maintenance::start(path, now)?;
+        let (requests, queue) = mpsc::channel(QUEUE_MAX);
+        spawn("store", path, move || writer::run(connection, queue, now))?;
         Ok(Self {
-            changes,
-            worker: sender,
-            places: Arc::new(Semaphore::new(QUEUE_MAX)),
+            requests,
             now,
-            _checkpoints: checkpoints,
+            _maintenance: maintenance,
         })
     }
 
-    /// Waits until every change that was made before is in the table.
+    /// Waits until every change that was made before is committed.
     ///
     /// # Errors
     ///
-    /// Fails when the table cannot be written: the changes are kept beside it.
+    /// Fails when the file cannot be used.
     pub async fn flush(&self) -> Result<(), StoreError> {
-        self.submit(Operation::Nothing).await.map(|_| ())
+        self.request(StoreOperation::Nothing).await.map(drop)
     }
 
-    /// Makes a change; the kernel has it then.
-    fn change(&self, key: &str, change: Change) -> BoxFuture<'static, Result<(), StoreError>> {
-        let noted = lock(&self.changes).append(key, change);
-        let outcome = match noted {
-            Ok(true) => self.worker.send(Message::Changed).map_err(|_| gone()),
-            Ok(false) => Ok(()),
-            Err(error) => Err(unavailable(&error)),
-        };
-        ready(outcome).boxed()
-    }
-
-    fn submit(&self, operation: Operation) -> BoxFuture<'static, Result<Done, StoreError>> {
+    async fn request(&self, operation: StoreOperation) -> Result<StoreReply, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let worker = self.worker.clone();
-        let send = move |place: OwnedSemaphorePermit| {
-            let job = Job {
-                operation,
-                reply,
-                place,
-            };
-            worker.send(Message::Job(job)).map_err(|_| gone())
-        };
-        match self.places.clone().try_acquire_owned() {
-            Ok(place) => {
-                let sent = send(place);
-                async move {
-                    sent?;
-                    answer.await.map_err(|_| gone())?
-                }
-                .boxed()
-            }
-            Err(_) => {
-                let places = self.places.clone();
-                async move {
-                    send(places.acquire_owned().await.map_err(|_| gone())?)?;
-                    answer.await.map_err(|_| gone())?
-                }
-                .boxed()
-            }
-        }
+        let request = StoreRequest { operation, reply };
+        self.requests.send(request).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
     }
 
     fn expiry(&self, ttl: Option<Duration>) -> Option<i64> {
@@ -122,30 +81,24 @@ impl SqliteStore {
     }
 }
 
-/// Opens the table together with what was changed but was not in it yet.
-fn open(path: &Path, now: u64) -> Result<(Connection, ChangeLog), OpenError> {
-    let io = |error: io::Error| OpenError::io(path, &error);
-    let sqlite = |error: rusqlite::Error| OpenError::sqlite(path, &error);
-    let mut connection = file::open(path)?;
-    let carried = table::carried(&connection).map_err(sqlite)?;
-    let (left, sequence) = changes::left(path, carried).map_err(io)?;
-    table::carry_over(&mut connection, &left, sequence).map_err(sqlite)?;
-    let changes = ChangeLog::begin(path, sequence).map_err(io)?;
-    table::clean(&connection, file::to_column(now)).map_err(sqlite)?;
-    Ok((connection, changes))
+fn ended() -> StoreError {
+    StoreError::Unavailable("its thread has ended".to_owned())
 }
 
-fn gone() -> StoreError {
-    StoreError::Unavailable("its thread has ended".to_owned())
+/// Starts a thread that ends by itself when the store is dropped.
+fn spawn(name: &str, path: &Path, run: impl FnOnce() + Send + 'static) -> Result<(), OpenError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let started = thread.spawn(run).map(drop);
+    started.map_err(|error| OpenError::io(path, &error))
 }
 
 impl Store for SqliteStore {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
-        let done = self.submit(Operation::Get(key.to_owned()));
+        let reply = self.request(StoreOperation::Get(key.to_owned()));
         async move {
-            match done.await? {
-                Done::Value(value) => Ok(value),
-                Done::Nothing | Done::Entries(_) => Ok(None),
+            match reply.await? {
+                StoreReply::Value(value) => Ok(value),
+                StoreReply::Done | StoreReply::Entries(_) => Ok(None),
             }
         }
         .boxed()
@@ -157,12 +110,17 @@ impl Store for SqliteStore {
         value: Bytes,
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let expires = self.expiry(ttl);
-        self.change(key, Change::Put { value, expires })
+        let operation = StoreOperation::Put {
+            key: key.to_owned(),
+            value,
+            expires: self.expiry(ttl),
+        };
+        async move { self.request(operation).await.map(drop) }.boxed()
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.change(key, Change::Delete)
+        let operation = StoreOperation::Delete(key.to_owned());
+        async move { self.request(operation).await.map(drop) }.boxed()
     }
 
     fn compare_and_set(
@@ -172,21 +130,21 @@ impl Store for SqliteStore {
         value: Bytes,
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let done = self.submit(Operation::CompareAndSet {
+        let operation = StoreOperation::CompareAndSet {
             key: key.to_owned(),
             expected,
             value,
             expires: self.expiry(ttl),
-        });
-        async move { done.await.map(|_| ()) }.boxed()
+        };
+        async move { self.request(operation).await.map(drop) }.boxed()
     }
 
-    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Entry>, StoreError>> {
-        let done = self.submit(Operation::Scan(prefix.to_owned()));
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
+        let reply = self.request(StoreOperation::Scan(prefix.to_owned()));
         async move {
-            match done.await? {
-                Done::Entries(entries) => Ok(entries),
-                Done::Nothing | Done::Value(_) => Ok(Vec::new()),
+            match reply.await? {
+                StoreReply::Entries(entries) => Ok(entries),
+                StoreReply::Done | StoreReply::Value(_) => Ok(Vec::new()),
             }
         }
         .boxed()
