@@ -5,8 +5,7 @@ use std::io;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
 use crate::Fallible;
@@ -51,13 +50,15 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let pid = i32::try_from(self.child.id()).unwrap_or(i32::MAX);
         // It may have ended by itself.
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begun = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if begun.elapsed() > END {
-                eprintln!("process {pid} did not end within {END:?}: killed");
+                eprintln!(
+                    "process {} did not end within {END:?}: killed",
+                    self.child.id()
+                );
                 let _ = self.child.kill();
             }
             std::thread::park_timeout(Duration::from_millis(5));

@@ -1,6 +1,6 @@
 //! Public names of tools and prompts.
 
-use sha2::{Digest, Sha256};
+use ring::digest::{SHA256, digest};
 
 use crate::id::ServerName;
 
@@ -75,12 +75,9 @@ const fn is_legal(c: char) -> bool {
 
 /// Eight hexadecimal digits that depend on nothing but the text.
 pub(super) fn hash_tail(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let digest = digest(&SHA256, text.as_bytes());
+    let bytes = digest.as_ref().iter();
+    bytes.take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

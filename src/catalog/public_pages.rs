@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 
 use crate::bridge::projection::{Revisions, project_item};
 use crate::protocol::{RawJson, Revision};
@@ -105,14 +105,14 @@ fn cursor(kind: ItemKind, fingerprint: [u8; 16], index: usize) -> String {
 }
 
 fn fingerprint(items: &[PublicItem], settings: &CatalogSettings) -> [u8; 16] {
-    let mut hash = Sha256::new();
-    hash.update(settings.page_items.to_be_bytes());
+    let mut hash = Context::new(&SHA256);
+    hash.update(&settings.page_items.to_be_bytes());
     for item in items {
-        hash.update(item.text.len().to_be_bytes());
+        hash.update(&item.text.len().to_be_bytes());
         hash.update(&item.text);
     }
-    let digest = hash.finalize();
-    std::array::from_fn(|index| digest[index])
+    let digest = hash.finish();
+    std::array::from_fn(|index| digest.as_ref()[index])
 }
 
 /// At least one group, so that an empty list has a page.

@@ -27,7 +27,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use toml::de::DeTable;
 
 pub use describe::describe;
@@ -87,7 +87,9 @@ pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     pub fn of(content: &[u8]) -> Self {
-        Self(Sha256::digest(content).into())
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(digest(&SHA256, content).as_ref());
+        Self(bytes)
     }
 }
 

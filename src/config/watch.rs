@@ -10,8 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode};
-use notify_debouncer_full::{DebounceEventResult, Debouncer, NoCache, new_debouncer_opt};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{self, MissedTickBehavior};
@@ -48,7 +47,7 @@ pub struct Changed;
 pub struct Watch {
     task: JoinHandle<()>,
     /// `None` where the system has no events to offer; the polling goes on.
-    _events: Option<Debouncer<RecommendedWatcher, NoCache>>,
+    _events: Option<RecommendedWatcher>,
 }
 
 impl Drop for Watch {
@@ -68,7 +67,7 @@ impl Watch {
     ) -> (Self, mpsc::Receiver<Changed>) {
         let (poke, pokes) = mpsc::channel(1);
         let (report, changes) = mpsc::channel(1);
-        let events = match watch_directory(path, settings.settle, poke) {
+        let events = match watch_directory(path, poke) {
             Ok(events) => Some(events),
             Err(error) => {
                 log::warn!(
@@ -89,26 +88,24 @@ impl Watch {
     }
 }
 
-fn watch_directory(
-    path: &Path,
-    settle: Duration,
-    poke: mpsc::Sender<()>,
-) -> notify::Result<Debouncer<RecommendedWatcher, NoCache>> {
-    // A full channel means that a look is due anyway.
-    let handler = move |_: DebounceEventResult| {
+fn watch_directory(path: &Path, poke: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
+    let handler = move |event: notify::Result<notify::Event>| {
+        // Our own reading of the file is an event too. An error may hide any change.
+        if event.is_ok_and(|event| event.kind.is_access()) {
+            return;
+        }
+        // A full channel means that a look is due anyway.
         let _ = poke.try_send(());
     };
-    // No cache of file ids: it would walk through the whole directory.
-    let config = notify::Config::default();
-    let mut debouncer = new_debouncer_opt(settle, None, handler, NoCache::new(), config)?;
+    let mut watcher = notify::recommended_watcher(handler)?;
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
-    debouncer.watch(
+    watcher.watch(
         directory.unwrap_or(Path::new(".")),
         RecursiveMode::NonRecursive,
     )?;
-    Ok(debouncer)
+    Ok(watcher)
 }
 
 async fn run(
@@ -124,13 +121,27 @@ async fn run(
     loop {
         tokio::select! {
             _ = poll.tick() => {}
-            poke = pokes.recv(), if has_events => has_events = poke.is_some(),
+            poke = pokes.recv(), if has_events => {
+                has_events = poke.is_some();
+                quiet(&mut pokes, settings.settle).await;
+            }
         }
         let Some(now) = settled(|| look(path.clone()), seen, settings.settle).await else {
             continue;
         };
         seen = now;
         if report.try_send(Changed) == Err(mpsc::error::TrySendError::Closed(Changed)) {
+            return;
+        }
+    }
+}
+
+/// Waits until no event has come for `settle`: a busy directory is looked at once, not for each
+/// event. Gives up after [`LOOKS_MAX`] events in a row.
+async fn quiet(pokes: &mut mpsc::Receiver<()>, settle: Duration) {
+    for _ in 0..LOOKS_MAX {
+        let poke = time::timeout(settle, pokes.recv()).await;
+        if !matches!(poke, Ok(Some(()))) {
             return;
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
+use ring::digest::{Context, SHA256};
 
 use crate::catalog::NameSettings;
 use crate::downstream::resilience::Resilience;
@@ -51,13 +51,13 @@ impl ServerSettings {
                 head.into_iter().chain(headers).collect()
             }
         };
-        let mut hash = Sha256::new();
+        let mut hash = Context::new(&SHA256);
         for part in parts {
-            hash.update(part.len().to_le_bytes());
-            hash.update(part);
+            hash.update(&part.len().to_le_bytes());
+            hash.update(part.as_bytes());
         }
         let mut text = String::new();
-        for byte in hash.finalize() {
+        for byte in hash.finish().as_ref() {
             // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
         }

@@ -150,7 +150,7 @@ impl Gateway {
         let known = load_parts(&*store, &servers, |name| names.contains(&name))
             .await
             .map_err(unreadable)?;
-        let sealing = Sealing::load(&*store, unix_millis, Uuid::new_v4)
+        let sealing = Sealing::load(&*store, unix_millis)
             .await
             .map_err(unreadable)?;
         let counters = Counters::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use uuid::Uuid;
 
 use crate::bridge::seal::{
@@ -23,7 +23,6 @@ use crate::telemetry::rfc3339;
 pub struct Sealing {
     sealer: Arc<Sealer>,
     clock: WallClock,
-    mint: fn() -> Uuid,
 }
 
 /// What a client that came back was asked before.
@@ -41,36 +40,28 @@ impl Sealing {
     ///
     /// # Errors
     ///
-    /// Fails when the store cannot be used.
-    pub async fn load(
-        store: &dyn Store,
-        clock: WallClock,
-        mint: fn() -> Uuid,
-    ) -> Result<Self, StoreError> {
+    /// Fails when the store cannot be used, or the system has no random bytes.
+    pub async fn load(store: &dyn Store, clock: WallClock) -> Result<Self, StoreError> {
         let kept = store.get(KEY).await?;
         let kept = kept.and_then(|bytes| <[u8; 32]>::try_from(bytes.as_ref()).ok());
         let secret = match kept {
             Some(secret) => secret,
             None => {
-                let secret = secret(mint);
+                let secret =
+                    random().map_err(|error| StoreError::Unavailable(error.to_string()))?;
                 store
                     .put(KEY, Bytes::copy_from_slice(&secret), None)
                     .await?;
                 secret
             }
         };
-        Ok(Self::new(secret, clock, mint))
+        Ok(Self::new(secret, clock))
     }
 
-    /// `mint` gives random UUIDs, of which nonces are made.
-    pub fn new(secret: [u8; 32], clock: WallClock, mint: fn() -> Uuid) -> Self {
+    pub fn new(secret: [u8; 32], clock: WallClock) -> Self {
         let key = SealingKey::from_secret(secret);
         let sealer = Arc::new(Sealer::new(&key, None));
-        Self {
-            sealer,
-            clock,
-            mint,
-        }
+        Self { sealer, clock }
     }
 
     /// The `requestState` of an answer that asks the client for something; it holds for
@@ -95,10 +86,10 @@ impl Sealing {
             server: server.clone(),
             generation: 0,
             round,
-            id: (self.mint)().into_bytes(),
+            id: random()?,
             continuation,
         };
-        self.sealer.seal(&state, self.nonce())
+        self.sealer.seal(&state, random()?)
     }
 
     /// # Errors
@@ -182,26 +173,13 @@ impl Sealing {
     pub(crate) fn now(&self) -> u64 {
         (self.clock)() / 1000
     }
-
-    /// Of a random UUID the bytes that hold no version.
-    fn nonce(&self) -> [u8; 12] {
-        let bytes = (self.mint)().into_bytes();
-        let random = bytes.iter().take(6).chain(bytes.iter().skip(10));
-        let mut nonce = [0; 12];
-        for (to, from) in nonce.iter_mut().zip(random) {
-            *to = *from;
-        }
-        nonce
-    }
 }
 
-/// 32 random bytes, out of more random bits than that.
-fn secret(mint: fn() -> Uuid) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for _ in 0..4 {
-        hash.update(mint().as_bytes());
-    }
-    hash.finalize().into()
+fn random<const N: usize>() -> Result<[u8; N], SealError> {
+    let mut bytes = [0; N];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| SealError::Random)?;
+    Ok(bytes)
 }
 
 impl fmt::Debug for Sealing {

@@ -4,8 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use mcpvisor::supervision::SeededRandom;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -23,12 +22,12 @@ const WARM_UP: Duration = Duration::from_secs(5);
 
 /// Signals that make a server misbehave, and those of which it would not die.
 const OTHERS: [Signal; 6] = [
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGCHLD,
-    Signal::SIGURG,
-    Signal::SIGWINCH,
-    Signal::SIGCONT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::CHILD,
+    Signal::URG,
+    Signal::WINCH,
+    Signal::CONT,
 ];
 
 #[derive(Debug, Default)]
@@ -136,11 +135,11 @@ impl<'a> Storm<'a> {
             40..55 => self.stop(number),
             55..65 => {
                 self.report.floods += 1;
-                self.send(number, Signal::SIGUSR1);
+                self.send(number, Signal::USR1);
             }
             65..75 => {
                 self.report.babbles += 1;
-                self.send(number, Signal::SIGUSR2);
+                self.send(number, Signal::USR2);
             }
             75..88 => self.exit_at_once(number),
             _ => self.reload(),
@@ -151,12 +150,14 @@ impl<'a> Storm<'a> {
     fn send(&self, number: usize, signal: Signal) -> Option<i32> {
         let pid = self.fleet.peers[number].pid(&self.gateway)?;
         // It may have ended by now.
-        let _ = kill(Pid::from_raw(pid), signal);
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
         Some(pid)
     }
 
     fn signal(&mut self, number: usize) {
-        let signals = Signal::iterator().filter(|signal| !OTHERS.contains(signal));
+        let signals = (1..32)
+            .filter_map(Signal::from_named_raw)
+            .filter(|signal| !OTHERS.contains(signal));
         let signals: Vec<Signal> = signals.collect();
         let signal = signals[self.any(signals.len())];
         self.report.signals += 1;
@@ -170,7 +171,7 @@ impl<'a> Storm<'a> {
     /// The process hangs, and may go on later.
     fn stop(&mut self, number: usize) {
         self.report.stops += 1;
-        if let Some(pid) = self.send(number, Signal::SIGSTOP) {
+        if let Some(pid) = self.send(number, Signal::STOP) {
             let time = Instant::now() + self.millis(200, 4000);
             self.repairs.push((time, Repair::Continue(pid)));
         }
@@ -179,7 +180,7 @@ impl<'a> Storm<'a> {
     fn exit_at_once(&mut self, number: usize) {
         self.report.exits += 1;
         self.fleet.peers[number].exits_at_once();
-        self.send(number, Signal::SIGKILL);
+        self.send(number, Signal::KILL);
         let time = Instant::now() + self.millis(300, 3000);
         self.repairs.push((time, Repair::Behave(number)));
     }
@@ -205,7 +206,9 @@ impl<'a> Storm<'a> {
         for (_, repair) in self.repairs.extract_if(.., due) {
             match repair {
                 // It may have ended by now.
-                Repair::Continue(pid) => drop(kill(Pid::from_raw(pid), Signal::SIGCONT)),
+                Repair::Continue(pid) => {
+                    let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT);
+                }
                 Repair::Behave(number) => self.fleet.peers[number].behaves(),
             }
         }

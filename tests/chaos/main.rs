@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +71,7 @@ async fn nothing_is_lost_whatever_dies() {
     tally.check(length.as_secs());
     ran_once(&fleet);
     let mut gateway = storm.into_gateway();
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
 }

@@ -1,6 +1,6 @@
 //! The edge: paths, methods, headers, bodies that are not as they should be.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -391,7 +391,7 @@ async fn many_requests_go_over_one_connection() {
 #[tokio::test]
 async fn ctrl_c_stops_it_in_order() {
     let mut gateway = Gateway::start(&example("example")).await;
-    gateway.signal(Signal::SIGINT);
+    gateway.signal(Signal::INT);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
     assert!(!gateway.data_dir().join("run.json").exists());

@@ -1,6 +1,6 @@
 //! Prompts, resources, templates, completion, subscriptions.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Gateway, example, names, python, quick, signal, until};
@@ -150,7 +150,7 @@ async fn a_subscription_survives_the_death_of_its_server() {
         .get("resources/subscribe", json!({"uri": "example://counter"}))
         .await;
     let pid = gateway.server_pid("example");
-    signal(pid, Signal::SIGKILL);
+    signal(pid, Signal::KILL);
     until("the new process", || async {
         let pids = gateway.server_pids("example");
         (pids.len() == 1 && pids[0] != pid).then_some(())

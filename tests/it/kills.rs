@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use futures_util::future::join_all;
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Gateway, Keeper, Setup, failure_of, quick, signal, text_of, until};
@@ -181,7 +181,7 @@ async fn dies_in_a_handshake(gateway: &Gateway, client: &Client, server: &Mortal
     works_again(client, server, row, 1).await;
     let old = server.pid(gateway);
     server.dies_next(row);
-    signal(old, Signal::SIGKILL);
+    signal(old, Signal::KILL);
     until(&format!("its death, {row}"), async || {
         server.has_died().then_some(())
     })

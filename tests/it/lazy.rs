@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -58,7 +58,7 @@ async fn a_lazy_server_runs_from_its_first_call_on() {
     assert_eq!(gateway.server_pid("lazy"), pid);
     assert_eq!(rested(&gateway).await, 1);
     // As any other it comes back when it dies.
-    signal(pid, Signal::SIGKILL);
+    signal(pid, Signal::KILL);
     until("another process", || async {
         let pids = gateway.server_pids("lazy");
         (pids.len() == 1 && pids[0] != pid).then_some(())

@@ -1,6 +1,6 @@
 //! HTTP+SSE of revision 2024-11-05, for clients that know nothing newer.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -422,7 +422,7 @@ async fn the_gateway_stops_after_the_calls_under_way() {
         (gateway.server("example").await["connection"]["in_flight"] == 1).then_some(())
     })
     .await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(
         soon("the idle stream's end", idle.events.rest())
             .await

@@ -1,6 +1,6 @@
 //! What befalls servers: limits of their processes, and faults that somebody injects.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::operating::run;
@@ -81,7 +81,7 @@ async fn a_crash_leaves_a_report_without_secrets() {
             (server["connection"]["in_flight"] == 1).then_some(())
         })
         .await;
-        signal(gateway.server_pid("py"), Signal::SIGSEGV);
+        signal(gateway.server_pid("py"), Signal::SEGV);
     };
     let hanging = client.call("py__hang", json!({"key": "hunter2-hunter2"}));
     let (hung, ()) = tokio::join!(hanging, crash);

@@ -172,7 +172,7 @@ async fn beyond_loopback_only_named_hosts_are_served() {
 async fn a_session_of_a_gateway_before_this_one_is_unknown() {
     let mut gateway = Gateway::start("").await;
     let client = Client::open(&gateway).await;
-    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    gateway.signal(rustix::process::Signal::TERM);
     assert!(gateway.ended().await.success());
     let again = Gateway::start("").await;
     let ping = Http::post(again.address, request(1, "ping", json!({})).to_string());

@@ -2,7 +2,7 @@
 
 use std::process::{Output, Stdio};
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -114,7 +114,7 @@ async fn a_stop_ends_calls_and_connections_of_single_clients() {
 async fn a_stopped_server_is_stopped_with_the_gateway() {
     let mut gateway = Gateway::start(&(quick() + &example("one"))).await;
     run(&gateway, &["servers", "stop", "one"]).await.unwrap();
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
 }
 
@@ -154,7 +154,7 @@ async fn a_restart_skips_the_wait_of_a_server_that_failed() {
     assert_eq!(said, "server `ill` is up\n");
     // The same with `start`.
     std::fs::remove_file(&needed).unwrap();
-    signal(gateway.server_pid("ill"), Signal::SIGKILL);
+    signal(gateway.server_pid("ill"), Signal::KILL);
     gateway.wait_state("ill", "backoff").await;
     std::fs::write(&needed, "").unwrap();
     let said = run(&gateway, &["servers", "start", "ill"]).await.unwrap();
@@ -273,7 +273,7 @@ async fn a_watched_status_follows_the_gateway() {
     // No terminal: nothing is erased.
     assert!(!text().contains('\u{1b}'));
     let pid = i32::try_from(watch.id()).unwrap();
-    signal(pid, Signal::SIGINT);
+    signal(pid, Signal::INT);
     let status = until("its end", || {
         let status = watch.try_wait().unwrap();
         async move { status }

@@ -1,6 +1,6 @@
 //! A configuration that changes while the gateway runs: only what changed is touched.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
@@ -180,9 +180,9 @@ async fn sighup_reads_the_file_again() {
     let gateway = setup.serve().await;
     // Not the watched file changes, but what it refers to.
     std::fs::write(gateway.setup.path("secret"), "two").unwrap();
-    gateway.signal(Signal::SIGHUP);
+    gateway.signal(Signal::HUP);
     reloaded(&gateway, 1).await;
-    gateway.signal(Signal::SIGHUP);
+    gateway.signal(Signal::HUP);
     until("the log line", || async {
         gateway
             .log()
@@ -232,7 +232,7 @@ async fn a_server_that_dies_while_it_is_removed_stays_removed() {
     let pid = gateway.server_pid("goes");
     gateway.write_config(&base);
     if alive(pid) {
-        signal(pid, Signal::SIGKILL);
+        signal(pid, Signal::KILL);
     }
     reloaded(&gateway, 1).await;
     until("its end", || async {

@@ -280,7 +280,7 @@ async fn an_sdk_server_works_behind_the_gateway() {
     );
     // It comes back like any other.
     let pid = gateway.server_pids("sdk")[0];
-    crate::support::signal(pid, nix::sys::signal::Signal::SIGKILL);
+    crate::support::signal(pid, rustix::process::Signal::KILL);
     crate::support::until("an answer", || async {
         let result = plain.call("sdk__greet", json!({})).await;
         (result["isError"] != true).then_some(())

@@ -1,6 +1,6 @@
 //! `mcpvisor stdio`: one client over stdin and stdout, with a gateway of its own.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -112,7 +112,7 @@ async fn a_signal_ends_it_after_the_calls_under_way() {
     let mut client = StdioClient::open(&setup, &[]).await;
     client.say(&slow(1, 4, 100)).await;
     client.method("notifications/progress").await;
-    signal(client.pid(), Signal::SIGTERM);
+    signal(client.pid(), Signal::TERM);
     assert!(client.answer(1).await.get("result").is_some());
     let (rest, status) = client.ended().await;
     assert_eq!(rest, "");

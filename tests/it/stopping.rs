@@ -1,6 +1,6 @@
 //! How the gateway ends, and that nothing outlives it.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
@@ -22,7 +22,7 @@ async fn sigterm_lets_a_running_call_finish() {
         .await;
     events.method("notifications/progress").await;
     let mut general = client.listen().await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert_eq!(general.message().await, None);
     let answer = events.rest().await.pop().unwrap();
     assert_eq!(answer["id"], id, "{answer}");
@@ -44,7 +44,7 @@ async fn while_it_stops_new_requests_are_refused_readably() {
         .start("example__slow", json!({"steps": 20, "delay_ms": 100}))
         .await;
     events.method("notifications/progress").await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     let initialize = Http::post(gateway.address, INITIALIZE);
     let answer = until("a refusal", || async {
         let answer = initialize.clone().try_send().await?;
@@ -77,7 +77,7 @@ async fn calls_that_do_not_end_are_given_up_after_the_grace() {
         (server["connection"]["in_flight"] == 1).then_some(())
     })
     .await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
     soon("the end of the call", call).await.unwrap();
@@ -92,7 +92,7 @@ async fn stopping_takes_grandchildren_and_tells_http_servers() {
     let grandchild = client.call("py__spawn", json!({})).await;
     let grandchild: i32 = text_of(&grandchild).parse().unwrap();
     assert!(alive(grandchild));
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
     assert!(!alive(grandchild));
@@ -106,7 +106,7 @@ async fn a_killed_gateway_leaves_no_child() {
     let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     client.call("example__echo", json!({"message": "m"})).await;
     assert_eq!(gateway.server_pids("example").len(), 2);
-    gateway.signal(Signal::SIGKILL);
+    gateway.signal(Signal::KILL);
     gateway.ended().await;
     gateway.nothing_left().await;
     // The directory can be used again at once, whatever was left in it.
@@ -179,7 +179,7 @@ async fn what_a_killed_gateway_left_is_gone_after_the_next_start() {
     // What this one started is untouched until it stops.
     let of_this = stray(&gateway.setup, 1).await;
     assert!(alive(of_this));
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
 }
@@ -205,7 +205,7 @@ async fn a_gateway_that_was_started_by_what_one_left_does_not_end_itself() {
     .await;
     assert!(!marked.wait().unwrap().success(), "only this one was left");
     let pid = i32::try_from(again.id()).unwrap();
-    crate::support::signal(pid, Signal::SIGTERM);
+    crate::support::signal(pid, Signal::TERM);
     assert!(again.wait().unwrap().success());
 }
 
@@ -218,7 +218,7 @@ async fn a_crash_of_a_server_takes_what_left_its_group() {
     let left = stray(&gateway.setup, 0).await;
     for pid in gateway.server_pids("py") {
         if pid != left {
-            crate::support::signal(pid, Signal::SIGKILL);
+            crate::support::signal(pid, Signal::KILL);
         }
     }
     let next = stray(&gateway.setup, 1).await;
@@ -227,7 +227,7 @@ async fn a_crash_of_a_server_takes_what_left_its_group() {
     })
     .await;
     assert!(alive(next));
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
 }
@@ -248,7 +248,7 @@ async fn a_server_that_ignores_its_end_is_killed() {
         (gateway.server_pids("stubborn").len() == 1).then_some(())
     })
     .await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.nothing_left().await;
 }
@@ -259,7 +259,7 @@ async fn a_question_can_be_answered_while_it_stops() {
     let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     let (id, mut events) = client.start("example__ask", json!({})).await;
     let question = events.method("elicitation/create").await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::TERM);
     until("the beginning of the stop", || async {
         let answer = gateway.get("/mcp").try_send().await?;
         (answer.status == 503).then_some(())

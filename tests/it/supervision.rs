@@ -1,6 +1,6 @@
 //! Servers that die, hang or never start, and what their clients notice of it.
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -31,7 +31,7 @@ async fn a_killed_server_fails_its_calls_at_once_and_comes_back() {
         .await;
     events.method("notifications/progress").await;
     let pid = gateway.server_pid("victim");
-    signal(pid, Signal::SIGKILL);
+    signal(pid, Signal::KILL);
     let answer = events.rest().await.pop().unwrap();
     assert_eq!(answer["id"], id);
     let failure = failure_of(&answer["result"]);
@@ -78,7 +78,7 @@ async fn nothing_is_said_of_lists_that_came_back_unchanged() {
     let client = Client::open(&gateway).await;
     let mut stream = client.listen().await;
     let pid = gateway.server_pid("example");
-    signal(pid, Signal::SIGKILL);
+    signal(pid, Signal::KILL);
     replaced(&gateway, "example", pid).await;
     gateway.wait_state("example", "up").await;
     client
@@ -100,7 +100,7 @@ async fn what_a_dead_server_had_added_is_gone_and_told() {
         .call("example__add_tool", json!({"name": "short-lived"}))
         .await;
     stream.method("notifications/tools/list_changed").await;
-    signal(gateway.server_pid("example"), Signal::SIGKILL);
+    signal(gateway.server_pid("example"), Signal::KILL);
     stream.method("notifications/tools/list_changed").await;
     let list = client.get("tools/list", json!({})).await;
     assert_eq!(names(&list["tools"]).len(), 11);
@@ -135,7 +135,7 @@ async fn a_stopped_server_is_noticed_and_replaced() {
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     let pid = gateway.server_pid("example");
-    signal(pid, Signal::SIGSTOP);
+    signal(pid, Signal::STOP);
     let new = replaced(&gateway, "example", pid).await;
     until("the end of the stopped one", || async {
         (!alive(pid)).then_some(())

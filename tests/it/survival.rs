@@ -51,7 +51,7 @@ async fn a_session_goes_on() {
 async fn an_orderly_stop_keeps_sessions_too() {
     let mut gateway = Gateway::start(&example("example")).await;
     let mut client = Client::open(&gateway).await;
-    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    gateway.signal(rustix::process::Signal::TERM);
     assert!(gateway.ended().await.success());
     gateway.start_again().await;
     client.follow(&gateway);

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -174,8 +173,8 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let pid = Pid::from_raw(self.process.id().cast_signed());
-        let _ = kill(pid, Signal::SIGTERM);
+        let pid = Pid::from_child(&self.process);
+        let _ = kill_process(pid, Signal::TERM);
         end_of(&mut self.process, PATIENCE);
     }
 }

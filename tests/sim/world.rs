@@ -192,7 +192,7 @@ impl World {
             numbers,
             random: Arc::new(SeededRandom::new(1)),
             mint,
-            sealing: Sealing::new([7; 32], || 0, mint),
+            sealing: Sealing::new([7; 32], || 0),
             counters: counters.clone(),
         });
         publisher.attach(Arc::new(sessions.clone()));

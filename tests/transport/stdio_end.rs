@@ -141,8 +141,8 @@ fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
             if is_found {
                 until(descendant, || !is_alive(&pid)).await;
             } else {
-                let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
-                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+                let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
             }
         }
     });

@@ -3,8 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
@@ -111,7 +110,8 @@ async fn recovery(gateway: &Target, caller: &mut Lane) -> Fallible<f64> {
         return Err(format!("one server is expected, not {}", server.len()).into());
     };
     let begun = Instant::now();
-    kill(Pid::from_raw(i32::try_from(*server)?), Signal::SIGKILL)?;
+    let pid = Pid::from_raw(i32::try_from(*server)?).ok_or("the server has no process")?;
+    kill_process(pid, Signal::KILL)?;
     while echo(caller).await.is_err() {
         sleep(Duration::from_millis(1)).await;
     }

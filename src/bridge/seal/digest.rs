@@ -4,10 +4,10 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use crate::protocol::RawJson;
 
@@ -56,12 +56,15 @@ impl Digest {
     }
 
     fn of(purpose: &str, parts: &[&str]) -> Self {
-        let mut hash = Sha256::new_with_prefix(purpose);
+        let mut hash = Context::new(&SHA256);
+        hash.update(purpose.as_bytes());
         for part in parts {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
         }
-        Self(hash.finalize().into())
+        let mut digest = [0; SHA256_OUTPUT_LEN];
+        digest.copy_from_slice(hash.finish().as_ref());
+        Self(digest)
     }
 
     pub(super) const fn as_bytes(&self) -> &[u8; 32] {

@@ -44,6 +44,8 @@ pub enum SealError {
     TooLarge,
     #[error("call asked its client {ROUNDS_MAX} times and asks again")]
     Rounds,
+    #[error("system has no random bytes")]
+    Random,
 }
 
 /// What a request must be for a state to be accepted with it.

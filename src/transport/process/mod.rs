@@ -6,6 +6,8 @@ use serde::Serialize;
 
 #[cfg(not(unix))]
 mod other;
+#[cfg(target_os = "linux")]
+mod proc_stat;
 mod process_tag;
 #[cfg(target_os = "linux")]
 mod tagged_linux;

@@ -1,15 +1,16 @@
-//! Looks for marked processes in `/proc`, and ends them one by one.
+//! Looks for tagged processes in `/proc`, and ends them one by one.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::io::Read as _;
 
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    waitpid,
+};
 
+use super::proc_stat::{ProcStat, pids};
 use super::process_tag::{ProcessOwner, ProcessTag};
 
 /// How much of an environment is read: more than the system takes by default.
@@ -31,13 +32,7 @@ pub(crate) struct TaggedProcess {
 /// started us: a gateway may be started from what an earlier one left. Those of other users
 /// cannot be read and are not found. Takes some milliseconds.
 pub(crate) fn find(instance: &ProcessOwner) -> Vec<TaggedProcess> {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = processes
-        .flatten()
-        .filter_map(|process| process.file_name().to_str()?.parse().ok());
-    let found = pids.filter_map(|pid| {
+    let found = pids().into_iter().flatten().filter_map(|pid| {
         let tag = tag_of(instance, pid)?;
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(&name);
@@ -52,31 +47,32 @@ pub(crate) fn find(instance: &ProcessOwner) -> Vec<TaggedProcess> {
     found
 }
 
-/// Tells a process to end if it still is the one that was found: that number may be another's by
-/// now, and so may the tag. It says whether it was told.
+/// Signals a process if it still is the one that was found: its number may be another's by now,
+/// and so may the tag. Returns whether it was signalled.
 pub(crate) fn end(instance: &ProcessOwner, process: &TaggedProcess, at_once: bool) -> bool {
-    let signal = if at_once {
-        Signal::SIGKILL
-    } else {
-        Signal::SIGTERM
-    };
+    let signal = if at_once { Signal::KILL } else { Signal::TERM };
     let is_it = || tag_of(instance, process.pid) == Some(process.tag);
-    match handle(process.pid) {
-        // What is read after the handle was taken is of its process, if that one still lives
-        // when the signal comes: its number is not given away before.
-        Ok(handle) => is_it() && send(&handle, signal).is_ok(),
+    let Some(pid) = Pid::from_raw(process.pid) else {
+        return false;
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        // The tag is read after the handle was taken, so it is of the process that the handle
+        // holds, if that one still lives when the signal comes.
+        Ok(handle) => is_it() && pidfd_send_signal(handle, signal).is_ok(),
         // A system without handles, or one that forbids them.
-        Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL | Errno::EMFILE | Errno::ENFILE) => {
-            is_it() && kill(Pid::from_raw(process.pid), signal).is_ok()
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::MFILE | Errno::NFILE) => {
+            is_it() && kill_process(pid, signal).is_ok()
         }
         Err(_) => false,
     }
 }
 
-/// Takes leave of an ended process that became our child, as of a gateway that is process 1.
+/// Reaps an ended process that became our child, as it does of a gateway that is process 1.
 pub(crate) fn reap(process: &TaggedProcess) {
-    // For all others it fails.
-    let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
+    if let Some(pid) = Pid::from_raw(process.pid) {
+        // For all others it fails.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
 }
 
 /// A zombie has no environment.
@@ -89,47 +85,14 @@ fn tag_of(instance: &ProcessOwner, pid: i32) -> Option<ProcessTag> {
 
 fn ourselves() -> HashSet<i32> {
     let mut line = HashSet::new();
-    let mut next = Some(Pid::this().as_raw());
+    let mut next = Some(getpid().as_raw_pid());
     while let Some(pid) = next.filter(|pid| *pid > 0 && line.len() < PARENTS_MAX) {
         if !line.insert(pid) {
             break;
         }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-        next = stat.ok().and_then(|stat| parent_in(&stat));
+        next = ProcStat::read(pid).map(|stat| stat.parent);
     }
     line
-}
-
-/// The parent that `/proc/*/stat` shows. The name, in parentheses, may hold anything; after it
-/// stand state and parent.
-fn parent_in(stat: &str) -> Option<i32> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-/// A handle of a process, which stays its own when the number is given to another.
-fn handle(pid: i32) -> Result<OwnedFd, Errno> {
-    #[expect(
-        unsafe_code,
-        reason = "neither libc nor nix wraps the call; it takes two numbers and gives a descriptor that is ours"
-    )]
-    // The flags must be zero; the descriptor is closed on exec.
-    unsafe {
-        let handle = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
-        let handle = i32::try_from(handle).map_err(|_| Errno::EINVAL)?;
-        Ok(OwnedFd::from_raw_fd(handle))
-    }
-}
-
-fn send(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
-    let (handle, signal) = (handle.as_raw_fd(), signal as i32);
-    let nothing = std::ptr::null::<libc::siginfo_t>();
-    #[expect(
-        unsafe_code,
-        reason = "neither libc nor nix wraps the call; the descriptor is open, and it reads no memory where the third argument is null"
-    )]
-    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle, signal, nothing, 0) };
-    Errno::result(sent).map(drop).map_err(io::Error::from)
 }
 
 #[cfg(test)]
@@ -139,19 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_is_read_after_the_name() {
-        for (stat, expected) in [
-            ("7 (sh) S 42 7 7 0 -1", Some(42)),
-            ("7 (a) S 1 (b) Z 43 7 7", Some(43)),
-            ("7 (sh) S", None),
-            ("7 sh", None),
-            ("", None),
-        ] {
-            assert_eq!(parent_in(stat), expected, "{stat}");
-        }
+    fn a_gateway_and_its_parents_are_spared() {
         let line = ourselves();
-        let parent = nix::unistd::getppid().as_raw();
-        assert!(line.contains(&Pid::this().as_raw()) && line.contains(&parent));
+        let pids = [Some(getpid()), rustix::process::getppid()];
+        let mut pids = pids.into_iter().flatten();
+        assert!(pids.all(|pid| line.contains(&pid.as_raw_pid())));
     }
 
     #[test]
@@ -188,6 +143,6 @@ mod tests {
         assert!(end(&instance, &found(tag(1)), false));
         assert!(!child.wait().unwrap().success());
         assert!(!end(&instance, &found(tag(1)), true));
-        assert!(handle(pid).is_err());
+        assert!(pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).is_err());
     }
 }

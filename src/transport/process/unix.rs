@@ -4,24 +4,25 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{ChildStderr as StdStderr, ChildStdin as StdStdin, ChildStdout as StdStdout};
 
-use nix::errno::Errno;
-use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
-use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process_group, setrlimit,
+    test_kill_process_group, waitpgid,
+};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::transport::ChildLimits;
 
 /// Seconds of CPU time after `SIGXCPU` until the system kills a process that does not heed it.
-const CPU_GRACE: rlim_t = 2;
+const CPU_GRACE: u64 = 2;
 
 /// Makes the child the leader of a process group of its own, sets its limits and, where the
 /// system can, has it killed when the calling thread ends: call it only from a thread that lives
 /// as long as the gateway.
 pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
     command.process_group(0);
-    let parent = Pid::this();
+    #[cfg(target_os = "linux")]
+    let parent = rustix::process::getpid();
     let in_child = move || {
         #[cfg(target_os = "linux")]
         die_with(parent)?;
@@ -38,35 +39,35 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
 
 #[cfg(target_os = "linux")]
 fn die_with(parent: Pid) -> io::Result<()> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have died before the call: then no signal will ever come.
-    if Pid::parent() == parent {
+    if rustix::process::getppid() == Some(parent) {
         Ok(())
     } else {
-        Err(io::Error::from(Errno::ESRCH))
+        Err(io::Error::from(Errno::SRCH))
     }
 }
 
 /// Limits the calling process and all that it starts.
 fn set(limits: ChildLimits) -> io::Result<()> {
-    let limit = |resource, soft: rlim_t, hard: rlim_t| {
+    let limit = |resource, soft: u64, hard: u64| {
         // Only a privileged process may go beyond what it was given itself.
-        let (_, given) = getrlimit(resource)?;
-        setrlimit(resource, soft.min(given), hard.min(given))
+        let given = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let new = Rlimit {
+            current: Some(soft.min(given)),
+            maximum: Some(hard.min(given)),
+        };
+        setrlimit(resource, new)
     };
     if let Some(bytes) = limits.memory_max {
-        limit(Resource::RLIMIT_DATA, bytes, bytes)?;
+        limit(Resource::Data, bytes, bytes)?;
     }
     if let Some(time) = limits.cpu_max {
         let seconds = time.as_secs();
-        limit(
-            Resource::RLIMIT_CPU,
-            seconds,
-            seconds.saturating_add(CPU_GRACE),
-        )?;
+        limit(Resource::Cpu, seconds, seconds.saturating_add(CPU_GRACE))?;
     }
     if let Some(count) = limits.open_files_max {
-        limit(Resource::RLIMIT_NOFILE, count, count)?;
+        limit(Resource::Nofile, count, count)?;
     }
     Ok(())
 }
@@ -82,16 +83,16 @@ impl ProcessGroup {
     pub(crate) fn of(child: &Child) -> Self {
         let leader = child.id().and_then(|id| i32::try_from(id).ok());
         Self {
-            leader: leader.map(Pid::from_raw),
+            leader: leader.and_then(Pid::from_raw),
         }
     }
 
     pub(crate) fn terminate(&self) {
-        self.signal(Signal::SIGTERM);
+        self.signal(Signal::TERM);
     }
 
     pub(crate) fn kill(&self) {
-        self.signal(Signal::SIGKILL);
+        self.signal(Signal::KILL);
     }
 
     /// Whether processes are left. To be asked only after the leader was waited for; reaps
@@ -100,13 +101,8 @@ impl ProcessGroup {
         let Some(leader) = self.leader else {
             return false;
         };
-        let descendants = Pid::from_raw(-leader.as_raw());
-        while let Ok(status) = waitpid(descendants, Some(WaitPidFlag::WNOHANG)) {
-            if status == WaitStatus::StillAlive {
-                break;
-            }
-        }
-        let exists = killpg(leader, None) != Err(Errno::ESRCH);
+        while let Ok(Some(_)) = waitpgid(leader, WaitOptions::NOHANG) {}
+        let exists = test_kill_process_group(leader) != Err(Errno::SRCH);
         if exists && runs(leader) {
             return true;
         }
@@ -119,7 +115,7 @@ impl ProcessGroup {
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
             // It fails only when nobody is left.
-            let _ = killpg(leader, signal);
+            let _ = kill_process_group(leader, signal);
         }
     }
 }
@@ -128,35 +124,17 @@ impl ProcessGroup {
 /// take seconds to reap what was left to them.
 #[cfg(target_os = "linux")]
 fn runs(group: Pid) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else {
+    let Ok(mut pids) = super::proc_stat::pids() else {
         return true;
     };
-    let group = group.to_string();
-    processes.flatten().any(|process| {
-        let is_process = process
-            .file_name()
-            .as_encoded_bytes()
-            .iter()
-            .all(u8::is_ascii_digit);
-        let stat = is_process.then(|| std::fs::read_to_string(process.path().join("stat")).ok());
-        stat.flatten()
-            .is_some_and(|stat| is_live_member(&stat, &group))
-    })
+    let group = group.as_raw_pid();
+    let stat = super::proc_stat::ProcStat::read;
+    pids.any(|pid| stat(pid).is_some_and(|stat| !stat.is_zombie && stat.group == group))
 }
 
 #[cfg(not(target_os = "linux"))]
 fn runs(_group: Pid) -> bool {
     true
-}
-
-/// Whether `/proc/*/stat` shows a process of this group that is no zombie. The name, in
-/// parentheses, may hold anything; after it stand state, parent and group.
-#[cfg(target_os = "linux")]
-fn is_live_member(stat: &str, group: &str) -> bool {
-    let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
-    let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
-    let state = fields.next();
-    !matches!(state, None | Some("Z" | "X")) && fields.nth(1) == Some(group)
 }
 
 impl Drop for ProcessGroup {
@@ -202,19 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_of_the_group_runs_unless_it_is_a_zombie() {
-        let cases = [
-            ("7 (sh) S 1 42 42 0 -1", true),
-            ("7 (sh) R 42 42 42", true),
-            ("7 (a) Z 1 42) R 1 42 42", true),
-            ("7 (sh) Z 1 42 42 0 -1", false),
-            ("7 (sh) S 42 7 42", false),
-            ("7 (sh", false),
-            ("", false),
-        ];
-        for (stat, expected) in cases {
-            assert_eq!(is_live_member(stat, "42"), expected, "{stat}");
-        }
-        assert!(runs(nix::unistd::getpgrp()));
+    fn our_own_group_runs() {
+        assert!(runs(rustix::process::getpgrp()));
     }
 }

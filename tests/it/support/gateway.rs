@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -296,7 +296,7 @@ impl Drop for Gateway {
             (last + 1 == tries).then_some(left)
         });
         for pid in left.unwrap_or_default() {
-            signal(pid, Signal::SIGKILL);
+            signal(pid, Signal::KILL);
             if !std::thread::panicking() {
                 panic!("process {pid} outlived its gateway");
             }

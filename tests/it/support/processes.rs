@@ -1,7 +1,6 @@
 //! Looks at processes through /proc: which carry a mark, and whether they are still there.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Processes that carry `NAME=VALUE` in their environment; zombies have none.
 pub(crate) fn processes_of(mark: &str) -> Vec<i32> {
@@ -30,5 +29,5 @@ pub(crate) fn alive(pid: i32) -> bool {
 }
 
 pub(crate) fn signal(pid: i32, signal: Signal) {
-    kill(Pid::from_raw(pid), signal).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
