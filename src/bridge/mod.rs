@@ -4,7 +4,6 @@
 //! Payloads pass as their sender wrote them unless something must change, which a search over the
 //! bytes decides first. `None` from a function here means: pass it on as it is.
 
-pub mod era;
 pub mod error;
 pub mod headers;
 pub mod meta;

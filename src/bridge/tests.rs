@@ -213,7 +213,7 @@ proptest! {
         let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
             return Ok(());
         };
-        let _ = (RequestMeta::read(&request), name_of(&request), super::era::claims_modern(&request));
+        let _ = (RequestMeta::read(&request), name_of(&request), super::meta::claims_modern(&request));
         let mut edits = project_params(&request, to);
         edits.push(request.edit_id(&RequestId::from(7)));
         edits.push(declaration().edit(&request, None, Some(&RequestId::from(9))));
@@ -229,7 +229,7 @@ proptest! {
             let Ok(Envelope::Request(stripped)) = Envelope::parse(stripped) else {
                 return Err(TestCaseError::fail("not a request any more"));
             };
-            prop_assert!(!super::era::claims_modern(&stripped));
+            prop_assert!(!super::meta::claims_modern(&stripped));
         }
     }
 }

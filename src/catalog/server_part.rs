@@ -146,13 +146,6 @@ impl ServerPart {
         // Following these takes more than passing methods on.
         declared.filter(|(name, _)| *name != TASKS_EXTENSION)
     }
-
-    /// Whether the server declared a capability, such as `tools` or `completions`.
-    pub fn declares(&self, capability: &str) -> bool {
-        self.capabilities
-            .get(capability)
-            .is_some_and(|value| !value.is_null())
-    }
 }
 
 fn by_text(item: &Item) -> (&RawJson, &Item) {

@@ -296,11 +296,6 @@ impl Snapshot {
         self.resources.iter()
     }
 
-    /// Public URI templates with their owners, in list order.
-    pub fn resource_templates(&self) -> impl Iterator<Item = (&str, &UriOwner)> {
-        self.templates.iter()
-    }
-
     pub(super) fn view(&self, server: &ServerName) -> Option<&MergedServer> {
         self.servers.get(*self.by_name.get(server)?)
     }

@@ -21,7 +21,7 @@ use super::incoming::{BATCH_MAX, RequestFailure, envelope_failure, is_array, req
 use super::settings::FrontSettings;
 use super::state::{Front, FrontGate, WorkerIndex};
 use super::{respond, sessionless};
-use crate::bridge::era::claims_modern;
+use crate::bridge::meta::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, Revision,

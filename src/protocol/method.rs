@@ -1,6 +1,5 @@
 //! Methods by name.
 
-use std::borrow::Cow;
 use std::fmt;
 
 macro_rules! methods {
@@ -24,14 +23,6 @@ macro_rules! methods {
                 match self {
                     $(Self::$variant => $name,)*
                     Self::Other(name) => name,
-                }
-            }
-
-            /// The same; not copied if it is a known one.
-            pub fn to_text(&self) -> Cow<'static, str> {
-                match self {
-                    $(Self::$variant => Cow::Borrowed($name),)*
-                    Self::Other(name) => Cow::Owned(name.clone().into_string()),
                 }
             }
         }

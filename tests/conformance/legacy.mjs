@@ -11,9 +11,6 @@ import { EventStore } from "./events.mjs";
 /** Servers that are connected, one for each session. */
 const servers = new Set();
 
-/** The name that a question would have in the sessionless revision. */
-const INPUT_KEY = "io.mcpvisor/inputKey";
-
 const ANSWERS = {
   "elicitation/create": types.ElicitResultSchema,
   "sampling/createMessage": types.CreateMessageResultSchema,
@@ -21,10 +18,10 @@ const ANSWERS = {
 };
 
 function io(server, extra) {
-  const ask = async ([key, { method, params }]) => {
-    const named = { ...params, _meta: { [INPUT_KEY]: key } };
-    return [key, await extra.sendRequest({ method, params: named }, ANSWERS[method])];
-  };
+  const ask = async ([key, { method, params }]) => [
+    key,
+    await extra.sendRequest({ method, params }, ANSWERS[method]),
+  ];
   const progressToken = extra._meta?.progressToken;
   return {
     ask: async (questions) => Object.fromEntries(await Promise.all(Object.entries(questions).map(ask))),

@@ -13,7 +13,7 @@ use crate::protocol::{Edit, LogLevel, RawJson, Request, RequestId, Revision, Spa
 
 use super::object::{self, MemberChange, Object};
 
-pub use request_meta::{InvalidMeta, RequestMeta};
+pub use request_meta::{InvalidMeta, RequestMeta, claims_modern};
 
 /// What the protocol itself keeps in `_meta` begins so.
 pub const RESERVED: &str = "io.modelcontextprotocol/";

@@ -205,3 +205,42 @@ proptest! {
         prop_assert!(legacy.contains(&vendor));
     }
 }
+
+#[test]
+fn s_life_21_the_body_decides_the_era_of_a_message() {
+    let table = [
+        (
+            "tools/list",
+            json!({ "_meta": { VERSION: "2026-07-28" } }),
+            true,
+        ),
+        (
+            "tools/list",
+            json!({ "_meta": { VERSION: "2099-01-01" } }),
+            true,
+        ),
+        ("tools/list", json!({ "_meta": { VERSION: 7 } }), true),
+        ("tools/list", json!({ "_meta": { "x": VERSION } }), false),
+        ("tools/list", json!({}), false),
+        ("tools/list", json!({}), false),
+        ("tools/list", json!({}), false),
+        ("tools/list", json!({ "cursor": VERSION }), false),
+        (
+            "initialize",
+            json!({ "protocolVersion": "2026-07-28" }),
+            false,
+        ),
+        (
+            "initialize",
+            json!({ "_meta": { VERSION: "2026-07-28" } }),
+            true,
+        ),
+    ];
+    for (method, params, expected) in table {
+        let frame = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame.to_string())) else {
+            panic!("no request");
+        };
+        assert_eq!(claims_modern(&request), expected, "{frame}");
+    }
+}

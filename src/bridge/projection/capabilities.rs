@@ -1,24 +1,11 @@
-//! What the two sides declare of themselves, for peers of another revision.
+//! The capabilities of a client, as they are declared to a server of another revision.
 
 use serde_json::{Map, Value, json};
 
 use crate::protocol::{Era, Revision};
 
-/// `clientInfo` or `serverInfo` with the fields that the revision knows.
-pub fn implementation(info: &Map<String, Value>, to: Revision) -> Map<String, Value> {
-    let since = |field: &str| match field {
-        "name" | "version" => Revision::V2024_11_05,
-        "title" => Revision::V2025_06_18,
-        _ => Revision::V2025_11_25,
-    };
-    let known = info.iter().filter(|(field, _)| since(field) <= to);
-    known
-        .map(|(field, value)| (field.clone(), value.clone()))
-        .collect()
-}
-
-/// What a client declares, as it is declared to a server of this revision: never more than the
-/// client can be asked (S-REQ-01). `tasks` is ours to declare, never a client's.
+/// The capabilities to declare to a server of this revision: never more than the client can be
+/// asked for (S-REQ-01). `tasks` is ours to declare, never a client's.
 pub fn client_capabilities(declared: &Map<String, Value>, to: Revision) -> Map<String, Value> {
     let known = declared.iter().filter_map(|(name, value)| {
         let value = match name.as_str() {
@@ -45,16 +32,4 @@ fn elicitation(modes: &Value, to: Revision) -> Option<Value> {
         }
         Revision::V2025_11_25 | Revision::V2026_07_28 => Some(Value::Object(modes.clone())),
     }
-}
-
-/// What a server offers, as a client of this revision reads it.
-pub fn server_capabilities(offered: &Map<String, Value>, to: Revision) -> Map<String, Value> {
-    let known = offered.iter().filter(|(name, _)| match name.as_str() {
-        "completions" => to >= Revision::V2025_03_26,
-        "tasks" => to == Revision::V2025_11_25,
-        _ => true,
-    });
-    known
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
 }

@@ -15,7 +15,7 @@ use crate::protocol::{Method, RawJson, Revision, json as text};
 use super::object::{MemberChange, Object, contains_any, is_object, rebuild_elements};
 use super::result;
 
-pub use capabilities::{client_capabilities, implementation, server_capabilities};
+pub use capabilities::client_capabilities;
 pub use item::{ItemKind, project_item};
 pub use output::wraps_structured_output;
 pub use request::{project_params, project_progress};

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{Outcome, RawJson, Revision, code, json as text};
+use crate::protocol::{RawJson, Revision, json as text};
 
 use super::super::object::{self, MemberChange, Object};
 use super::QuestionKind;
@@ -161,33 +161,6 @@ pub fn fallback_for(kind: QuestionKind) -> QuestionFallback {
     match kind {
         QuestionKind::Elicitation => QuestionFallback::Answer(cancel()),
         QuestionKind::Sampling | QuestionKind::Roots => QuestionFallback::Stop,
-    }
-}
-
-/// What a server with a handshake is told when the client does not come back in time.
-pub fn expired(kind: QuestionKind) -> Outcome {
-    let error = |code, message| {
-        Outcome::Error(RawJson::from_value(
-            &json!({ "code": code, "message": message }),
-        ))
-    };
-    match kind {
-        QuestionKind::Elicitation => Outcome::Result(cancel()),
-        QuestionKind::Sampling => error(code::USER_REJECTED, "client did not answer in time"),
-        QuestionKind::Roots => error(code::INTERNAL_ERROR, "client did not answer in time"),
-    }
-}
-
-/// What a server with a handshake is told when its question belongs to no call, so that there is
-/// nobody to ask.
-pub fn unattributable(kind: QuestionKind) -> Outcome {
-    match kind {
-        QuestionKind::Elicitation => Outcome::Result(cancel()),
-        QuestionKind::Sampling | QuestionKind::Roots => {
-            let message = "no client can be asked outside of a call";
-            let error = json!({ "code": code::METHOD_NOT_FOUND, "message": message });
-            Outcome::Error(RawJson::from_value(&error))
-        }
     }
 }
 

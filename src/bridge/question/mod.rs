@@ -15,8 +15,8 @@ use crate::protocol::{Method, RawJson, RequestId};
 use super::object::{Object, is_object};
 
 pub use answer::{
-    InvalidAnswer, QuestionFallback, UnsupportedAnswer, answer_for_server, check_answer, expired,
-    fallback_for, unattributable,
+    InvalidAnswer, QuestionFallback, UnsupportedAnswer, answer_for_server, check_answer,
+    fallback_for,
 };
 pub use for_legacy::UnsupportedQuestion;
 pub use for_modern::{UrlElicitation, elicitation_id, url_elicitations};

@@ -152,11 +152,6 @@ impl Task {
         ttl.min(RETENTION_MAX)
     }
 
-    /// `CreateTaskResult` for 2025-11-25.
-    pub fn legacy_created(&self) -> RawJson {
-        RawJson::from_value(&json!({ "task": self.fields("ttl", "pollInterval") }))
-    }
-
     /// The result of `tasks/get` and `tasks/cancel`, and the parameters of
     /// `notifications/tasks/status`, for 2025-11-25.
     pub fn legacy(&self) -> RawJson {

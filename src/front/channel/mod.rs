@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::incoming::{BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of};
-use crate::bridge::era::claims_modern;
+use crate::bridge::meta::claims_modern;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};
 use crate::session::{ClientReply, FoundSession, FromClient, Sessions};

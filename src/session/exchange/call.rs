@@ -118,7 +118,7 @@ impl Call {
             accepts_stream: new_call.accepts_stream,
             client: ClientState::AwaitsAnswer(new_call.reply),
             request_number: new_call.number,
-            inputs: InputRequests::of(&request, new_call.round),
+            inputs: InputRequests::of(new_call.round),
             request: Some(request),
             senders: None,
             permit: CallPermit::default(),

@@ -18,14 +18,12 @@ pub(super) struct InputRequests {
     /// How often the client was asked.
     pub(super) round: u8,
     asked: Vec<OpenQuestion>,
-    /// Answers that the client gave before it was asked, by the names of the questions.
-    given: Map<String, Value>,
     /// Questions that the client was shown as those of its task.
     shown: u32,
 }
 
 struct OpenQuestion {
-    /// Under which the client answers; what its server calls it, or `None` until it was asked.
+    /// The key under which the client answers; `None` until it is asked.
     key: Option<String>,
     /// As the client reads it.
     entry: question::Question,
@@ -143,35 +141,21 @@ fn parse_request(frame: Bytes) -> Result<Request, Failure> {
 }
 
 impl InputRequests {
-    /// For a request of a client that was asked so often already. What it answers beforehand is
-    /// taken as far as it can be read: the question is asked otherwise.
-    pub(super) fn of(request: &Request, round: u8) -> Self {
+    /// For a client that was asked so often already.
+    pub(super) fn of(round: u8) -> Self {
         Self {
             round,
-            asked: Vec::new(),
-            given: given(request).unwrap_or_default(),
-            shown: 0,
+            ..Self::default()
         }
     }
 
-    /// Takes a question; one that makes no sense is refused, and one that the client answered
-    /// beforehand is answered.
+    /// Takes a question; one that makes no sense is refused.
     pub(super) fn add(&mut self, question: Question, capabilities: &Map<String, Value>) {
         let Some(entry) = question::Question::from_server(&question.request, capabilities) else {
             return refuse(question);
         };
-        let key = question_name(&question.request).filter(|name| {
-            let taken = |asked: &OpenQuestion| asked.key.as_ref() == Some(name);
-            !self.asked.iter().any(taken)
-        });
-        let given = key.as_ref().and_then(|key| self.given.remove(key));
-        let given = given.map(|given| RawJson::from_value(&given));
-        let fits = |given: &RawJson| question::check_answer(entry.kind, given).is_ok();
-        if let Some(response) = given.filter(fits).as_ref().and_then(response) {
-            return question.answer(Ok(response));
-        }
         self.asked.push(OpenQuestion {
-            key,
+            key: None,
             needed: entry.required(),
             entry,
             question,
@@ -223,7 +207,7 @@ impl InputRequests {
     }
 
     /// Every open question of a task, by its key, which no other question of the task ever has
-    /// (S-TASK-X-08), whatever their server calls them.
+    /// (S-TASK-X-08).
     pub(super) fn of_task(&mut self) -> Vec<(String, question::Question)> {
         let mut open = Vec::with_capacity(self.asked.len());
         for asked in &mut self.asked {
@@ -269,23 +253,6 @@ impl InputRequests {
         }
         Ok(())
     }
-}
-
-/// Under this key of a question's `_meta` a server with a handshake may say how clients without
-/// a session are to call it.
-const INPUT_KEY: &str = "io.mcpvisor/inputKey";
-
-/// Longest name of a question, in bytes.
-const INPUT_KEY_MAX: usize = 128;
-
-/// What its server calls a question.
-fn question_name(request: &Request) -> Option<String> {
-    let meta = request.member(request.params.meta.as_ref())?;
-    let meta: Map<String, Value> = serde_json::from_slice(&meta).ok()?;
-    let name = meta.get(INPUT_KEY)?.as_str()?;
-    (1..=INPUT_KEY_MAX)
-        .contains(&name.len())
-        .then(|| name.to_owned())
 }
 
 fn refuse(question: Question) {

@@ -1,5 +1,5 @@
 //! A server of which only the URL is known: Streamable HTTP first; if that refuses `initialize`,
-//! HTTP+SSE at the same URL, as the specification has it ("backwards compatibility").
+//! HTTP+SSE at the same URL, as the specification has it ("backwards compatibility", C-HTTP-18).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -7,9 +7,9 @@ use serde_json::json as to_json;
 use tokio::time::Instant;
 
 use super::RETRY_FOR;
-use crate::bridge::era::claims_modern;
 use crate::bridge::headers::{self, Headers};
 use crate::bridge::meta::RequestMeta;
+use crate::bridge::meta::claims_modern;
 use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Request, RequestId, Revision, json, splice,
 };
