@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test that is the answer")]
 
+mod dependencies;
 mod imports;
 
 use std::fs;
