@@ -1,4 +1,4 @@
-//! The body of an event stream: a session's events, and comments while it is silent.
+//! The body of an event stream: events, and comments while there are none.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,16 +17,18 @@ use crate::session::RequestGuard;
 /// client is still there.
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-pub(super) struct EventBody {
-    events: mpsc::Receiver<Bytes>,
+pub(super) struct EventBody<E> {
+    events: mpsc::Receiver<E>,
+    encode: fn(&E) -> Bytes,
     comments: Interval,
     _in_flight: TaskTrackerToken,
     _waiting: Option<RequestGuard>,
 }
 
-impl EventBody {
+impl<E> EventBody<E> {
     pub(super) fn new(
-        events: mpsc::Receiver<Bytes>,
+        events: mpsc::Receiver<E>,
+        encode: fn(&E) -> Bytes,
         comment_every: Duration,
         in_flight: TaskTrackerToken,
         waiting: Option<RequestGuard>,
@@ -35,6 +37,7 @@ impl EventBody {
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             events,
+            encode,
             comments,
             _in_flight: in_flight,
             _waiting: waiting,
@@ -42,14 +45,14 @@ impl EventBody {
     }
 }
 
-impl Stream for EventBody {
+impl<E> Stream for EventBody<E> {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let body = self.get_mut();
         if let Poll::Ready(event) = body.events.poll_recv(task) {
             body.comments.reset();
-            return Poll::Ready(event.map(Ok));
+            return Poll::Ready(event.map(|event| Ok((body.encode)(&event))));
         }
         body.comments.poll_tick(task).map(|_| Some(Ok(COMMENT)))
     }

@@ -18,7 +18,8 @@ use tokio::time::sleep;
 use url::form_urlencoded;
 
 use super::accept::{AcceptedTypes, is_json};
-use super::channel::{Channel, ChannelParts, as_event};
+use super::channel::{Channel, ChannelParts};
+use super::encode::as_event;
 use super::event_body::EventBody;
 use super::incoming::{RequestFailure, text};
 use super::mcp::{refuse_if_shutting_down, run_handler};
@@ -90,7 +91,6 @@ fn open(
         sessions: front.sessions.clone(),
         principal,
         arbiter: request.app_data::<WorkerIndex>().map_or(0, |index| index.0),
-        encode: as_event,
         write_timeout: Some(WRITE_TIMEOUT),
         draining: front.closing.clone(),
     });
@@ -102,7 +102,8 @@ fn open(
         id.expose()
     );
     let in_flight = front.in_flight.token();
-    let events = EventBody::new(written, settings.sse_comment_every, in_flight, None);
+    let comment_every = settings.sse_comment_every;
+    let events = EventBody::new(written, as_event, comment_every, in_flight, None);
     let first = stream::once(async { Ok(Bytes::from(first)) });
     Ok(respond::event_stream(first.chain(events)))
 }

@@ -5,6 +5,7 @@ mod accept;
 mod body;
 mod caller_cache;
 mod channel;
+mod encode;
 mod event_body;
 mod guard;
 mod headers;

@@ -9,6 +9,7 @@ use futures_util::Stream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::encode;
 use super::event_body::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
@@ -48,17 +49,23 @@ pub(super) fn http_response(
     match answer {
         ClientReply::Json(body) => json(BoxBody::new(body), revision),
         ClientReply::List(list) => json(BoxBody::new(ListBody::new(list)), revision),
-        ClientReply::Error { status, frame } => {
+        ClientReply::Error { error, frame } => {
             let mut response = json(BoxBody::new(frame), revision);
-            *response.status_mut() =
-                StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            *response.status_mut() = encode::error_status(&error);
             response
         }
         ClientReply::Accepted => accepted(revision),
         ClientReply::Over => no_content(revision),
         ClientReply::Stream(stream) => {
             let in_flight = front.in_flight.token();
-            let body = EventBody::new(stream, settings.sse_comment_every, in_flight, waiting);
+            let comment_every = settings.sse_comment_every;
+            let body = EventBody::new(
+                stream,
+                encode::stream_event,
+                comment_every,
+                in_flight,
+                waiting,
+            );
             events(body, revision)
         }
     }

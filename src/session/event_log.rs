@@ -1,5 +1,5 @@
 //! The event streams of one session: what was sent is kept within bounds, so that a client that
-//! lost its connection can go on where it stopped (`Last-Event-ID`).
+//! lost its connection can go on after the last event that it read.
 //!
 //! Every message goes out on exactly one stream (S-HTTP-29). The stream of a call is named after
 //! the call's number; stream 0 is the general one that a client opens with GET.
@@ -8,16 +8,13 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use url::form_urlencoded;
 
+use super::stream_event::{EventId, StreamEvent};
 use crate::id::QuickMap;
 use crate::protocol::RequestId;
 
 /// The general stream, opened by GET. It never carries an answer (S-HTTP-27).
 pub(crate) const GENERAL_STREAM: u64 = 0;
-
-/// Longest request id that is written into an event id, in bytes.
-const REQUEST_ID_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventLogLimits {
@@ -42,22 +39,22 @@ struct LogStream {
     logged: usize,
     ended: bool,
     /// Absent while no client reads.
-    reader: Option<mpsc::Sender<Bytes>>,
+    reader: Option<mpsc::Sender<StreamEvent>>,
 }
 
 struct LoggedEvent {
     stream: u64,
     sequence: u64,
-    text: Bytes,
+    event: StreamEvent,
 }
 
 /// What a client's `Last-Event-ID` leads to.
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
     /// Missed events first, then live ones.
-    Stream(mpsc::Receiver<Bytes>),
+    Stream(mpsc::Receiver<StreamEvent>),
     /// The same of the general stream, but some of the missed events were not kept.
-    Gap(mpsc::Receiver<Bytes>),
+    Gap(mpsc::Receiver<StreamEvent>),
     /// The stream has ended, and the client has seen all of it.
     Over,
     /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
@@ -82,7 +79,7 @@ impl EventLog {
         number: u64,
         request: Option<RequestId>,
         priming: bool,
-    ) -> mpsc::Receiver<Bytes> {
+    ) -> mpsc::Receiver<StreamEvent> {
         let (reader, events) = mpsc::channel(self.limits.queue_max);
         let stream = self.streams.entry(number).or_insert_with(|| LogStream {
             request,
@@ -93,7 +90,7 @@ impl EventLog {
         });
         stream.reader = Some(reader);
         if priming {
-            self.push(number, None);
+            self.push(number, None, false);
         }
         events
     }
@@ -120,7 +117,7 @@ impl EventLog {
     /// Sends a message on an open stream and keeps it; a reader that does not keep up loses the
     /// stream and may resume it.
     pub(crate) fn send(&mut self, number: u64, message: &[u8]) {
-        self.push(number, Some(message));
+        self.push(number, Some(message), false);
     }
 
     /// Like [`EventLog::send`] for what may be left out: a reader that lags behind does not get
@@ -129,8 +126,14 @@ impl EventLog {
         let reserve = self.limits.queue_max / 4;
         let reader = self.streams.get(&number).and_then(|s| s.reader.as_ref());
         if reader.is_none_or(|reader| reader.capacity() > reserve) {
-            self.push(number, Some(message));
+            self.push(number, Some(message), false);
         }
+    }
+
+    /// Sends the answer that ends a stream.
+    pub(crate) fn answer(&mut self, number: u64, message: &[u8]) {
+        self.push(number, Some(message), true);
+        self.end(number);
     }
 
     /// Nothing follows on this stream; what was sent can still be fetched.
@@ -165,7 +168,7 @@ impl EventLog {
         let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
         for event in missed {
             // The channel has room for all of them.
-            let _ = reader.try_send(event.text.clone());
+            let _ = reader.try_send(event.event.clone());
         }
         stream.reader = (!stream.ended).then_some(reader);
         if complete || id.stream != GENERAL_STREAM {
@@ -175,7 +178,7 @@ impl EventLog {
         }
     }
 
-    fn push(&mut self, number: u64, message: Option<&[u8]>) {
+    fn push(&mut self, number: u64, message: Option<&[u8]>, is_answer: bool) {
         let epoch = self.epoch;
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
@@ -187,18 +190,24 @@ impl EventLog {
             sequence: stream.sequence,
             request: stream.request.clone(),
         };
-        let text = event_text(&id, message);
+        let sequence = id.sequence;
+        let event = StreamEvent {
+            id: Some(id),
+            // Copied, since a slice of what a server sent would keep all of that in memory.
+            frame: message.map(Bytes::copy_from_slice),
+            is_answer,
+        };
         if let Some(reader) = &stream.reader
-            && reader.try_send(text.clone()).is_err()
+            && reader.try_send(event.clone()).is_err()
         {
             stream.reader = None;
         }
         stream.logged += 1;
-        self.bytes += text.len();
+        self.bytes += event.size();
         self.log.push_back(LoggedEvent {
             stream: number,
-            sequence: id.sequence,
-            text,
+            sequence,
+            event,
         });
         self.trim(number);
     }
@@ -221,7 +230,7 @@ impl EventLog {
         let Some(event) = self.log.remove(index) else {
             return;
         };
-        self.bytes -= event.text.len();
+        self.bytes -= event.event.size();
         if let Some(stream) = self.streams.get_mut(&event.stream) {
             stream.logged -= 1;
             if stream.ended && stream.logged == 0 {
@@ -229,92 +238,6 @@ impl EventLog {
             }
         }
     }
-}
-
-/// Names an event within the gateway: it tells the stream and the request that it belongs to,
-/// also to a process that never saw them.
-#[derive(Debug, PartialEq, Eq)]
-struct EventId {
-    epoch: u32,
-    stream: u64,
-    sequence: u64,
-    request: Option<RequestId>,
-}
-
-impl EventId {
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(4, '.');
-        let epoch = u32::from_str_radix(parts.next()?, 16).ok()?;
-        let stream = parts.next()?.parse().ok()?;
-        let sequence = parts.next()?.parse().ok()?;
-        let (request, _) = form_urlencoded::parse(parts.next()?.as_bytes())
-            .next()
-            .unwrap_or_default();
-        let request = RequestId::try_new(Bytes::from(request.into_owned())).ok();
-        Some(Self {
-            epoch,
-            stream,
-            sequence,
-            request,
-        })
-    }
-}
-
-impl std::fmt::Display for EventId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:x}.{}.{}.", self.epoch, self.stream, self.sequence)?;
-        let short = self
-            .request
-            .as_ref()
-            .filter(|id| id.as_str().len() <= REQUEST_ID_MAX);
-        for part in short
-            .into_iter()
-            .flat_map(|id| form_urlencoded::byte_serialize(id.as_bytes()))
-        {
-            f.write_str(part)?;
-        }
-        Ok(())
-    }
-}
-
-/// The id and the message of an event that a session's stream carries, for a front that writes
-/// it in another form.
-pub fn event_parts(event: &Bytes) -> Option<(&str, Bytes)> {
-    let end = event.len().checked_sub(2)?;
-    let id_end = memchr::memchr(b'\n', event)?;
-    let id = event.get(..id_end)?.strip_prefix(b"id: ")?;
-    let data = id_end + "\ndata: ".len();
-    let is_whole = event.get(id_end..data) == Some(b"\ndata: ") && event.ends_with(b"\n\n");
-    let message = (is_whole && data <= end).then(|| event.slice(data..end))?;
-    Some((std::str::from_utf8(id).ok()?, message))
-}
-
-fn event_text(id: &EventId, message: Option<&[u8]>) -> Bytes {
-    event(format!("id: {id}\n"), message)
-}
-
-/// The message of an event without an id, on a stream that cannot be resumed.
-pub fn event_message(event: &Bytes) -> Option<Bytes> {
-    let data = event.strip_prefix(b"data: ")?.strip_suffix(b"\n\n")?;
-    Some(event.slice_ref(data))
-}
-
-/// An event without an id, for streams that cannot be resumed.
-pub(crate) fn message_event(message: &[u8]) -> Bytes {
-    event(String::new(), Some(message))
-}
-
-fn event(head: String, message: Option<&[u8]>) -> Bytes {
-    let mut text = head.into_bytes();
-    text.extend_from_slice(b"data: ");
-    // Raw line breaks in JSON stand only between its tokens; in an event they would end the line.
-    let flat = message.unwrap_or_default().iter().map(|byte| match byte {
-        b'\n' | b'\r' => b' ',
-        other => *other,
-    });
-    text.extend(flat);
-    text.extend_from_slice(b"\n\n");
-    Bytes::from(text)
 }
 
 #[cfg(test)]
@@ -327,42 +250,23 @@ mod tests {
         queue_max: 2,
     };
 
-    fn read(events: &mut mpsc::Receiver<Bytes>) -> Vec<String> {
+    /// The ids and messages of what came.
+    fn read(events: &mut mpsc::Receiver<StreamEvent>) -> Vec<(String, String)> {
         let mut read = Vec::new();
-        while let Ok(text) = events.try_recv() {
-            read.push(String::from_utf8(text.to_vec()).unwrap());
+        while let Ok(event) = events.try_recv() {
+            let frame = event.frame.unwrap_or_default().to_vec();
+            let id = event.id.unwrap().to_string();
+            read.push((id, String::from_utf8(frame).unwrap()));
         }
         read
     }
 
-    fn id(text: &str) -> RequestId {
-        RequestId::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    fn event(id: &str, frame: &str) -> (String, String) {
+        (id.to_owned(), frame.to_owned())
     }
 
-    #[test]
-    fn an_event_is_taken_apart_as_it_was_put_together() {
-        let id = EventId {
-            epoch: 7,
-            stream: 5,
-            sequence: 1,
-            request: Some(id("\"a b\"")),
-        };
-        for message in [None, Some(&b"{\"a\":1}"[..])] {
-            let event = event_text(&id, message);
-            let (found, data) = event_parts(&event).unwrap();
-            assert_eq!(found, id.to_string());
-            assert_eq!(data, message.unwrap_or_default());
-        }
-        for other in [
-            "",
-            "\n\n",
-            "id: 1\n\n",
-            "data: {}\n\n",
-            "id: 1\ndata: {}",
-            ": x\n\n",
-        ] {
-            assert!(event_parts(&Bytes::from(other)).is_none(), "{other:?}");
-        }
+    fn id(text: &str) -> RequestId {
+        RequestId::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
     }
 
     #[test]
@@ -373,19 +277,19 @@ mod tests {
         assert_eq!(
             read(&mut events),
             [
-                "id: 7.5.1.%22a+b%22\ndata: \n\n",
-                "id: 7.5.2.%22a+b%22\ndata: {\"n\": 1}\n\n"
+                event("7.5.1.%22a+b%22", ""),
+                event("7.5.2.%22a+b%22", "{\"n\":\n1}")
             ]
         );
         drop(events);
         streams.send(5, b"{}");
-        streams.send(5, b"[]");
-        streams.end(5);
+        streams.answer(5, b"[]");
         let ResumeOutcome::Stream(mut events) = streams.resume("7.5.2.%22a+b%22") else {
             panic!()
         };
-        let resumed = read(&mut events);
-        assert!(resumed[0].ends_with("data: {}\n\n") && resumed[1].ends_with("data: []\n\n"));
+        assert!(!events.try_recv().unwrap().is_answer);
+        let answer = events.try_recv().unwrap();
+        assert!(answer.is_answer && answer.frame.unwrap() == "[]");
         assert!(matches!(
             events.try_recv(),
             Err(mpsc::error::TryRecvError::Disconnected)
@@ -404,7 +308,7 @@ mod tests {
         let ResumeOutcome::Stream(mut events) = streams.resume("1.2.1.2") else {
             panic!()
         };
-        assert_eq!(read(&mut events), ["id: 1.2.2.2\ndata: 2\n\n"]);
+        assert_eq!(read(&mut events), [event("1.2.2.2", "2")]);
     }
 
     #[test]
@@ -435,11 +339,10 @@ mod tests {
         for _ in 0..100 {
             streams.send_if_room(1, b"{}");
         }
-        streams.send(1, b"[]");
-        streams.end(1);
+        streams.answer(1, b"[]");
         let read = read(&mut events);
         assert_eq!(read.len(), 7);
-        assert!(read[6].ends_with("data: []\n\n"));
+        assert_eq!(read[6].1, "[]");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use actix::Message;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::protocol::Envelope;
+use super::stream_event::StreamEvent;
+use crate::protocol::{Envelope, ErrorKind, RawJson};
 
 /// One message of the client.
 #[derive(Message)]
@@ -19,22 +20,29 @@ pub struct FromClient {
     pub reply: oneshot::Sender<ClientReply>,
 }
 
-/// How the HTTP request is to be answered.
+/// What becomes of a message of the client.
 #[derive(Debug)]
 pub enum ClientReply {
-    /// A JSON-RPC answer, status 200.
+    /// A JSON-RPC answer.
     Json(Bytes),
     /// The same in parts, of which the middle is shared with other answers.
     List([Bytes; 3]),
-    /// A JSON-RPC error that HTTP must see: with this status.
-    Error { status: u16, frame: Bytes },
-    /// Nothing to say: status 202.
+    /// A JSON-RPC error of a request without a session, whose kind the transport may show, too.
+    Error { error: ReplyError, frame: Bytes },
+    /// The message has no answer.
     Accepted,
-    /// Ready-made SSE events; the stream ends when the channel does.
-    Stream(mpsc::Receiver<Bytes>),
-    /// The stream that was to be resumed is over and was read to its end: status 204, with which
-    /// an SSE client stops coming back.
+    /// Events; the stream ends when the channel does.
+    Stream(mpsc::Receiver<StreamEvent>),
+    /// The stream that was to be resumed is over and was read to its end.
     Over,
+}
+
+/// Whose error an answer tells.
+#[derive(Debug)]
+pub enum ReplyError {
+    Gateway(ErrorKind),
+    /// An error object of a server.
+    Server(RawJson),
 }
 
 /// The call has been silent for `sse_after`: answer it as a stream from now on.

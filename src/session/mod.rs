@@ -22,18 +22,19 @@ mod sealing;
 mod session_events;
 mod sessions;
 mod settings;
+mod stream_event;
 mod tasks;
 mod tree;
 mod wheel;
 
 pub use actor::Session;
-pub use event_log::{event_message, event_parts};
 pub use exchange::{RequestGuard, RunningRequest, ServeOutcome, SessionlessRequest};
-pub use message::{ClientReply, EndSession, FromClient, OpenStream, UpgradeToStream};
+pub use message::{ClientReply, EndSession, FromClient, OpenStream, ReplyError, UpgradeToStream};
 pub use record::SessionRecord;
 pub use sealing::Sealing;
 pub use sessions::{FoundSession, Sessions, SessionsSpec};
 pub use settings::SessionSettings;
+pub use stream_event::{EventId, StreamEvent};
 pub use tree::TreeSource;
 
 pub(crate) use sessions::SessionContext;

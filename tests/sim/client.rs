@@ -7,7 +7,7 @@ use actix::Addr;
 use bytes::Bytes;
 use mcpvisor::id::{Principal, SessionId};
 use mcpvisor::protocol::{Envelope, Request};
-use mcpvisor::session::{ClientReply, FromClient, OpenStream, Session};
+use mcpvisor::session::{ClientReply, FromClient, OpenStream, Session, StreamEvent};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -172,7 +172,7 @@ struct Seen {
 
 enum State {
     Waiting(oneshot::Receiver<ClientReply>),
-    Reading(mpsc::Receiver<Bytes>),
+    Reading(mpsc::Receiver<StreamEvent>),
     /// Answered with JSON or 202.
     Answered,
     StreamEnded,
@@ -204,7 +204,7 @@ impl Exchange {
         if let State::Reading(events) = &mut *state {
             loop {
                 match events.try_recv() {
-                    Ok(event) => seen.event(std::str::from_utf8(&event).unwrap()),
+                    Ok(event) => seen.event(event),
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => {
                         *state = State::StreamEnded;
@@ -312,15 +312,12 @@ impl Seen {
         self.raw.push(text.to_owned());
     }
 
-    fn event(&mut self, event: &str) {
-        for line in event.lines() {
-            if let Some(id) = line.strip_prefix("id: ") {
-                self.last_event_id = Some(id.to_owned());
-            }
-            match line.strip_prefix("data: ") {
-                None | Some("") => {}
-                Some(data) => self.take(data),
-            }
+    fn event(&mut self, event: StreamEvent) {
+        if let Some(id) = event.id {
+            self.last_event_id = Some(id.to_string());
+        }
+        if let Some(frame) = event.frame {
+            self.take(std::str::from_utf8(&frame).unwrap());
         }
     }
 }

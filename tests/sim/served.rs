@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use mcpvisor::downstream::Caller;
 use mcpvisor::id::{Principal, ViewId};
 use mcpvisor::protocol::{DeclaredCapabilities, Envelope, Revision};
 use mcpvisor::session::{
-    ClientReply, RunningRequest, ServeOutcome, SessionlessRequest, event_message,
+    ClientReply, RunningRequest, ServeOutcome, SessionlessRequest, StreamEvent,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -21,7 +20,7 @@ use crate::world::{World, settle};
 /// A request without a session.
 pub(crate) struct Served {
     answer: Option<Value>,
-    events: Option<mpsc::Receiver<Bytes>>,
+    events: Option<mpsc::Receiver<StreamEvent>>,
     running: Option<RunningRequest>,
 }
 
@@ -125,7 +124,7 @@ impl Served {
         let events = self.events.as_mut().expect("a stream");
         let mut news = Vec::new();
         while let Ok(event) = events.try_recv() {
-            let message = event_message(&event).unwrap();
+            let message = event.frame.unwrap();
             news.push(serde_json::from_slice(&message).unwrap());
         }
         news

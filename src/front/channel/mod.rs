@@ -1,7 +1,6 @@
 //! One client whose messages all come and go over one channel: HTTP+SSE and stdio. What a session
 //! says on its many streams leaves on the one.
 
-mod encode;
 mod outgoing;
 mod sessionless;
 
@@ -22,7 +21,6 @@ use crate::id::{Principal, SessionId};
 use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};
 use crate::session::{ClientReply, FoundSession, FromClient, Sessions};
 
-pub(super) use encode::{as_event, as_line};
 use sessionless::CancellableRequests;
 
 /// Messages that wait to be written.
@@ -37,8 +35,6 @@ pub(super) struct ChannelParts {
     pub(super) principal: Principal,
     /// Index of the arbiter that the session is to live on.
     pub(super) arbiter: usize,
-    /// Makes of a message what is written.
-    pub(super) encode: fn(&[u8]) -> Bytes,
     /// A client that takes nothing for so long is given up; `None` waits.
     pub(super) write_timeout: Option<Duration>,
     /// Cancelled when the gateway stops.
@@ -63,8 +59,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// A channel on which nothing was said yet, and what is to be written to its client. The
-    /// latter ends with the channel.
+    /// A new channel, and the messages that are to be written to its client; they end with the
+    /// channel.
     pub(super) fn open(parts: ChannelParts) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
         let (out, written) = mpsc::channel(QUEUE_MAX);
         let channel = Arc::new(Self {
@@ -200,7 +196,7 @@ impl Channel {
         let (id, _, answer) = opened;
         // Only this task holds the lock.
         let _ = self.session.set(id);
-        self.write(&answer).await;
+        self.write(answer).await;
         Ok(())
     }
 
@@ -212,7 +208,7 @@ impl Channel {
         if request.method == Method::Ping {
             let id = request.id.as_str();
             let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-            self.write(answer.as_bytes()).await;
+            self.write(answer.into()).await;
             return Ok(());
         }
         let message = format!("`{}` came before `initialize`", request.method);
@@ -282,7 +278,7 @@ impl Channel {
             if !answers.is_empty() {
                 let joined = answers.join(&b","[..]);
                 let array = [&b"["[..], &joined, &b"]"[..]].concat();
-                channel.write(&array).await;
+                channel.write(array.into()).await;
             }
             drop(permit);
         });
@@ -323,10 +319,9 @@ impl Channel {
     }
 
     /// Writes a message to the client, after those before it.
-    pub(super) async fn write(&self, message: &[u8]) {
+    pub(super) async fn write(&self, message: Bytes) {
         let Some(out) = self.out() else { return };
-        let text = (self.parts.encode)(message);
-        let sending = out.send(text);
+        let sending = out.send(message);
         let sent = match self.parts.write_timeout {
             Some(write_timeout) => timeout(write_timeout, sending).await,
             None => Ok(sending.await),

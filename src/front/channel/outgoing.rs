@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Channel, session_ended};
-use crate::protocol::{Envelope, RequestId};
-use crate::session::{ClientReply, OpenStream, event_parts};
+use crate::protocol::RequestId;
+use crate::session::{ClientReply, EventId, OpenStream, StreamEvent};
 
 /// Times in a row that a stream is opened and ends without a word, before it is given up.
 const EMPTY_STREAMS_MAX: u32 = 8;
@@ -25,16 +24,16 @@ impl Channel {
     pub(super) async fn write_answer(&self, request: RequestId, answer: Option<ClientReply>) {
         match answer {
             Some(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
-                self.write(&answer).await;
+                self.write(answer).await;
             }
-            Some(ClientReply::List(list)) => self.write(&list.concat()).await,
+            Some(ClientReply::List(list)) => self.write(list.concat().into()).await,
             Some(ClientReply::Accepted | ClientReply::Over) => {}
             Some(ClientReply::Stream(events)) => {
                 self.forward_stream(Some(&request), Some(events)).await
             }
             None => {
                 let answer = session_ended().answer(request.as_str());
-                self.write(answer.as_bytes()).await;
+                self.write(answer.into()).await;
             }
         }
     }
@@ -59,7 +58,7 @@ impl Channel {
     async fn forward_stream(
         &self,
         request: Option<&RequestId>,
-        events: Option<mpsc::Receiver<Bytes>>,
+        events: Option<mpsc::Receiver<StreamEvent>>,
     ) {
         let mut last_id = None;
         let mut silent = 0;
@@ -70,13 +69,13 @@ impl Channel {
                 // Without an event there is nothing that could be gone on with.
                 (None, Some(request)) if last_id.is_none() => {
                     let answer = session_ended().answer(request.as_str());
-                    return self.write(answer.as_bytes()).await;
+                    return self.write(answer.into()).await;
                 }
-                (None, _) => self.reopen(last_id.clone()).await,
+                (None, _) => self.reopen(last_id.as_ref()).await,
             };
             let Some(mut events) = opened else { return };
             let before = last_id.clone();
-            if let StreamEnd::Answered = self.read(request, &mut events, &mut last_id).await {
+            if let StreamEnd::Answered = self.read(&mut events, &mut last_id).await {
                 return;
             }
             silent = if last_id == before { silent + 1 } else { 0 };
@@ -90,21 +89,15 @@ impl Channel {
 
     async fn read(
         &self,
-        request: Option<&RequestId>,
-        events: &mut mpsc::Receiver<Bytes>,
-        last_id: &mut Option<String>,
+        events: &mut mpsc::Receiver<StreamEvent>,
+        last_id: &mut Option<EventId>,
     ) -> StreamEnd {
         while let Some(event) = events.recv().await {
-            let Some((id, message)) = event_parts(&event) else {
-                continue;
-            };
-            *last_id = Some(id.to_owned());
-            // The first event of a stream may be empty.
-            if message.is_empty() {
-                continue;
+            *last_id = event.id;
+            if let Some(message) = event.frame {
+                self.write(message).await;
             }
-            self.write(&message).await;
-            if request.is_some_and(|request| is_answer_to(&message, request)) {
+            if event.is_answer {
                 return StreamEnd::Answered;
             }
         }
@@ -112,23 +105,16 @@ impl Channel {
     }
 
     /// `None` when nothing follows.
-    async fn reopen(&self, last_event_id: Option<String>) -> Option<mpsc::Receiver<Bytes>> {
+    async fn reopen(&self, last_event_id: Option<&EventId>) -> Option<mpsc::Receiver<StreamEvent>> {
         let session = self.find().await.ok()??;
         let (reply, answer) = oneshot::channel();
         session.address.do_send(OpenStream {
-            last_event_id,
+            last_event_id: last_event_id.map(EventId::to_string),
             reply,
         });
         match answer.await {
             Ok(ClientReply::Stream(events)) => Some(events),
             _ => None,
         }
-    }
-}
-
-fn is_answer_to(message: &Bytes, request: &RequestId) -> bool {
-    match Envelope::parse(message.clone()) {
-        Ok(Envelope::Response(response)) => response.id.as_ref() == Some(request),
-        _ => false,
     }
 }

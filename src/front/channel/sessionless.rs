@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +11,7 @@ use super::Channel;
 use crate::bridge::meta::RequestMeta;
 use crate::downstream::Caller;
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
-use crate::session::{ClientReply, ServeOutcome, SessionlessRequest, event_message};
+use crate::session::{ClientReply, ServeOutcome, SessionlessRequest, StreamEvent};
 
 /// Requests under way, by the client's id, and how each is taken back.
 #[derive(Default)]
@@ -82,14 +81,14 @@ impl Channel {
             let params = format!(r#"{{"requestId":{}}}"#, id.as_str());
             let params: serde_json::Value = serde_json::from_str(&params).unwrap_or_default();
             let frame = notification(&Method::Cancelled, Some(&params));
-            self.write(&frame).await;
+            self.write(frame).await;
         }
     }
 
-    async fn forward_events(&self, mut events: mpsc::Receiver<Bytes>) {
+    async fn forward_events(&self, mut events: mpsc::Receiver<StreamEvent>) {
         while let Some(event) = events.recv().await {
-            if let Some(message) = event_message(&event) {
-                self.write(&message).await;
+            if let Some(message) = event.frame {
+                self.write(message).await;
             }
         }
     }

@@ -6,10 +6,11 @@ mod relay;
 
 use std::io;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::channel::{Channel, ChannelParts, as_line};
+use super::channel::{Channel, ChannelParts};
 use super::incoming::RequestFailure;
 use super::server::FrontServer;
 use super::state::Front;
@@ -44,7 +45,6 @@ impl FrontServer {
                 // Whoever started this process.
                 principal: Principal::default(),
                 arbiter: 0,
-                encode: as_line,
                 write_timeout: None,
                 draining: front.closing.clone(),
             });
@@ -90,13 +90,13 @@ async fn run_loop(
             Some(Line::TooLong { .. }) => Err(too_long(front.settings.load().body_max).into()),
         };
         if let Err(refusal) = taken {
-            channel.write(failure_frame(&refusal).as_bytes()).await;
+            channel.write(failure_frame(&refusal)).await;
         }
     }
 }
 
-fn failure_frame(refusal: &RequestFailure) -> String {
-    refusal.failure.answer(refusal.id())
+fn failure_frame(refusal: &RequestFailure) -> Bytes {
+    refusal.failure.answer(refusal.id()).into()
 }
 
 fn too_long(max: usize) -> Failure {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::front::encode::as_line;
 use crate::transport::{Line, LineSplitter};
 
 /// Lines that were read and not taken yet.
@@ -63,7 +64,7 @@ pub(super) fn start_reader(
     Ok(taken)
 }
 
-/// Writes messages until there are no more, or nobody reads them. The returned channel tells when
+/// Writes messages as lines until there are no more, or nobody reads them. The returned channel tells when
 /// that is.
 ///
 /// # Errors
@@ -79,7 +80,9 @@ pub(super) fn start_writer(
         .spawn(move || {
             if let Ok(mut messages) = messages.blocking_recv() {
                 while let Some(message) = messages.blocking_recv() {
-                    let written = output.write_all(&message).and_then(|()| output.flush());
+                    let written = output
+                        .write_all(&as_line(&message))
+                        .and_then(|()| output.flush());
                     if let Err(error) = written {
                         log::info!(error:%; "stdout is closed");
                         break;
@@ -143,8 +146,8 @@ mod tests {
         let (start, started) = oneshot::channel();
         let done = start_writer(Broken(false), started).unwrap();
         start.send(to_write).unwrap();
-        messages.send(Bytes::from("1\n")).await.unwrap();
-        messages.send(Bytes::from("2\n")).await.unwrap();
+        messages.send(Bytes::from("1")).await.unwrap();
+        messages.send(Bytes::from("2")).await.unwrap();
         messages.closed().await;
         done.await.unwrap();
     }

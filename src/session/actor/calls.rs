@@ -255,10 +255,10 @@ impl Session {
             }
             AnswerDestination::Stream => {
                 let streams = self.event_log();
-                if let Some(frame) = frame {
-                    streams.send(number, &frame);
+                match frame {
+                    Some(frame) => streams.answer(number, &frame),
+                    None => streams.end(number),
                 }
-                streams.end(number);
             }
             AnswerDestination::Dropped => {}
         }

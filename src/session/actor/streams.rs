@@ -1,9 +1,10 @@
 //! Which stream a thing goes out on, and what waits while there is none.
 
-use bytes::Bytes;
+use tokio::sync::mpsc::Receiver;
 
 use super::super::event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
 use super::super::message::{ClientReply, OpenStream};
+use super::super::stream_event::StreamEvent;
 use super::Session;
 use super::calls::{AnswerDestination, is_wanted};
 use super::requests::uri_params;
@@ -84,21 +85,20 @@ impl Session {
         self.missed.uris = subscriptions.map(|one| one.public.clone()).collect();
     }
 
-    fn open_general(&mut self) -> tokio::sync::mpsc::Receiver<Bytes> {
+    fn open_general(&mut self) -> Receiver<StreamEvent> {
         let priming = self.record.revision.has_priming_event();
         self.event_log().open(GENERAL_STREAM, None, priming)
     }
 
     /// The stream of a call that this actor never saw: the call was running when the gateway or
     /// the session's actor died.
-    fn lost_answer(&mut self, request: &RequestId) -> tokio::sync::mpsc::Receiver<Bytes> {
+    fn lost_answer(&mut self, request: &RequestId) -> Receiver<StreamEvent> {
         let message = "the answer was lost when the gateway restarted; the call may have run";
         let failure = Failure::new(ErrorKind::ServerLost, message);
         let number = self.parts.numbers.next();
         let streams = self.event_log();
         let events = streams.open(number, Some(request.clone()), false);
-        streams.send(number, failure.answer(request.as_str()).as_bytes());
-        streams.end(number);
+        streams.answer(number, failure.answer(request.as_str()).as_bytes());
         events
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::super::handshake::{capabilities, server_info};
-use super::super::message::ClientReply;
+use super::super::message::{ClientReply, ReplyError};
 use super::super::route;
 use crate::bridge::error;
 use crate::bridge::result::{CacheHints, CacheScope, InputRequired, ResultDecorator};
@@ -159,7 +159,7 @@ impl AnswerDecorator {
         match to.era() {
             Era::Legacy => ClientReply::Json(frame),
             Era::Modern => ClientReply::Error {
-                status: error::modern_status(failure.kind),
+                error: ReplyError::Gateway(failure.kind),
                 frame,
             },
         }

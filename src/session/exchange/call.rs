@@ -14,11 +14,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::SessionContext;
 use super::super::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
-use super::super::event_log::message_event;
 use super::super::message::ClientReply;
 use super::super::progress::Progress;
 use super::super::retry::RetryState;
 use super::super::route::CallTarget;
+use super::super::stream_event::StreamEvent;
 use super::actor::{CallWorker, ClientRequestChange, ConnectionOpened};
 use super::alarms::{Alarm, Alarms};
 use super::inputs::{InputRequests, invalid_state};
@@ -78,7 +78,7 @@ pub(super) enum ClientState {
     /// For one JSON answer, so far.
     AwaitsAnswer(oneshot::Sender<ClientReply>),
     /// For the end of an event stream.
-    ReadsStream(mpsc::Sender<Bytes>),
+    ReadsStream(mpsc::Sender<StreamEvent>),
     /// It gathers answers and is to come back.
     Away,
 }
@@ -240,7 +240,7 @@ impl Call {
         if let ClientState::ReadsStream(events) = &self.client
             && events.capacity() > 1
         {
-            let _ = events.try_send(message_event(&frame));
+            let _ = events.try_send(StreamEvent::message(frame));
         }
     }
 

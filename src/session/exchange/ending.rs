@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::call_route::outcome_counter;
-use super::super::event_log::message_event;
-use super::super::message::ClientReply;
+use super::super::message::{ClientReply, ReplyError};
 use super::super::response_translator::ResponseTranslator;
+use super::super::stream_event::StreamEvent;
 use super::super::tasks;
 use super::call::{Call, ClientState};
-use crate::bridge::error::{TranslatedError, status_of};
+use crate::bridge::error::TranslatedError;
 use crate::bridge::question::url_elicitations;
 use crate::bridge::result::{CacheHints, ResultKind};
 use crate::catalog::Snapshot;
@@ -104,7 +104,7 @@ impl Call {
         self.deliver(match self.caller.revision.era() {
             Era::Legacy => ClientReply::Json(frame),
             Era::Modern => ClientReply::Error {
-                status: status_of(error),
+                error: ReplyError::Server(error.clone()),
                 frame,
             },
         });
@@ -148,7 +148,7 @@ impl Call {
                     ClientReply::List(parts) => Bytes::from(parts.concat()),
                     ClientReply::Accepted | ClientReply::Stream(_) | ClientReply::Over => return,
                 };
-                let _ = events.try_send(message_event(&frame));
+                let _ = events.try_send(StreamEvent::answer(frame));
             }
             ClientState::Away => {}
         }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::SessionContext;
-use super::super::event_log::message_event;
 use super::super::message::{ClientReply, EndGeneralStream};
+use super::super::stream_event::StreamEvent;
 use super::super::tasks;
 use super::actor::{ClientRequestChange, ClientRequestEvent};
 use crate::bridge::meta::with_meta;
@@ -68,7 +68,7 @@ pub(crate) struct ListenStream {
     /// The same of tasks, by their servers and these servers' ids of them.
     tasks: HashSet<(ServerName, String)>,
     view: Option<Arc<Snapshot>>,
-    events: mpsc::Sender<Bytes>,
+    events: mpsc::Sender<StreamEvent>,
 }
 
 impl ListenFilter {
@@ -220,19 +220,19 @@ impl ListenStream {
         let params = with_meta(&public, SUBSCRIPTION_ID, self.subscription.as_str());
         let (method, params) = (Method::Tasks, params.as_str());
         let frame = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-        self.write(frame.as_bytes(), ctx);
+        self.write(Bytes::from(frame), ctx);
     }
 
     fn send(&self, method: &Method, mut params: Map<String, Value>, ctx: &mut Context<Self>) {
         let id: Value = serde_json::from_str(self.subscription.as_str()).unwrap_or_default();
         params.insert("_meta".to_owned(), json!({ SUBSCRIPTION_ID: id }));
         let frame = notification(method, Some(&params));
-        self.write(&frame, ctx);
+        self.write(frame, ctx);
     }
 
     /// A client that does not read loses the stream; opening another, it asks for everything.
-    fn write(&self, frame: &[u8], ctx: &mut Context<Self>) {
-        if self.events.try_send(message_event(frame)).is_err() {
+    fn write(&self, frame: Bytes, ctx: &mut Context<Self>) {
+        if self.events.try_send(StreamEvent::message(frame)).is_err() {
             ctx.stop();
         }
     }
@@ -262,7 +262,7 @@ impl ListenStream {
             self.caller.revision,
         );
         // Who does not read notices the end all the same.
-        let _ = self.events.try_send(message_event(&frame));
+        let _ = self.events.try_send(StreamEvent::answer(frame));
         ctx.stop();
     }
 }

@@ -26,7 +26,6 @@ use url::Url;
 
 use super::pipes::{self, WRITE_OUT_MAX};
 use super::too_long;
-use crate::front::channel::as_line;
 use crate::front::incoming::{
     BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of,
 };
@@ -347,12 +346,12 @@ impl Relay {
     }
 
     async fn refuse(&self, refusal: &RequestFailure) {
-        self.write(super::failure_frame(refusal).as_bytes()).await;
+        self.write(super::failure_frame(refusal)).await;
     }
 
-    async fn write(&self, message: &[u8]) {
+    async fn write(&self, message: Bytes) {
         // A client that has left is noticed by the loop.
-        let _ = self.out.send(as_line(message)).await;
+        let _ = self.out.send(message).await;
     }
 }
 

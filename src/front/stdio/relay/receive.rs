@@ -14,11 +14,11 @@ impl Relay {
             RelayEvent::Reopen => self.reopen().await,
             RelayEvent::Event(LinkEvent::Received { call, envelope }) => match envelope {
                 Envelope::Response(response) => self.on_response(&response).await,
-                Envelope::Request(request) => self.write(request.frame.as_bytes()).await,
+                Envelope::Request(request) => self.write(request.frame.as_bytes().clone()).await,
                 Envelope::Notification(notification) => {
                     let pending = call.and_then(|call| self.pending.get(&call));
                     let named = pending.and_then(|pending| pending.subscription(&notification));
-                    let frame = named.as_ref().unwrap_or(notification.frame.as_bytes());
+                    let frame = named.unwrap_or_else(|| notification.frame.as_bytes().clone());
                     self.write(frame).await;
                 }
             },
@@ -39,13 +39,13 @@ impl Relay {
             self.on_initialized(response);
         }
         match (pending.from_client, &response.outcome) {
-            (true, Outcome::Result(_)) => self.write(&response.with_id(pending.id())).await,
+            (true, Outcome::Result(_)) => self.write(response.with_id(pending.id())).await,
             (true, Outcome::Error(_)) => {
                 if pending.is_initialize() {
                     // The client may try another one.
                     self.initialize = None;
                 }
-                self.write(&response.with_id(pending.id())).await;
+                self.write(response.with_id(pending.id())).await;
             }
             (false, Outcome::Result(_)) => self.renewed().await,
             (false, Outcome::Error(error)) => {
@@ -78,9 +78,7 @@ impl Relay {
             if pending.is_initialize() {
                 self.initialize = None;
             }
-            return self
-                .write(pending.failure_answer(&failure).as_bytes())
-                .await;
+            return self.write(pending.failure_answer(&failure).into()).await;
         }
         self.give_up_renewal(&failure).await;
     }

@@ -43,8 +43,7 @@ impl Relay {
             let failure = failure_of(&LinkError::NotSent(error.to_string()));
             match self.pending.remove(&number) {
                 Some(pending) if pending.from_client => {
-                    self.write(pending.failure_answer(&failure).as_bytes())
-                        .await;
+                    self.write(pending.failure_answer(&failure).into()).await;
                 }
                 Some(_) => self.give_up_renewal(&failure).await,
                 None => {}
@@ -134,7 +133,7 @@ impl Relay {
             Method::PromptsListChanged,
             Method::ResourcesListChanged,
         ] {
-            self.write(&notification::<()>(&method, None)).await;
+            self.write(notification::<()>(&method, None)).await;
         }
     }
 
@@ -155,7 +154,7 @@ impl Relay {
         let waiting = self.pending.extract_if(|_, pending| !pending.sent);
         let answers: Vec<String> = waiting.map(|(_, it)| it.failure_answer(failure)).collect();
         for answer in answers {
-            self.write(answer.as_bytes()).await;
+            self.write(answer.into()).await;
         }
     }
 
@@ -173,7 +172,7 @@ impl Relay {
             .map(|(_, pending)| pending.failure_answer(&failure))
             .collect();
         for answer in answers {
-            self.write(answer.as_bytes()).await;
+            self.write(answer.into()).await;
         }
         for pending in self.pending.values_mut() {
             pending.sent = false;
@@ -208,7 +207,7 @@ impl Relay {
             keeps
         });
         for answer in answers {
-            self.write(answer.as_bytes()).await;
+            self.write(answer.into()).await;
         }
         self.send_later(RelayEvent::Reopen, delay(attempts));
     }

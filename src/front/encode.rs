@@ -1,0 +1,65 @@
+//! How messages are written for clients: as events, as lines, and with which HTTP status. Pure.
+
+use actix_web::http::StatusCode;
+use bytes::Bytes;
+
+use crate::bridge::error::{modern_status, status_of};
+use crate::session::{ReplyError, StreamEvent};
+
+/// An event of a session's stream (S-HTTP-30).
+pub(super) fn stream_event(event: &StreamEvent) -> Bytes {
+    let frame = event.frame.as_deref().unwrap_or_default();
+    match &event.id {
+        Some(id) => framed(format!("id: {id}\ndata: ").as_bytes(), frame, b"\n\n"),
+        None => framed(b"data: ", frame, b"\n\n"),
+    }
+}
+
+/// The HTTP status of an error that is answered to a request without a session.
+pub(super) fn error_status(error: &ReplyError) -> StatusCode {
+    let status = match error {
+        ReplyError::Gateway(kind) => modern_status(*kind),
+        ReplyError::Server(object) => status_of(object),
+    };
+    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// As a server-sent event of HTTP+SSE (S-SSE-03).
+pub(super) fn as_event(message: &Bytes) -> Bytes {
+    framed(b"event: message\ndata: ", message, b"\n\n")
+}
+
+/// As a line of its own (S-STDIO-01).
+pub(super) fn as_line(message: &[u8]) -> Bytes {
+    framed(b"", message, b"\n")
+}
+
+/// Raw line breaks in JSON stand only between its tokens; here they would end the message.
+fn framed(before: &[u8], message: &[u8], after: &[u8]) -> Bytes {
+    let mut text = Vec::with_capacity(before.len() + message.len() + after.len());
+    text.extend_from_slice(before);
+    text.extend(message.iter().map(|byte| match byte {
+        b'\n' | b'\r' => b' ',
+        other => *other,
+    }));
+    text.extend_from_slice(after);
+    Bytes::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s_stdio_01_a_message_is_one_line_and_one_event() {
+        let message = Bytes::from("{\r\n\"a\":\n1}");
+        assert_eq!(as_line(&message), "{  \"a\": 1}\n");
+        assert_eq!(as_event(&message), "event: message\ndata: {  \"a\": 1}\n\n");
+        let event = StreamEvent {
+            id: None,
+            frame: Some(message),
+            is_answer: false,
+        };
+        assert_eq!(stream_event(&event), "data: {  \"a\": 1}\n\n");
+    }
+}
