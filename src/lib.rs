@@ -21,7 +21,9 @@ pub mod downstream;
 
 pub mod publisher;
 
-pub mod session;
+pub mod calls;
+
+pub mod sessions;
 
 pub mod admin;
 pub mod front;

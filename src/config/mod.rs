@@ -37,9 +37,9 @@ pub use problem::{ConfigError, Invalid, Problem};
 pub use sections::LogFormat;
 pub use server::{ServerEntry, ServerState};
 
+use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
-use crate::session::SessionSettings;
 use interpolate::Sources;
 use raw::Section;
 use reader::Reader;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::address;
 use super::raw::Section;
+use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::downstream::QueueSettings;
 use crate::front::FrontSettings;
-use crate::session::SessionSettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
 use crate::transport::RecorderSettings;
 

@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use bytes::Bytes;
 
 use crate::bridge::error::{modern_status, status_of};
-use crate::session::{ReplyError, StreamEvent};
+use crate::calls::{ReplyError, StreamEvent};
 
 /// An event of a session's stream (S-HTTP-30).
 pub(super) fn stream_event(event: &StreamEvent) -> Bytes {

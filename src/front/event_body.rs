@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::session::RequestGuard;
+use crate::calls::RequestGuard;
 
 /// A line that clients ignore: it keeps proxies from closing the stream, and shows whether the
 /// client is still there.

@@ -22,11 +22,12 @@ use super::settings::FrontSettings;
 use super::state::{Front, FrontGate, WorkerIndex};
 use super::{respond, sessionless};
 use crate::bridge::meta::claims_modern;
+use crate::calls::ClientReply;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Request, Revision,
 };
-use crate::session::{ClientReply, FoundSession, FromClient, OpenStream, UpgradeToStream};
+use crate::sessions::{FoundSession, FromClient, OpenStream, UpgradeToStream};
 use crate::telemetry::Counter;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");

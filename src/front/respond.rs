@@ -15,9 +15,9 @@ use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
 use super::settings::FrontSettings;
 use super::state::Front;
+use crate::calls::{ClientReply, RequestGuard};
 use crate::id::SessionId;
 use crate::protocol::{Failure, Revision};
-use crate::session::{ClientReply, RequestGuard};
 
 /// Waits for what a session or an exchange says; `None` when it has ended without a word. A request
 /// that is silent for long is answered as a stream, where that can be asked for.

@@ -15,12 +15,13 @@ use super::settings::FrontSettings;
 use super::state::{Front, WorkerIndex};
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
+use crate::calls::RunningRequest;
 use crate::downstream::Caller;
 use crate::id::{Principal, ViewId};
 use crate::protocol::{
     DeclaredCapabilities, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
 };
-use crate::session::{RunningRequest, ServeOutcome, SessionlessRequest};
+use crate::sessions::{ServeOutcome, SessionlessRequest};
 
 /// Serves one request; the future waits for what becomes of it, or is the refusal that the client is
 /// to read: 400 for a claim or a header that is wrong.

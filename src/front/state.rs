@@ -13,7 +13,7 @@ use super::guard::origin_is_allowed;
 use super::legacy_sse::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::Authenticate;
-use crate::session::Sessions;
+use crate::sessions::Sessions;
 use crate::telemetry::Counters;
 
 /// How the gateway is.

@@ -11,6 +11,7 @@ use super::state::GatewayState;
 use super::{arrangement, server_states};
 use crate::admin::ConfigView;
 use crate::auth::AllowAll;
+use crate::calls::Sealing;
 use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::downstream::{
@@ -18,7 +19,7 @@ use crate::downstream::{
 };
 use crate::id::CallNumbers;
 use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog};
-use crate::session::{Sealing, Sessions, SessionsSpec};
+use crate::sessions::{Sessions, SessionsSpec};
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, unix_millis};

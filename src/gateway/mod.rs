@@ -20,12 +20,12 @@ use uuid::Uuid;
 
 use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
 use crate::auth::AllowAnonymous;
+use crate::calls::Sealing;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
 use crate::publisher::{Arrangement, load_parts};
-use crate::session::Sealing;
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::{Arbiters, DirectPlacement};
 use crate::telemetry::{Counter, Counters, unix_millis};

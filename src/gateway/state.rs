@@ -13,7 +13,7 @@ use crate::config::ServerState;
 use crate::downstream::{Downstreams, Server, ServerOrder};
 use crate::front::{Health, HealthSource, ServerHealth};
 use crate::publisher::{CatalogPublisher, CatalogView};
-use crate::session::{Sessions, TreeSource};
+use crate::sessions::{Sessions, TreeSource};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine};
 

@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use actix::Addr;
 use bytes::Bytes;
+use mcpvisor::calls::{ClientReply, StreamEvent};
 use mcpvisor::id::{Principal, SessionId};
 use mcpvisor::protocol::{Envelope, Request};
-use mcpvisor::session::{ClientReply, FromClient, OpenStream, Session, StreamEvent};
+use mcpvisor::sessions::{FromClient, OpenStream, Session};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use mcpvisor::calls::{ClientReply, RunningRequest, StreamEvent};
 use mcpvisor::downstream::Caller;
 use mcpvisor::id::{Principal, ViewId};
 use mcpvisor::protocol::{DeclaredCapabilities, Envelope, Revision};
-use mcpvisor::session::{
-    ClientReply, RunningRequest, ServeOutcome, SessionlessRequest, StreamEvent,
-};
+use mcpvisor::sessions::{ServeOutcome, SessionlessRequest};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot::error::TryRecvError;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use actix::System;
 use mcpvisor::auth::Policy;
+use mcpvisor::calls::{Sealing, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
     CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
@@ -19,7 +20,7 @@ use mcpvisor::downstream::{
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::publisher::{Arrangement, CatalogPublisher, CatalogView, RestoredCatalog};
-use mcpvisor::session::{Sealing, SessionSettings, Sessions, SessionsSpec};
+use mcpvisor::sessions::{Sessions, SessionsSpec};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;

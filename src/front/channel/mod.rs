@@ -17,9 +17,10 @@ use tokio_util::task::TaskTracker;
 
 use super::incoming::{BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of};
 use crate::bridge::meta::claims_modern;
+use crate::calls::ClientReply;
 use crate::id::{Principal, SessionId};
 use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};
-use crate::session::{ClientReply, FoundSession, FromClient, Sessions};
+use crate::sessions::{FoundSession, FromClient, Sessions};
 
 use sessionless::CancellableRequests;
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Channel, session_ended};
+use crate::calls::{ClientReply, EventId, StreamEvent};
 use crate::protocol::RequestId;
-use crate::session::{ClientReply, EventId, OpenStream, StreamEvent};
+use crate::sessions::OpenStream;
 
 /// Times in a row that a stream is opened and ends without a word, before it is given up.
 const EMPTY_STREAMS_MAX: u32 = 8;

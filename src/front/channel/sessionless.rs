@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Channel;
 use crate::bridge::meta::RequestMeta;
+use crate::calls::{ClientReply, StreamEvent};
 use crate::downstream::Caller;
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
-use crate::session::{ClientReply, ServeOutcome, SessionlessRequest, StreamEvent};
+use crate::sessions::{ServeOutcome, SessionlessRequest};
 
 /// Requests under way, by the client's id, and how each is taken back.
 #[derive(Default)]

@@ -1,0 +1,168 @@
+//! What a client without a session reads: results and errors in the shape of its revision.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::bridge::error;
+use crate::bridge::result::{CacheHints, CacheScope, InputRequired, ResultDecorator};
+use crate::calls::call_target;
+use crate::calls::client_reply::{ClientReply, ReplyError};
+use crate::catalog::{ItemKind, Snapshot};
+use crate::id::ServerName;
+use crate::protocol::{
+    Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision, error_frame,
+    result_frame,
+};
+use crate::publisher::FreshnessMeta;
+
+/// How long a client may count on what the gateway says of itself.
+const DISCOVERY_CACHING: CacheHints = CacheHints {
+    ttl_ms: 60_000,
+    scope: CacheScope::Private,
+};
+
+/// What the gateway adds to every result.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerDecorator {
+    decorator: ResultDecorator,
+    server_info: RawJson,
+}
+
+impl AnswerDecorator {
+    /// `server_info` says who the gateway is.
+    pub(crate) fn new(server_info: &Value) -> Self {
+        let server_info = RawJson::from_value(server_info);
+        Self {
+            decorator: ResultDecorator::new(server_info.clone()),
+            server_info,
+        }
+    }
+
+    /// A whole answer around a complete result.
+    pub(crate) fn answer(
+        &self,
+        id: &RequestId,
+        result: &RawJson,
+        caching: Option<CacheHints>,
+        to: Revision,
+    ) -> Bytes {
+        match to.era() {
+            Era::Modern => self.decorator.answer(id, result, caching),
+            Era::Legacy => result_frame(id, result),
+        }
+    }
+
+    /// A complete result inside of another.
+    pub(crate) fn decorated(&self, result: &RawJson) -> RawJson {
+        self.decorator.complete(result, None)
+    }
+
+    /// The answer that asks the client for something first.
+    pub(crate) fn input_required(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
+        result_frame(id, &asked.build(&self.server_info))
+    }
+
+    /// The answer to a request that the gateway answers itself.
+    pub(crate) fn own(
+        &self,
+        id: &RequestId,
+        result: &Value,
+        caching: Option<CacheHints>,
+        to: Revision,
+    ) -> Bytes {
+        self.answer(id, &RawJson::from_value(result), caching, to)
+    }
+
+    /// The state of the gateway, which is old at once.
+    pub(crate) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
+        let caching = CacheHints {
+            ttl_ms: 0,
+            scope: CacheScope::Private,
+        };
+        ClientReply::Json(self.answer(id, tree, Some(caching), to))
+    }
+
+    /// The answer to `server/discover`.
+    pub(crate) fn discovery(&self, id: &RequestId, discovery: &Value) -> ClientReply {
+        ClientReply::Json(self.own(id, discovery, Some(DISCOVERY_CACHING), Revision::NEWEST))
+    }
+
+    /// One page of a list; the page itself is not copied.
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for a cursor that is not of this list.
+    pub(crate) fn list(
+        &self,
+        kind: ItemKind,
+        request: &Request,
+        catalog: &Snapshot,
+        stale: Option<&FreshnessMeta>,
+        to: Revision,
+    ) -> Result<ClientReply, Failure> {
+        let page = call_target::page(kind, request, catalog, to)?;
+        if to.era() == Era::Legacy {
+            return Ok(ClientReply::Json(result_frame(&request.id, &page)));
+        }
+        let head = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":"#,
+            request.id.as_str()
+        );
+        // What every list has besides its items is put before the brace that ends it.
+        let base = stale.map_or_else(
+            || RawJson::from_value(&json!({})),
+            |stale| stale.result.clone(),
+        );
+        let caching = catalog.caching(kind);
+        let caching = CacheHints {
+            ttl_ms: caching.ttl_ms,
+            scope: if caching.is_public {
+                CacheScope::Public
+            } else {
+                CacheScope::Private
+            },
+        };
+        let rest = self.decorator.complete(&base, Some(caching));
+        let rest = rest.as_bytes().slice(1..);
+        let items = page
+            .as_bytes()
+            .slice(..page.as_bytes().len().saturating_sub(1));
+        let tail = [b",".as_slice(), &rest, b"}"].concat();
+        Ok(ClientReply::List([
+            Bytes::from(head),
+            items,
+            Bytes::from(tail),
+        ]))
+    }
+
+    /// A failure as the client of this request reads it: of a server that fails a tool call, as
+    /// something for the model; otherwise an error of the protocol with the HTTP status that the
+    /// revision demands.
+    pub(crate) fn failed(
+        &self,
+        method: &Method,
+        id: &RequestId,
+        failure: &Failure,
+        to: Revision,
+    ) -> ClientReply {
+        if let Some(result) = failure.tool_result(method) {
+            return ClientReply::Json(self.own(id, &result, None, to));
+        }
+        let frame = error_frame(id, &error::error_object(failure, to.era()));
+        match to.era() {
+            Era::Legacy => ClientReply::Json(frame),
+            Era::Modern => ClientReply::Error {
+                error: ReplyError::Gateway(failure.kind),
+                frame,
+            },
+        }
+    }
+}
+
+/// What a client reads that comes back to a call which is not parked here any more.
+pub(crate) fn call_lost(server: &ServerName) -> Failure {
+    let message = format!(
+        "server `{server}` does not wait for these answers any more: the call was interrupted and may have partly run; it is not repeated"
+    );
+    Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
+}

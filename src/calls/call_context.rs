@@ -1,0 +1,39 @@
+//! What every call uses, whoever makes it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use uuid::Uuid;
+
+use crate::auth::Policy;
+use crate::calls::answer_decorator::AnswerDecorator;
+use crate::calls::parked_calls::ParkedCalls;
+use crate::calls::sealing::Sealing;
+use crate::calls::settings::SessionSettings;
+use crate::catalog::Snapshot;
+use crate::downstream::{Caller, Downstreams};
+use crate::id::CallNumbers;
+use crate::publisher::CatalogView;
+use crate::telemetry::Counters;
+
+pub(crate) struct CallContext {
+    pub(crate) settings: ArcSwap<SessionSettings>,
+    pub(crate) downstreams: Downstreams,
+    pub(crate) catalog: CatalogView,
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) numbers: CallNumbers,
+    pub(crate) counters: Counters,
+    pub(crate) sealing: Sealing,
+    pub(crate) answer_decorator: AnswerDecorator,
+    pub(crate) parked: ParkedCalls,
+    /// Mints random UUIDs.
+    pub(crate) mint: fn() -> Uuid,
+}
+
+impl CallContext {
+    /// The catalog that a client sees.
+    pub(crate) fn catalog_of(&self, caller: &Caller) -> Arc<Snapshot> {
+        let own = self.catalog.own(caller);
+        own.unwrap_or_else(|| self.catalog.snapshot())
+    }
+}

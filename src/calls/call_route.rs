@@ -1,0 +1,204 @@
+//! Finding the connection that serves a caller, at once or when it is there, and how a call ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Recipient;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use tokio::time::{Instant, timeout_at};
+
+use crate::calls::call_target::CallTarget;
+use crate::downstream::{
+    BreakerPermit, CallSenders, Caller, Deadline, Delivery, Downstreams, Lease, Reply, Server,
+    UseGuard,
+};
+use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure, Response};
+use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable, Up};
+use crate::telemetry::Counter;
+
+/// How a request gets to its server.
+pub(crate) struct CallRoute {
+    pub(crate) deadline: Deadline,
+    pub(crate) way: ConnectionAccess,
+    pub(crate) permit: CallPermit,
+    /// Its server is one whose calls may be sent once more.
+    pub(crate) may_retry: bool,
+}
+
+/// Kept until the request is answered.
+#[derive(Default)]
+pub(crate) struct CallPermit {
+    /// Keeps the server's shared connection from being closed as unused.
+    _in_use: Option<UseGuard>,
+    /// Keeps a connection from serving anybody else.
+    _lease: Option<Lease>,
+    /// Of the breakers, until the request is sent.
+    permit: Option<BreakerPermit>,
+}
+
+impl CallPermit {
+    /// The way back for the request, through which the breakers learn how it went.
+    pub(crate) fn reply(
+        &mut self,
+        number: u64,
+        server: ServerName,
+        caller: Arc<Recipient<Delivery>>,
+    ) -> Reply {
+        Reply::new(number, server, caller).with_permit(self.permit.take())
+    }
+}
+
+pub(crate) enum ConnectionAccess {
+    Open(CallSenders),
+    Opening(LocalBoxFuture<'static, Result<CallSenders, Failure>>),
+}
+
+/// Finds the way to a server for one request of a caller that lives on the arbiter of this index.
+/// A request that was sent before keeps its deadline; its server may be on its way back, and is
+/// waited for so long.
+///
+/// # Errors
+///
+/// Returns why the request cannot be sent now; nothing was sent.
+pub(crate) fn find_route(
+    downstreams: &Downstreams,
+    target: &CallTarget,
+    caller: &Caller,
+    arbiter: usize,
+    sent_before: Option<Deadline>,
+) -> Result<CallRoute, Failure> {
+    let name = &target.server;
+    let server = downstreams.get(name).ok_or_else(|| server_removed(name))?;
+    let now = Instant::now();
+    let (deadline, max_wait) = if let Some(deadline) = sent_before {
+        (deadline, deadline.from(now) - now)
+    } else {
+        let limits = &server.settings().limits;
+        let deadline = Deadline {
+            idle: limits.request_timeout,
+            latest: now + limits.request_timeout_max,
+        };
+        (deadline, limits.queue_while_restarting)
+    };
+    find(
+        downstreams,
+        server,
+        target,
+        caller,
+        arbiter,
+        deadline,
+        max_wait,
+    )
+}
+
+fn find(
+    downstreams: &Downstreams,
+    server: Arc<Server>,
+    target: &CallTarget,
+    caller: &Caller,
+    arbiter: usize,
+    deadline: Deadline,
+    max_wait: Duration,
+) -> Result<CallRoute, Failure> {
+    let name = &target.server;
+    if server.is_halted() {
+        return Err(server.halted());
+    }
+    let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
+    let settings = server.settings();
+    let now = Instant::now();
+    let (key, lease) = server.reserve(caller);
+    let own = if key.is_shared() {
+        None
+    } else {
+        server.find(&key)
+    };
+    let permit = CallPermit {
+        _in_use: own.is_none().then(|| server.enter()),
+        _lease: lease,
+        permit,
+    };
+    // Its supervisor gives an attempt up after `connect_timeout`.
+    let opened_by = deadline.from(now);
+    let way = match own.or_else(|| server.find(&key)) {
+        Some(child) => match child.current() {
+            Ok(up) => ConnectionAccess::Open(up.value),
+            Err(away) => {
+                let by_need = !key.is_shared() || settings.may_rest();
+                let opening =
+                    away.phase == ChildPhase::Idle || by_need && away.phase == ChildPhase::Starting;
+                if max_wait.is_zero() && !opening {
+                    return Err(server.away(&away));
+                }
+                let opened_by = if opening { opened_by } else { now };
+                ConnectionAccess::Opening(opened(server, child, opened_by, max_wait).boxed_local())
+            }
+        },
+        None => {
+            let (downstreams, name) = (downstreams.clone(), name.clone());
+            let opening = async move {
+                let child = downstreams.open(name.clone(), key, arbiter).await;
+                let child = child.ok_or_else(|| server_removed(&name))?;
+                opened(server, child, opened_by, max_wait).await
+            };
+            ConnectionAccess::Opening(opening.boxed_local())
+        }
+    };
+    Ok(CallRoute {
+        deadline,
+        way,
+        permit,
+        may_retry: settings.resilience.retry.is_allowed,
+    })
+}
+
+/// As what the end of a call is counted.
+pub(crate) const fn outcome_counter(answer: &Result<Response, Failure>) -> Counter {
+    match answer {
+        Ok(_) => Counter::CallsAnswered,
+        Err(failure) => match failure.kind {
+            ErrorKind::Cancelled => Counter::CallsCancelled,
+            ErrorKind::Overloaded => Counter::CallsShed,
+            ErrorKind::BreakerOpen => Counter::CallsRejected,
+            _ => Counter::CallsFailed,
+        },
+    }
+}
+
+fn server_removed(name: &ServerName) -> Failure {
+    let message = format!("server `{name}` was removed");
+    Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
+}
+
+async fn opened(
+    server: Arc<Server>,
+    child: ChildRef<CallSenders>,
+    opened_by: Instant,
+    max_wait: Duration,
+) -> Result<CallSenders, Failure> {
+    let up = wait_up(child, opened_by, max_wait).await;
+    up.map(|up| up.value).map_err(|away| server.away(&away))
+}
+
+/// Waits for a connection that is being opened, and opens one that is at rest; one that is away
+/// is waited for only as long as its configuration allows.
+async fn wait_up(
+    child: ChildRef<CallSenders>,
+    opened_by: Instant,
+    max_wait: Duration,
+) -> Result<Up<CallSenders>, ChildUnavailable> {
+    let mut changes = child.subscribe();
+    if (child.current()).is_err_and(|away| away.phase == ChildPhase::Idle) {
+        child.wake();
+    }
+    let starting = |phase| matches!(phase, ChildPhase::Idle | ChildPhase::Starting);
+    let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
+    // Too late, or its supervisor is gone: what it is now tells.
+    drop(timeout_at(opened_by, opened).await);
+    if max_wait.is_zero() {
+        return child.current();
+    }
+    child.wait_up(Instant::now() + max_wait).await
+}

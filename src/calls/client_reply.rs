@@ -1,0 +1,32 @@
+//! What the front reads of a request: its answer, or the stream on which it comes.
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::calls::stream_event::StreamEvent;
+use crate::protocol::{ErrorKind, RawJson};
+
+/// What becomes of a message of the client.
+#[derive(Debug)]
+pub enum ClientReply {
+    /// A JSON-RPC answer.
+    Json(Bytes),
+    /// The same in parts, of which the middle is shared with other answers.
+    List([Bytes; 3]),
+    /// A JSON-RPC error of a request without a session, whose kind the transport may show, too.
+    Error { error: ReplyError, frame: Bytes },
+    /// The message has no answer.
+    Accepted,
+    /// Events; the stream ends when the channel does.
+    Stream(mpsc::Receiver<StreamEvent>),
+    /// The stream that was to be resumed is over and was read to its end.
+    Over,
+}
+
+/// Whose error an answer tells.
+#[derive(Debug)]
+pub enum ReplyError {
+    Gateway(ErrorKind),
+    /// An error object of a server.
+    Server(RawJson),
+}

@@ -1,0 +1,279 @@
+//! What a client without a session brings with its request, and what it was asked before
+//! (B-ASK-02).
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::bridge::question::{self, RequiredCapability};
+use crate::bridge::seal::{Continuation, StateBinding};
+use crate::calls::sealing::Sealing;
+use crate::downstream::{Caller, Question};
+use crate::id::ServerName;
+use crate::protocol::{Edit, Envelope, ErrorKind, Failure, RawJson, Request, Response, splice};
+
+/// Questions of a server that the client has not answered yet.
+#[derive(Default)]
+pub(crate) struct InputRequests {
+    /// How often the client was asked.
+    pub(crate) round: u8,
+    asked: Vec<OpenQuestion>,
+    /// Questions that the client was shown as those of its task.
+    shown: u32,
+}
+
+struct OpenQuestion {
+    /// The key under which the client answers; `None` until it is asked.
+    key: Option<String>,
+    /// As the client reads it.
+    entry: question::Question,
+    needed: RequiredCapability,
+    question: Question,
+    /// Its key is that of a task's question.
+    is_shown: bool,
+}
+
+/// What a client brings with its request.
+pub(crate) enum IncomingCall {
+    /// A request for a server, which may hold answers for that server.
+    Fresh { request: Request, round: u8 },
+    /// Answers for a call that is parked here.
+    Parked {
+        request: Request,
+        handle: Uuid,
+        round: u8,
+    },
+}
+
+/// To which request an answer of a client must belong.
+///
+/// # Errors
+///
+/// Returns -32602 for arguments that could be read in two ways.
+pub(crate) fn binding(
+    method: &crate::protocol::Method,
+    arguments: Option<Bytes>,
+    caller: &Caller,
+    item: &str,
+) -> Result<StateBinding, Failure> {
+    let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
+    let (capabilities, principal) = (caller.profile.as_map(), caller.principal.as_str());
+    StateBinding::new(
+        method.clone(),
+        principal,
+        item,
+        arguments.as_ref(),
+        capabilities,
+    )
+    .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
+}
+
+impl IncomingCall {
+    /// Reads what the client brings; `item` is the public name or URI that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for a state that is not ours, changed, expired or of another request.
+    pub(crate) fn read(
+        request: Request,
+        caller: &Caller,
+        server: &ServerName,
+        item: &str,
+        sealing: &Sealing,
+    ) -> Result<Self, Failure> {
+        let Some(state) = request.request_state() else {
+            return Ok(Self::Fresh { request, round: 0 });
+        };
+        let arguments = request.member(request.params.arguments.as_ref());
+        let binding = binding(&request.method, arguments, caller, item)?;
+        let opened = sealing.open(&state, &binding, server)?;
+        let round = opened.round;
+        match opened.continuation {
+            Continuation::Owned { handle, .. } => {
+                let handle = Uuid::try_parse(&handle).map_err(|_| invalid_state())?;
+                Ok(Self::Parked {
+                    request,
+                    handle,
+                    round,
+                })
+            }
+            Continuation::Pass { state: Some(state) } => {
+                let request = with_state(&request, &state)?;
+                Ok(Self::Fresh { request, round })
+            }
+            Continuation::Pass { state: None } => {
+                let request = without(&request, &["requestState"])?;
+                Ok(Self::Fresh { request, round })
+            }
+            Continuation::Reissue { .. } => {
+                let request = without(&request, &["requestState", "inputResponses"])?;
+                Ok(Self::Fresh { request, round })
+            }
+        }
+    }
+}
+
+pub(crate) fn invalid_state() -> Failure {
+    Failure::new(ErrorKind::InvalidParams, "invalid requestState")
+}
+
+/// The request with the server's own state, as the server wrote it.
+fn with_state(request: &Request, state: &str) -> Result<Request, Failure> {
+    let span = request.params.request_state.clone().unwrap_or_default();
+    let edit: Edit = (span, RawJson::from_value(&state).as_bytes().clone());
+    parse_request(splice(request.frame.as_bytes(), &mut [edit]))
+}
+
+/// The request without some members of `params`.
+fn without(request: &Request, members: &[&str]) -> Result<Request, Failure> {
+    let mut frame: Value = request.frame.parse().map_err(|_| invalid_state())?;
+    if let Some(params) = frame.get_mut("params").and_then(Value::as_object_mut) {
+        params.retain(|name, _| !members.contains(&name.as_str()));
+    }
+    parse_request(Bytes::from(frame.to_string()))
+}
+
+fn parse_request(frame: Bytes) -> Result<Request, Failure> {
+    match Envelope::parse(frame) {
+        Ok(Envelope::Request(request)) => Ok(request),
+        _ => Err(invalid_state()),
+    }
+}
+
+impl InputRequests {
+    /// For a client that was asked so often already.
+    pub(crate) fn of(round: u8) -> Self {
+        Self {
+            round,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a question; one that makes no sense is refused.
+    pub(crate) fn add(&mut self, question: Question, capabilities: &Map<String, Value>) {
+        let Some(entry) = question::Question::from_server(&question.request, capabilities) else {
+            return refuse(question);
+        };
+        self.asked.push(OpenQuestion {
+            key: None,
+            needed: entry.required(),
+            entry,
+            question,
+            is_shown: false,
+        });
+    }
+
+    /// Refuses what the client does not declare that it can be asked for, if there is something
+    /// else to ask it (S-MRTR-05).
+    ///
+    /// # Errors
+    ///
+    /// Returns what the client would have to declare, if it can be asked for nothing at all.
+    pub(crate) fn refuse_undeclared(
+        &mut self,
+        capabilities: &Map<String, Value>,
+    ) -> Result<(), RequiredCapability> {
+        let asked = std::mem::take(&mut self.asked).into_iter();
+        let (declared, others): (Vec<_>, Vec<_>) =
+            asked.partition(|asked| asked.needed.is_declared(capabilities));
+        self.asked = declared;
+        let needed = others.first().map(|asked| asked.needed);
+        for other in others {
+            refuse(other.question);
+        }
+        match needed {
+            Some(needed) if self.asked.is_empty() => Err(needed),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Begins a round: every open question, by the key under which it is to be answered.
+    pub(crate) fn ask(&mut self) -> Vec<(String, question::Question)> {
+        self.round = self.round.saturating_add(1);
+        let mut asked = Vec::with_capacity(self.asked.len());
+        for (index, open) in self.asked.iter_mut().enumerate() {
+            let key = open.key.get_or_insert(format!("r{}.{index}", self.round));
+            asked.push((key.clone(), open.entry.clone()));
+        }
+        asked
+    }
+
+    /// Every open question of a task, by its key, which no other question of the task ever has
+    /// (S-TASK-X-08).
+    pub(crate) fn of_task(&mut self) -> Vec<(String, question::Question)> {
+        let mut open = Vec::with_capacity(self.asked.len());
+        for asked in &mut self.asked {
+            if !std::mem::replace(&mut asked.is_shown, true) {
+                self.shown += 1;
+                asked.key = Some(format!("q-{}", self.shown));
+            }
+            open.extend(asked.key.clone().map(|key| (key, asked.entry.clone())));
+        }
+        open
+    }
+
+    /// Gives the client's answers to the server; what is not answered stays open, and what was
+    /// not asked is ignored (S-MRTR-12, S-MRTR-13).
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for an answer of the wrong shape; then no question was answered.
+    pub(crate) fn answer(&mut self, request: &Request) -> Result<(), Failure> {
+        let given = given(request).ok_or_else(|| {
+            let message = "`params.inputResponses` must be an object";
+            Failure::new(ErrorKind::InvalidParams, message)
+        })?;
+        let mut answers: Vec<Option<RawJson>> = Vec::with_capacity(self.asked.len());
+        for asked in &self.asked {
+            let answer = asked.key.as_ref().and_then(|key| given.get(key));
+            let answer = answer.map(RawJson::from_value);
+            if let Some(answer) = &answer {
+                question::check_answer(asked.entry.kind, answer).map_err(|error| {
+                    let key = asked.key.as_deref().unwrap_or_default();
+                    let message = format!("`params.inputResponses.{key}`: {error}");
+                    Failure::new(ErrorKind::InvalidParams, message)
+                })?;
+            }
+            answers.push(answer);
+        }
+        let open = std::mem::take(&mut self.asked);
+        for (asked, answer) in open.into_iter().zip(answers) {
+            match answer.as_ref().and_then(response) {
+                Some(response) => asked.question.answer(Ok(response)),
+                None => self.asked.push(asked),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(question: Question) {
+    let method = &question.request.method;
+    let message = format!("the client cannot be asked for `{method}`");
+    question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
+}
+
+/// The answers in a request, by key; `None` when they are no object.
+fn given(request: &Request) -> Option<Map<String, Value>> {
+    match request.member(request.params.input_responses.as_ref()) {
+        Some(given) => serde_json::from_slice(&given).ok(),
+        None => Some(Map::new()),
+    }
+}
+
+/// A result as the answer to a question, whose id is not known here.
+fn response(result: &RawJson) -> Option<Response> {
+    let frame = format!(r#"{{"jsonrpc":"2.0","id":0,"result":{}}}"#, result.as_str());
+    match Envelope::parse(Bytes::from(frame)) {
+        Ok(Envelope::Response(response)) => Some(response),
+        _ => None,
+    }
+}

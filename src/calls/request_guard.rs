@@ -1,0 +1,92 @@
+//! A request of a client without a session, as long as the client waits for its answer.
+
+use std::sync::Arc;
+
+use actix::{Message, Recipient};
+use tokio::sync::oneshot;
+
+use crate::calls::client_reply::ClientReply;
+
+/// A request that is worked on.
+pub struct RunningRequest {
+    pub answer: oneshot::Receiver<ClientReply>,
+    pub waiting: RequestGuard,
+}
+
+/// Held as long as the client waits: dropped before the answer, it takes the request back.
+pub struct RequestGuard {
+    call: u64,
+    request_number: u64,
+    /// Whom to tell; `None` once there is nothing to tell.
+    worker: Option<Arc<Recipient<ClientRequestEvent>>>,
+}
+
+impl RequestGuard {
+    /// `request_number` is the number of the client's request, `call` that of the call.
+    pub(crate) fn new(
+        call: u64,
+        request_number: u64,
+        worker: Arc<Recipient<ClientRequestEvent>>,
+    ) -> Self {
+        let worker = Some(worker);
+        Self {
+            call,
+            request_number,
+            worker,
+        }
+    }
+
+    /// Asks for the answer as a stream, if it can be one and is none yet.
+    pub fn upgrade(&self) {
+        self.notify(ClientRequestChange::Upgrade);
+    }
+
+    /// What is still waited for once an answer is there: the rest of it, if it is a stream.
+    pub fn for_rest_of(mut self, answer: &ClientReply) -> Option<Self> {
+        if matches!(answer, ClientReply::Stream(_)) {
+            return Some(self);
+        }
+        self.worker = None;
+        None
+    }
+
+    fn notify(&self, wait: ClientRequestChange) {
+        if let Some(worker) = &self.worker {
+            let Self {
+                call,
+                request_number,
+                ..
+            } = *self;
+            worker.do_send(ClientRequestEvent {
+                call,
+                request_number,
+                wait,
+            });
+        }
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.notify(ClientRequestChange::Closed);
+    }
+}
+
+/// What becomes of the wait for one request of a client.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct ClientRequestEvent {
+    /// The call, or 0 for what has an actor of its own.
+    pub(crate) call: u64,
+    /// The number of the client's request: means something only while that waits.
+    pub(crate) request_number: u64,
+    pub(crate) wait: ClientRequestChange,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClientRequestChange {
+    /// It is long: it is to be answered as a stream.
+    Upgrade,
+    /// The client closed its connection.
+    Closed,
+}

@@ -1,0 +1,183 @@
+//! Calls that are sent once more, whether their client has a session or not: the decision, which
+//! is pure, and what is kept of a call to carry it out.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::calls::call_context::CallContext;
+use crate::calls::call_route::{CallRoute, find_route};
+use crate::calls::call_target::CallTarget;
+use crate::catalog::ToolHints;
+use crate::downstream::{Caller, Deadline};
+use crate::protocol::{ErrorKind, Failure, Request};
+use crate::telemetry::Counter;
+
+/// How often one call is sent again.
+const TIMES_MAX: u32 = 3;
+/// Time before it is sent again the first time; each further one takes four times as long.
+const DELAY: Duration = Duration::from_millis(100);
+
+/// What is known of a call that failed.
+#[derive(Clone, Copy, Debug)]
+struct FailedAttempt {
+    kind: ErrorKind,
+    /// What its tool says of itself; `None` for what is no tool call.
+    hints: Option<ToolHints>,
+    /// How often it was sent again already.
+    times: u32,
+}
+
+impl FailedAttempt {
+    /// After which time it may be sent again; `None` if it may not. Whether its server is trusted
+    /// and has a budget left is asked elsewhere.
+    fn retry_delay(self) -> Option<Duration> {
+        let harmless = self
+            .hints
+            .is_some_and(|hints| hints.read_only || hints.idempotent);
+        let may = match self.kind {
+            // It was never written, so it did not run.
+            ErrorKind::ServerUnavailable => true,
+            // It may have run.
+            ErrorKind::ServerLost => harmless,
+            _ => false,
+        };
+        (may && self.times < TIMES_MAX).then(|| DELAY * 4_u32.pow(self.times))
+    }
+}
+
+/// What a call needs to be sent again. Kept where its server allows that, and as long as it may
+/// still happen.
+pub(crate) struct RetryState {
+    request: Request,
+    target: CallTarget,
+    deadline: Deadline,
+    hints: Option<ToolHints>,
+    /// How often it was sent again.
+    times: u32,
+}
+
+/// A call on its way once more.
+pub(crate) struct RetryAttempt {
+    /// The server sees another request.
+    pub(crate) number: u64,
+    pub(crate) request: Request,
+    pub(crate) target: CallTarget,
+    pub(crate) found: CallRoute,
+}
+
+impl RetryState {
+    pub(crate) fn new(request: &Request, target: &CallTarget, deadline: Deadline) -> Self {
+        Self {
+            request: request.clone(),
+            target: target.clone(),
+            deadline,
+            hints: target.tool.as_ref().map(|tool| tool.hints),
+            times: 0,
+        }
+    }
+
+    /// What may have run is not sent again from now on, whatever its tool says of itself.
+    pub(crate) fn retry_only_if_unsent(&mut self) {
+        self.hints = None;
+    }
+
+    /// After which time a call that failed so is sent once more; it is counted, unless something
+    /// speaks against it.
+    pub(crate) fn next_delay(
+        &mut self,
+        failure: &Failure,
+        parts: &CallContext,
+    ) -> Option<Duration> {
+        let failed = FailedAttempt {
+            kind: failure.kind,
+            hints: self.hints,
+            times: self.times,
+        };
+        let delay = failed.retry_delay()?;
+        let server = parts.downstreams.get(&self.target.server)?;
+        let in_time = Instant::now() + delay < self.deadline.latest;
+        // The settings may have changed since it was sent.
+        if !in_time || server.is_halted() || !server.may_retry() {
+            return None;
+        }
+        self.times += 1;
+        parts.counters.add(Counter::CallsRepeated);
+        log::info!(
+            server = self.target.server.as_str(), code = failure.kind.as_str();
+            "a call is sent once more"
+        );
+        Some(delay)
+    }
+
+    /// Finds the way to its server once more.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the call cannot be sent now; nothing was sent.
+    pub(crate) fn attempt(
+        &self,
+        parts: &CallContext,
+        caller: &Caller,
+        arbiter: usize,
+    ) -> Result<RetryAttempt, Failure> {
+        let before = Some(self.deadline);
+        let found = find_route(&parts.downstreams, &self.target, caller, arbiter, before)?;
+        Ok(RetryAttempt {
+            number: parts.numbers.next(),
+            request: self.request.clone(),
+            target: self.target.clone(),
+            found,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_did_not_run_or_may_run_twice_is_sent_again() {
+        let plain = ToolHints::default();
+        let read_only = ToolHints {
+            read_only: true,
+            ..plain
+        };
+        let idempotent = ToolHints {
+            idempotent: true,
+            ..plain
+        };
+        let some = [Some(plain), None, Some(read_only), Some(idempotent)];
+        for kind in ErrorKind::ALL {
+            let expected = match kind {
+                ErrorKind::ServerUnavailable => [true; 4],
+                ErrorKind::ServerLost => [false, false, true, true],
+                _ => [false; 4],
+            };
+            let kind = *kind;
+            let may = some.map(|hints| {
+                let failed = FailedAttempt {
+                    kind,
+                    hints,
+                    times: 0,
+                };
+                failed.retry_delay().is_some()
+            });
+            assert_eq!(may, expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_time_it_takes_longer_and_it_ends() {
+        let delay = |times| {
+            let failed = FailedAttempt {
+                kind: ErrorKind::ServerUnavailable,
+                hints: None,
+                times,
+            };
+            failed.retry_delay().map(|delay| delay.as_millis())
+        };
+        let delays = [0, 1, 2, 3, 100].map(delay);
+        assert_eq!(delays, [Some(100), Some(400), Some(1600), None, None]);
+    }
+}

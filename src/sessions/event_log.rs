@@ -1,0 +1,363 @@
+//! The event streams of one session: what was sent is kept within bounds, so that a client that
+//! lost its connection can go on after the last event that it read.
+//!
+//! Every message goes out on exactly one stream (S-HTTP-29). The stream of a call is named after
+//! the call's number; stream 0 is the general one that a client opens with GET.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::calls::{EventId, StreamEvent};
+use crate::id::QuickMap;
+use crate::protocol::RequestId;
+
+/// The general stream, opened by GET. It never carries an answer (S-HTTP-27).
+pub(crate) const GENERAL_STREAM: u64 = 0;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventLogLimits {
+    pub(crate) events_per_stream: usize,
+    pub(crate) bytes_max: usize,
+    pub(crate) queue_max: usize,
+}
+
+pub(crate) struct EventLog {
+    limits: EventLogLimits,
+    /// Tells event ids of this actor from those of one before it.
+    epoch: u32,
+    streams: QuickMap<u64, LogStream>,
+    log: VecDeque<LoggedEvent>,
+    bytes: usize,
+}
+
+struct LogStream {
+    /// The request whose answer ends the stream.
+    request: Option<RequestId>,
+    sequence: u64,
+    logged: usize,
+    ended: bool,
+    /// Absent while no client reads.
+    reader: Option<mpsc::Sender<StreamEvent>>,
+}
+
+struct LoggedEvent {
+    stream: u64,
+    sequence: u64,
+    event: StreamEvent,
+}
+
+/// What a client's `Last-Event-ID` leads to.
+#[derive(Debug)]
+pub(crate) enum ResumeOutcome {
+    /// Missed events first, then live ones.
+    Stream(mpsc::Receiver<StreamEvent>),
+    /// The same of the general stream, but some of the missed events were not kept.
+    Gap(mpsc::Receiver<StreamEvent>),
+    /// The stream has ended, and the client has seen all of it.
+    Over,
+    /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
+    Unknown(Option<RequestId>),
+}
+
+impl EventLog {
+    pub(crate) fn new(limits: EventLogLimits, epoch: u32) -> Self {
+        Self {
+            limits,
+            epoch,
+            streams: QuickMap::default(),
+            log: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Opens a stream, or gives an open one to another reader: the former one ends. With
+    /// `priming`, the first event has an id and no data (S-HTTP-30).
+    pub(crate) fn open(
+        &mut self,
+        number: u64,
+        request: Option<RequestId>,
+        priming: bool,
+    ) -> mpsc::Receiver<StreamEvent> {
+        let (reader, events) = mpsc::channel(self.limits.queue_max);
+        let stream = self.streams.entry(number).or_insert_with(|| LogStream {
+            request,
+            sequence: 0,
+            logged: 0,
+            ended: false,
+            reader: None,
+        });
+        stream.reader = Some(reader);
+        if priming {
+            self.push(number, None, false);
+        }
+        events
+    }
+
+    pub(crate) fn has_reader(&self, number: u64) -> bool {
+        let reader = self
+            .streams
+            .get(&number)
+            .and_then(|stream| stream.reader.as_ref());
+        reader.is_some_and(|reader| !reader.is_closed())
+    }
+
+    /// Ends the general stream's connection to its reader; the stream can be resumed.
+    pub(crate) fn detach_general_reader(&mut self) {
+        if let Some(stream) = self.streams.get_mut(&GENERAL_STREAM) {
+            stream.reader = None;
+        }
+    }
+
+    pub(crate) fn has_any_reader(&self) -> bool {
+        self.streams.keys().any(|number| self.has_reader(*number))
+    }
+
+    /// Sends a message on an open stream and keeps it; a reader that does not keep up loses the
+    /// stream and may resume it.
+    pub(crate) fn send(&mut self, number: u64, message: &[u8]) {
+        self.push(number, Some(message), false);
+    }
+
+    /// Like [`EventLog::send`] for what may be left out: a reader that lags behind does not get
+    /// it, so that a burst of it does not cost the stream.
+    pub(crate) fn send_if_room(&mut self, number: u64, message: &[u8]) {
+        let reserve = self.limits.queue_max / 4;
+        let reader = self.streams.get(&number).and_then(|s| s.reader.as_ref());
+        if reader.is_none_or(|reader| reader.capacity() > reserve) {
+            self.push(number, Some(message), false);
+        }
+    }
+
+    /// Sends the answer that ends a stream.
+    pub(crate) fn answer(&mut self, number: u64, message: &[u8]) {
+        self.push(number, Some(message), true);
+        self.end(number);
+    }
+
+    /// Nothing follows on this stream; what was sent can still be fetched.
+    pub(crate) fn end(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.ended = true;
+            stream.reader = None;
+            if stream.logged == 0 {
+                self.streams.remove(&number);
+            }
+        }
+    }
+
+    /// Sends what followed an event, of the same stream only (S-SESS-08).
+    pub(crate) fn resume(&mut self, last_event_id: &str) -> ResumeOutcome {
+        let Some(id) = EventId::parse(last_event_id) else {
+            return ResumeOutcome::Unknown(None);
+        };
+        let known = id.epoch == self.epoch;
+        let Some(stream) = self.streams.get_mut(&id.stream).filter(|_| known) else {
+            return ResumeOutcome::Unknown(id.request);
+        };
+        let missed: Vec<&LoggedEvent> = self
+            .log
+            .iter()
+            .filter(|event| event.stream == id.stream && event.sequence > id.sequence)
+            .collect();
+        if stream.ended && missed.is_empty() {
+            return ResumeOutcome::Over;
+        }
+        let complete = (stream.sequence - id.sequence.min(stream.sequence)) == missed.len() as u64;
+        let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
+        for event in missed {
+            // The channel has room for all of them.
+            let _ = reader.try_send(event.event.clone());
+        }
+        stream.reader = (!stream.ended).then_some(reader);
+        if complete || id.stream != GENERAL_STREAM {
+            ResumeOutcome::Stream(events)
+        } else {
+            ResumeOutcome::Gap(events)
+        }
+    }
+
+    fn push(&mut self, number: u64, message: Option<&[u8]>, is_answer: bool) {
+        let epoch = self.epoch;
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return;
+        };
+        stream.sequence += 1;
+        let id = EventId {
+            epoch,
+            stream: number,
+            sequence: stream.sequence,
+            request: stream.request.clone(),
+        };
+        let sequence = id.sequence;
+        let event = StreamEvent {
+            id: Some(id),
+            // Copied, since a slice of what a server sent would keep all of that in memory.
+            frame: message.map(Bytes::copy_from_slice),
+            is_answer,
+        };
+        if let Some(reader) = &stream.reader
+            && reader.try_send(event.clone()).is_err()
+        {
+            stream.reader = None;
+        }
+        stream.logged += 1;
+        self.bytes += event.size();
+        self.log.push_back(LoggedEvent {
+            stream: number,
+            sequence,
+            event,
+        });
+        self.trim(number);
+    }
+
+    fn trim(&mut self, number: u64) {
+        let too_many = |streams: &QuickMap<u64, LogStream>, max| {
+            streams.get(&number).is_some_and(|s| s.logged > max)
+        };
+        if too_many(&self.streams, self.limits.events_per_stream)
+            && let Some(oldest) = self.log.iter().position(|event| event.stream == number)
+        {
+            self.drop_event(oldest);
+        }
+        while self.bytes > self.limits.bytes_max && !self.log.is_empty() {
+            self.drop_event(0);
+        }
+    }
+
+    fn drop_event(&mut self, index: usize) {
+        let Some(event) = self.log.remove(index) else {
+            return;
+        };
+        self.bytes -= event.event.size();
+        if let Some(stream) = self.streams.get_mut(&event.stream) {
+            stream.logged -= 1;
+            if stream.ended && stream.logged == 0 {
+                self.streams.remove(&event.stream);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: EventLogLimits = EventLogLimits {
+        events_per_stream: 3,
+        bytes_max: 10_000,
+        queue_max: 2,
+    };
+
+    /// The ids and messages of what came.
+    fn read(events: &mut mpsc::Receiver<StreamEvent>) -> Vec<(String, String)> {
+        let mut read = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            let frame = event.frame.unwrap_or_default().to_vec();
+            let id = event.id.unwrap().to_string();
+            read.push((id, String::from_utf8(frame).unwrap()));
+        }
+        read
+    }
+
+    fn event(id: &str, frame: &str) -> (String, String) {
+        (id.to_owned(), frame.to_owned())
+    }
+
+    fn id(text: &str) -> RequestId {
+        RequestId::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn a_client_goes_on_where_it_stopped() {
+        let mut streams = EventLog::new(LIMITS, 7);
+        let mut events = streams.open(5, Some(id("\"a b\"")), true);
+        streams.send(5, b"{\"n\":\n1}");
+        assert_eq!(
+            read(&mut events),
+            [
+                event("7.5.1.%22a+b%22", ""),
+                event("7.5.2.%22a+b%22", "{\"n\":\n1}")
+            ]
+        );
+        drop(events);
+        streams.send(5, b"{}");
+        streams.answer(5, b"[]");
+        let ResumeOutcome::Stream(mut events) = streams.resume("7.5.2.%22a+b%22") else {
+            panic!()
+        };
+        assert!(!events.try_recv().unwrap().is_answer);
+        let answer = events.try_recv().unwrap();
+        assert!(answer.is_answer && answer.frame.unwrap() == "[]");
+        assert!(matches!(
+            events.try_recv(),
+            Err(mpsc::error::TryRecvError::Disconnected)
+        ));
+    }
+
+    #[test]
+    fn s_sess_08_only_events_of_the_same_stream_are_replayed() {
+        let mut streams = EventLog::new(LIMITS, 1);
+        drop((
+            streams.open(1, Some(id("1")), true),
+            streams.open(2, Some(id("2")), true),
+        ));
+        streams.send(1, b"1");
+        streams.send(2, b"2");
+        let ResumeOutcome::Stream(mut events) = streams.resume("1.2.1.2") else {
+            panic!()
+        };
+        assert_eq!(read(&mut events), [event("1.2.2.2", "2")]);
+    }
+
+    #[test]
+    fn a_stream_of_another_process_names_its_request() {
+        let mut streams = EventLog::new(LIMITS, 1);
+        for (text, request) in [
+            ("2.5.1.%22a%22", Some(id("\"a\""))),
+            ("1.5.1.7", Some(id("7"))),
+            ("1.0.1.", None),
+            ("garbage", None),
+            ("", None),
+        ] {
+            let ResumeOutcome::Unknown(found) = streams.resume(text) else {
+                panic!("{text}")
+            };
+            assert_eq!(found, request, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_burst_leaves_room_for_the_answer() {
+        let limits = EventLogLimits {
+            queue_max: 8,
+            ..LIMITS
+        };
+        let mut streams = EventLog::new(limits, 1);
+        let mut events = streams.open(1, Some(id("1")), false);
+        for _ in 0..100 {
+            streams.send_if_room(1, b"{}");
+        }
+        streams.answer(1, b"[]");
+        let read = read(&mut events);
+        assert_eq!(read.len(), 7);
+        assert_eq!(read[6].1, "[]");
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
+        let mut streams = EventLog::new(LIMITS, 1);
+        let events = streams.open(1, Some(id("1")), false);
+        for _ in 0..10 {
+            streams.send(1, b"{}");
+        }
+        assert_eq!(streams.log.len(), 3);
+        assert!(!streams.has_reader(1));
+        drop(events);
+        streams.send(1, &[b'1'; 20_000]);
+        assert_eq!((streams.log.len(), streams.bytes), (0, 0));
+        streams.end(1);
+        assert!(streams.streams.is_empty());
+    }
+}

@@ -1,0 +1,184 @@
+//! The tasks that the client of a session follows itself: what it hears of them after the calls
+//! that made them were answered. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::bridge::task::Task;
+use crate::calls::Progress;
+use crate::id::ServerName;
+use crate::protocol::{Notification, RawJson};
+
+/// Tasks of one session that are remembered; of more, the one that ends first is forgotten.
+const TASKS_MAX: usize = 256;
+
+/// By the numbers of the calls that made them.
+#[derive(Default)]
+pub(super) struct FollowedTasks {
+    tasks: HashMap<u64, FollowedTask>,
+    /// The last state of each task that changed while no stream was open.
+    missed: BTreeMap<u64, Bytes>,
+}
+
+struct FollowedTask {
+    server: ServerName,
+    /// The task's id in the server's own words.
+    native: String,
+    progress: Progress,
+    until: Instant,
+}
+
+impl FollowedTasks {
+    /// A call was answered with `result`; if that is a task, the progress that the client asked
+    /// for belongs to it from now on (S-PROG-04).
+    pub(super) fn add(
+        &mut self,
+        call: u64,
+        server: &ServerName,
+        result: &RawJson,
+        progress: Progress,
+        now: Instant,
+    ) {
+        let Some(task) = Task::from_legacy_created(result) else {
+            return;
+        };
+        self.tasks.retain(|_, entry| entry.until > now);
+        if self.tasks.len() >= TASKS_MAX {
+            let first = self.tasks.iter().min_by_key(|(_, entry)| entry.until);
+            if let Some(first) = first.map(|(call, _)| *call) {
+                self.end(first);
+                self.missed.remove(&first);
+            }
+        }
+        let until = now + task.retention();
+        let entry = FollowedTask {
+            server: server.clone(),
+            native: task.id,
+            progress,
+            until,
+        };
+        self.tasks.insert(call, entry);
+    }
+
+    /// The server that a call's task is at.
+    pub(super) fn server(&self, call: u64) -> Option<&ServerName> {
+        self.tasks.get(&call).map(|entry| &entry.server)
+    }
+
+    /// Progress of a task in the client's words, if it wants any.
+    pub(super) fn progress(&mut self, call: u64, sent: &Notification) -> Option<Bytes> {
+        self.tasks.get_mut(&call)?.progress.frame(sent)
+    }
+
+    /// Nothing follows about this call's task, but what was missed.
+    pub(super) fn end(&mut self, call: u64) {
+        self.tasks.remove(&call);
+    }
+
+    /// The client learns by an answer that a task has ended.
+    pub(super) fn ended(&mut self, server: &ServerName, native: &str) {
+        let is = |entry: &FollowedTask| entry.server == *server && entry.native == native;
+        let mut tasks = self.tasks.iter();
+        let call = tasks.find(|(_, entry)| is(entry)).map(|(call, _)| *call);
+        if let Some(call) = call {
+            self.end(call);
+            self.missed.remove(&call);
+        }
+    }
+
+    /// Keeps the state of a task for a stream to come, in place of the one before.
+    pub(super) fn miss(&mut self, call: u64, frame: Bytes) {
+        if self.missed.len() < TASKS_MAX || self.missed.contains_key(&call) {
+            self.missed.insert(call, frame);
+        }
+    }
+
+    pub(super) fn take_missed(&mut self) -> BTreeMap<u64, Bytes> {
+        std::mem::take(&mut self.missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::protocol::{Envelope, Request, Revision};
+
+    fn envelope(message: &Value) -> Envelope {
+        Envelope::parse(Bytes::from(message.to_string())).unwrap()
+    }
+
+    fn progress() -> Progress {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": {"name": "x", "_meta": {"progressToken": "t"}}});
+        let Envelope::Request(call): Envelope = envelope(&call) else {
+            panic!()
+        };
+        let call: Request = call;
+        Progress::of(&call, Revision::V2025_11_25)
+    }
+
+    fn told(progress: u64) -> Notification {
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": 7, "progress": progress}});
+        match envelope(&told) {
+            Envelope::Notification(told) => told,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn created(id: &str, ttl: u64) -> RawJson {
+        RawJson::from_value(&json!({"task": {"taskId": id, "status": "working", "ttl": ttl}}))
+    }
+
+    #[test]
+    fn s_prog_04_a_task_keeps_the_token_of_its_call_until_it_ends() {
+        let (mut followed, now) = (FollowedTasks::default(), Instant::now());
+        let server = ServerName::try_new("a").unwrap();
+        followed.add(1, &server, &created("t-9", 1000), progress(), now);
+        let frame = followed.progress(1, &told(1)).unwrap();
+        let frame: Value = serde_json::from_slice(&frame).unwrap();
+        assert_eq!(
+            frame["params"],
+            json!({"progressToken": "t", "progress": 1})
+        );
+        // Progress that does not go forward is left out (S-PROG-02).
+        assert_eq!(followed.progress(1, &told(1)), None);
+        assert_eq!(followed.progress(2, &told(2)), None);
+        followed.ended(&server, "t-8");
+        assert!(followed.progress(1, &told(2)).is_some());
+        followed.ended(&server, "t-9");
+        assert_eq!(followed.progress(1, &told(3)), None);
+        // What is no task is none.
+        let plain = RawJson::from_value(&json!({"content": []}));
+        followed.add(2, &server, &plain, progress(), now);
+        assert_eq!(followed.server(2), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut followed, now) = (FollowedTasks::default(), Instant::now());
+        let server = ServerName::try_new("a").unwrap();
+        for call in 0..=TASKS_MAX as u64 {
+            let task = created(&call.to_string(), 1000 + call);
+            followed.add(call, &server, &task, progress(), now);
+        }
+        assert_eq!(followed.server(0), None);
+        assert_eq!(followed.server(1), Some(&server));
+        let later = now + Duration::from_secs(60);
+        followed.add(9999, &server, &created("x", 1), progress(), later);
+        assert_eq!(followed.tasks.len(), 1);
+        for call in 0..2 * TASKS_MAX as u64 {
+            followed.miss(call, Bytes::from_static(b"first"));
+        }
+        followed.miss(1, Bytes::from_static(b"last"));
+        let missed = followed.take_missed();
+        assert_eq!((missed.len(), &missed[&1][..]), (TASKS_MAX, &b"last"[..]));
+        assert!(followed.take_missed().is_empty());
+    }
+}

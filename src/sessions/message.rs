@@ -1,0 +1,63 @@
+//! What the front and a session say to each other.
+
+use actix::Message;
+use tokio::sync::oneshot;
+
+use crate::calls::ClientReply;
+use crate::protocol::Envelope;
+
+/// One message of the client.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct FromClient {
+    pub envelope: Envelope,
+    /// Names the exchange; if the message is a call, it is the call's number.
+    pub number: u64,
+    /// Whether the client accepts the answer as an event stream. One that does not cannot be
+    /// asked anything, and hears no progress.
+    pub accepts_stream: bool,
+    pub reply: oneshot::Sender<ClientReply>,
+}
+
+/// The call has been silent for `sse_after`: answer it as a stream from now on.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct UpgradeToStream {
+    pub number: u64,
+}
+
+/// GET: the client wants a stream, a new one or the rest of an old one.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct OpenStream {
+    pub last_event_id: Option<String>,
+    pub reply: oneshot::Sender<ClientReply>,
+}
+
+/// The session is over, or the gateway is.
+#[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
+#[rtype(result = "()")]
+pub enum EndSession {
+    /// Nothing was heard of the client for `idle_timeout`; a session that is in use stays.
+    Idle,
+    /// The gateway stops; the record stays.
+    Draining,
+}
+
+/// The client ended the session: its record goes.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct DeleteSession {
+    /// Told once the record is gone.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// The session is in use: its record must not expire.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub(crate) struct SaveRecord;
+
+/// The stream that belongs to no call ends now; calls go on.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct EndGeneralStream;

@@ -1,0 +1,334 @@
+//! The actor of one client session: takes the client's messages, keeps its calls, and decides on
+//! which stream each thing goes back.
+//!
+//! It is a temporary child: what must outlive it is in its [`SessionRecord`].
+
+mod calls;
+mod questions;
+mod requests;
+mod retry;
+mod streams;
+mod tasks;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use actix::{Actor, ActorContext, Context, Handler, Recipient};
+use tokio::sync::oneshot;
+
+use crate::calls::ClientReply;
+use crate::catalog::{Changes, Snapshot};
+use crate::downstream::{CallEvent, CallMessage, Caller, CancelCall, ConnectionCommand, Delivery};
+use crate::id::{QuickMap, SessionId};
+use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
+use crate::publisher::SessionEvent;
+use crate::sessions::event_log::EventLog;
+use crate::sessions::followed_tasks::FollowedTasks;
+use crate::sessions::message::{
+    DeleteSession, EndGeneralStream, EndSession, FromClient, OpenStream, SaveRecord,
+    UpgradeToStream,
+};
+use crate::sessions::session_context::SessionContext;
+use crate::sessions::session_record::{SessionRecord, record_key};
+use crate::telemetry::Counter;
+use calls::SessionCall;
+use questions::SentQuestion;
+
+pub struct Session {
+    id: SessionId,
+    parts: Arc<SessionContext>,
+    record: SessionRecord,
+    /// Who makes its calls: as the record says.
+    caller: Arc<Caller>,
+    /// Where its calls are answered to; made with the first one.
+    reply_to: Option<Arc<Recipient<Delivery>>>,
+    /// Index of the arbiter that it lives on.
+    arbiter: usize,
+    pending: QuickMap<u64, SessionCall>,
+    /// Requests that wait for the first lists.
+    waiting: usize,
+    questions: QuickMap<u64, SentQuestion>,
+    /// Made with the first stream: most sessions are idle and have none.
+    event_log: Option<Box<EventLog>>,
+    /// Whether a stream was open since somebody looked whether the session is idle.
+    had_stream: bool,
+    /// The catalog of this session, if it is not the shared one.
+    view: Option<Arc<Snapshot>>,
+    /// What happened while no general stream was open.
+    missed: MissedEvents,
+    /// Made with the first task that the client follows itself.
+    followed: Option<Box<FollowedTasks>>,
+    /// Elicitations by URL that this client was asked for.
+    elicitations: BTreeSet<String>,
+}
+
+/// Why the actor ends.
+enum SessionEnding {
+    /// The session is over; who waits for the end of its record is told.
+    ForGood(Option<oneshot::Sender<()>>),
+    /// The session goes on in the next process.
+    GatewayStops,
+}
+
+/// Kept instead of a queue: that something changed, not how often.
+#[derive(Default)]
+struct MissedEvents {
+    lists: Changes,
+    uris: BTreeSet<String>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        id: SessionId,
+        parts: Arc<SessionContext>,
+        record: SessionRecord,
+        arbiter: usize,
+    ) -> Self {
+        let caller = Arc::new(record.caller(id));
+        let view = parts.calls.catalog.own(&caller);
+        Self {
+            id,
+            parts,
+            record,
+            caller,
+            reply_to: None,
+            arbiter,
+            pending: QuickMap::default(),
+            waiting: 0,
+            questions: QuickMap::default(),
+            event_log: None,
+            had_stream: false,
+            view,
+            missed: MissedEvents::default(),
+            followed: None,
+            elicitations: BTreeSet::new(),
+        }
+    }
+
+    fn catalog(&self) -> Arc<Snapshot> {
+        self.view
+            .clone()
+            .unwrap_or_else(|| self.parts.calls.catalog.snapshot())
+    }
+
+    fn on_notification(&mut self, notification: &Notification) {
+        match notification.method {
+            Method::Cancelled => self.on_cancelled(notification),
+            Method::RootsListChanged => {
+                self.notify_own_connections(&ConnectionCommand::RootsChanged)
+            }
+            // `initialized` changes nothing here, and what we do not know is ignored.
+            _ => {}
+        }
+    }
+
+    /// Tells this session's own connections; what others share has its wishes from all.
+    fn notify_own_connections(&self, command: &ConnectionCommand) {
+        for server in self.parts.calls.downstreams.all().values() {
+            let key = server.connection_key_for(&self.caller);
+            if key.session().is_some()
+                && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
+            {
+                up.value.command(command.clone());
+            }
+        }
+    }
+
+    /// A session with this record is there again: what changed while it was not is not known.
+    pub(crate) fn rebuilt(mut self) -> Self {
+        self.missed.lists = self.parts.calls.catalog.changes_since_start();
+        self.reopen_own_connections();
+        // Its record may be near its end.
+        self.save();
+        self
+    }
+
+    /// What it subscribed to on connections of its own is heard only while these are there.
+    fn reopen_own_connections(&self) {
+        for subscription in &self.record.subscriptions {
+            let Some(server) = self.parts.calls.downstreams.get(&subscription.server) else {
+                continue;
+            };
+            let key = server.connection_key_for(&self.caller);
+            if server.find(&key).is_some() {
+                continue;
+            }
+            let (downstreams, arbiter) = (self.parts.calls.downstreams.clone(), self.arbiter);
+            let name = subscription.server.clone();
+            actix_rt::spawn(async move { downstreams.open(name, key, arbiter).await });
+        }
+    }
+
+    /// Whether the client is using the session right now.
+    fn is_in_use(&self) -> bool {
+        !self.pending.is_empty()
+            || self
+                .event_log
+                .as_ref()
+                .is_some_and(|streams| streams.has_any_reader())
+    }
+
+    fn end(&mut self, why: SessionEnding, ctx: &mut Context<Self>) {
+        for pending in self.pending.values() {
+            if let Some(senders) = &pending.senders {
+                let (number, reason) = (
+                    pending.sent_as,
+                    Some("the client's session ended".to_owned()),
+                );
+                senders.send(
+                    self.arbiter,
+                    CallMessage::CancelCall(CancelCall { number, reason }),
+                );
+            }
+        }
+        if matches!(why, SessionEnding::GatewayStops) {
+            let numbers: Vec<u64> = self.pending.keys().copied().collect();
+            for number in numbers {
+                let message =
+                    "the gateway stopped before the server answered; the call may have run";
+                let failure = Failure::new(ErrorKind::ShuttingDown, message);
+                self.on_answer(number, Err(failure));
+            }
+        }
+        self.pending.clear();
+        self.questions.clear();
+        self.event_log = None;
+        if let SessionEnding::ForGood(done) = why {
+            self.parts.forget(self.id, done);
+        }
+        ctx.stop();
+    }
+
+    /// Writes the durable part anew; nothing waits for it.
+    fn save(&self) {
+        let (store, key) = (self.parts.store.clone(), record_key(self.id));
+        let (value, ttl) = (self.record.to_bytes(), self.parts.record_ttl());
+        actix_rt::spawn(async move {
+            if let Err(error) = store.put(&key, value, Some(ttl)).await {
+                log::warn!(error:%; "record of a session could not be written");
+            }
+        });
+    }
+}
+
+impl Actor for Session {
+    type Context = Context<Self>;
+}
+
+impl Handler<FromClient> for Session {
+    type Result = ();
+
+    fn handle(&mut self, message: FromClient, ctx: &mut Self::Context) {
+        let FromClient {
+            envelope,
+            number,
+            accepts_stream,
+            reply,
+        } = message;
+        match envelope {
+            Envelope::Request(request) => {
+                self.on_request(request, number, accepts_stream, reply, ctx);
+            }
+            Envelope::Notification(notification) => {
+                self.on_notification(&notification);
+                // A client that is gone needs no 202.
+                let _ = reply.send(ClientReply::Accepted);
+            }
+            Envelope::Response(response) => {
+                self.on_client_answer(response);
+                let _ = reply.send(ClientReply::Accepted);
+            }
+        }
+    }
+}
+
+impl Handler<Delivery> for Session {
+    type Result = ();
+
+    fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
+        let Delivery { number, what } = delivery;
+        match what {
+            CallEvent::Answer(Err(failure)) if self.schedule_retry(number, &failure, ctx) => {}
+            CallEvent::Answer(answer) => self.on_answer(number, answer),
+            CallEvent::Notification(notification) if self.is_about_task(number, &notification) => {
+                self.on_task_notification(number, &notification);
+            }
+            CallEvent::Notification(notification) => {
+                self.on_call_notification(number, &notification)
+            }
+            CallEvent::Question(question) => self.on_question(number, question, ctx),
+            CallEvent::TaskCreated => self.forbid_retry(number),
+        }
+    }
+}
+
+impl Handler<UpgradeToStream> for Session {
+    type Result = ();
+
+    fn handle(&mut self, upgrade: UpgradeToStream, _: &mut Self::Context) {
+        self.upgrade(upgrade.number);
+    }
+}
+
+impl Handler<OpenStream> for Session {
+    type Result = ();
+
+    fn handle(&mut self, open: OpenStream, _: &mut Self::Context) {
+        self.open_stream(open);
+    }
+}
+
+impl Handler<SessionEvent> for Session {
+    type Result = ();
+
+    fn handle(&mut self, event: SessionEvent, _: &mut Self::Context) {
+        self.on_session_event(event);
+    }
+}
+
+impl Handler<SaveRecord> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: SaveRecord, _: &mut Self::Context) {
+        self.save();
+    }
+}
+
+impl Handler<EndGeneralStream> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: EndGeneralStream, _: &mut Self::Context) {
+        if let Some(streams) = &mut self.event_log {
+            streams.detach_general_reader();
+        }
+    }
+}
+
+impl Handler<DeleteSession> for Session {
+    type Result = ();
+
+    fn handle(&mut self, delete: DeleteSession, ctx: &mut Self::Context) {
+        self.end(SessionEnding::ForGood(Some(delete.done)), ctx);
+    }
+}
+
+impl Handler<EndSession> for Session {
+    type Result = ();
+
+    fn handle(&mut self, end: EndSession, ctx: &mut Self::Context) {
+        match end {
+            EndSession::Draining => self.end(SessionEnding::GatewayStops, ctx),
+            EndSession::Idle => {
+                let in_use = self.is_in_use();
+                // When a client left its stream is not known: the time counts from here.
+                if in_use || std::mem::take(&mut self.had_stream) {
+                    self.had_stream = in_use;
+                    let _ = self.parts.registry.find(self.id);
+                    return self.save();
+                }
+                self.parts.calls.counters.add(Counter::SessionsExpired);
+                self.end(SessionEnding::ForGood(None), ctx);
+            }
+        }
+    }
+}

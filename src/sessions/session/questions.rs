@@ -1,0 +1,165 @@
+//! Questions of servers to the client (sampling, elicitation, roots).
+
+use actix::{AsyncContext, Context};
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::bridge::question as bridge;
+use crate::downstream::Question;
+use crate::id::ServerName;
+use crate::protocol::{
+    ErrorKind, Failure, Method, Request, RequestId, Response, Revision, notification, splice,
+};
+use crate::sessions::event_log::GENERAL_STREAM;
+use crate::sessions::session::Session;
+use crate::sessions::session::calls::AnswerDestination;
+use crate::telemetry::Counter;
+
+/// A question that the client has not answered yet.
+pub(super) struct SentQuestion {
+    question: Question,
+    /// The call that it belongs to.
+    call: u64,
+    /// The stream that it went out on.
+    stream: u64,
+}
+
+impl Session {
+    /// Passes a question on: on the stream of the call that it belongs to, otherwise on the
+    /// general one. A client that cannot be asked is not asked (S-REQ-01).
+    pub(super) fn on_question(&mut self, call: u64, question: Question, ctx: &mut Context<Self>) {
+        let settings = self.parts.calls.settings.load();
+        let profile = &self.record.profile;
+        let declared = match question.request.method {
+            Method::SamplingCreateMessage => profile.has_sampling(),
+            Method::ElicitationCreate => profile.has_elicitation(),
+            Method::RootsList => profile.has_roots(),
+            _ => false,
+        };
+        if !declared || self.questions.len() >= settings.calls_max {
+            let message = format!(
+                "the client cannot be asked for `{}`",
+                question.request.method
+            );
+            return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
+        }
+        let stream = if self.pending.contains_key(&call) && self.upgrade(call) {
+            call
+        } else {
+            GENERAL_STREAM
+        };
+        if stream == GENERAL_STREAM && !self.event_log().has_reader(GENERAL_STREAM) {
+            let message = "the client has no stream open on which it could be asked";
+            return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
+        }
+        let number = self.parts.calls.numbers.next();
+        let frame = match self.question_frame(&question.request, &RequestId::from(number)) {
+            Ok(frame) => frame,
+            Err(failure) => return question.answer(Err(failure)),
+        };
+        self.remember_elicitation(&question.request);
+        let frame = self.with_public_task(call, frame);
+        self.event_log().send(stream, &frame);
+        self.parts.calls.counters.add(Counter::QuestionsAsked);
+        self.questions.insert(
+            number,
+            SentQuestion {
+                question,
+                call,
+                stream,
+            },
+        );
+        ctx.run_later(settings.answer_timeout, move |session, _| {
+            if let Some(asked) = session.questions.remove(&number) {
+                session.withdraw(number, asked.stream, "no answer in time");
+                session
+                    .parts
+                    .calls
+                    .counters
+                    .add(Counter::QuestionsUnanswered);
+                let message = "the client did not answer in time";
+                asked
+                    .question
+                    .answer(Err(Failure::new(ErrorKind::Timeout, message)));
+            }
+        });
+    }
+
+    /// A question in the words of the client's revision.
+    fn question_frame(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
+        let revision = self.record.revision;
+        let declared = self.record.profile.as_map();
+        let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
+        let Some(asked) = older
+            .then(|| bridge::Question::from_server(request, declared))
+            .flatten()
+        else {
+            let edit = request.edit_id(id);
+            return Ok(splice(request.frame.as_bytes(), &mut [edit]));
+        };
+        match asked.for_client(revision, declared, "") {
+            Ok(asked) => Ok(asked.request(id)),
+            Err(error) => Err(Failure::new(ErrorKind::MethodNotFound, error.to_string())),
+        }
+    }
+
+    pub(super) fn on_client_answer(&mut self, response: Response) {
+        let number = response.id.as_ref().and_then(RequestId::as_number);
+        // An unknown one was answered before, or its call is over.
+        if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
+            asked.question.answer(Ok(response));
+        }
+    }
+
+    /// A question that names its task by the id that the client knows.
+    fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
+        match self.pending.get(&call) {
+            Some(pending) => self.with_public_ids(frame, &pending.server),
+            None => frame,
+        }
+    }
+
+    /// The call is over: its questions are taken back from the client. One that may belong to
+    /// another call to the same server stays.
+    pub(super) fn drop_questions(&mut self, call: u64, server: &ServerName) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let other = self.pending.iter().find(|(_, p)| p.server == *server);
+        let other = other.map(|(number, pending)| match pending.destination {
+            AnswerDestination::Stream => (*number, *number),
+            AnswerDestination::Direct(_) | AnswerDestination::Dropped => (*number, GENERAL_STREAM),
+        });
+        let mut dropped = Vec::new();
+        for (number, asked) in self.questions.iter_mut().filter(|(_, a)| a.call == call) {
+            match other.filter(|_| asked.question.is_unattributed) {
+                Some((call, stream)) => (asked.call, asked.stream) = (call, stream),
+                None => dropped.push((*number, asked.stream)),
+            }
+        }
+        for (number, stream) in dropped {
+            self.questions.remove(&number);
+            self.withdraw(number, stream, "the call is over");
+        }
+    }
+
+    fn withdraw(&mut self, question: u64, stream: u64, reason: &str) {
+        let params = serde_json::json!({ "requestId": question, "reason": reason });
+        let frame = notification(&Method::Cancelled, Some(&params));
+        self.event_log().send(stream, &frame);
+    }
+
+    fn remember_elicitation(&mut self, request: &Request) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ElicitParams {
+            elicitation_id: Option<String>,
+        }
+        let params: Option<ElicitParams> = request.params_as().ok();
+        if let Some(id) = params.and_then(|params| params.elicitation_id)
+            && self.elicitations.len() < self.parts.calls.settings.load().calls_max
+        {
+            self.elicitations.insert(id);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! News of tasks that the client follows itself: they belong to no call any more, so they go out
+//! on the general stream (B-TASK-01).
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::bridge::task::Task;
+use crate::calls::tasks;
+use crate::downstream::TaskMode;
+use crate::id::ServerName;
+use crate::protocol::{Failure, Method, Notification, Outcome, Response, splice};
+use crate::sessions::event_log::GENERAL_STREAM;
+use crate::sessions::session::Session;
+use crate::sessions::session::calls::SessionCall;
+
+impl Session {
+    /// Remembers the task that a call went on in, or that a task has ended.
+    pub(super) fn record_task(
+        &mut self,
+        number: u64,
+        pending: &SessionCall,
+        answer: &Result<Response, Failure>,
+    ) {
+        let Ok(response) = answer else { return };
+        let Outcome::Result(result) = &response.outcome else {
+            return;
+        };
+        debug_assert_eq!(pending.tasks, TaskMode::FollowedByClient);
+        let server = &pending.server;
+        if pending.method == Method::ToolsCall {
+            let progress = pending.progress.clone();
+            let followed = self.followed.get_or_insert_default();
+            return followed.add(number, server, result, progress, Instant::now());
+        }
+        let ended = match pending.method {
+            Method::TasksResult => crate::bridge::task::related_task(result),
+            _ => Task::from_legacy(result)
+                .filter(|task| task.status.is_terminal())
+                .map(|task| task.id),
+        };
+        if let (Some(native), Some(followed)) = (ended, &mut self.followed) {
+            followed.ended(server, &native);
+        }
+    }
+
+    /// Whether something that is said under a call's number is about its task.
+    pub(super) fn is_about_task(&self, number: u64, notification: &Notification) -> bool {
+        notification.method == Method::TaskStatus
+            || self.followed.is_some() && !self.pending.contains_key(&number)
+    }
+
+    pub(super) fn on_task_notification(&mut self, number: u64, notification: &Notification) {
+        let followed = self.followed.as_mut();
+        let server = followed
+            .as_ref()
+            .and_then(|followed| followed.server(number));
+        let server = server.or_else(|| self.pending.get(&number).map(|pending| &pending.server));
+        let Some(server) = server.cloned() else {
+            return;
+        };
+        if notification.method == Method::TaskStatus {
+            return self.on_task_status(number, notification, &server);
+        }
+        let frame = followed.and_then(|followed| followed.progress(number, notification));
+        if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
+            let frame = self.with_public_ids(frame, &server);
+            // Progress that comes faster than the client reads is left out (S-PROG-03).
+            self.event_log().send_if_room(GENERAL_STREAM, &frame);
+        }
+    }
+
+    /// The state of a task; only the last one is kept while nobody reads.
+    fn on_task_status(&mut self, number: u64, status: &Notification, server: &ServerName) {
+        let Some((frame, has_ended)) =
+            tasks::public_status(status, server, &self.caller, &self.parts.calls.sealing)
+        else {
+            return;
+        };
+        let has_reader = self.general_has_reader();
+        if has_reader {
+            self.event_log().send(GENERAL_STREAM, &frame);
+        }
+        let Some(followed) = &mut self.followed else {
+            return;
+        };
+        if !has_reader {
+            followed.miss(number, frame);
+        }
+        if has_ended {
+            followed.end(number);
+        }
+    }
+
+    /// What tasks became while no general stream was open.
+    pub(super) fn send_missed_tasks(&mut self) {
+        let Some(followed) = &mut self.followed else {
+            return;
+        };
+        for frame in followed.take_missed().into_values() {
+            self.event_log().send(GENERAL_STREAM, &frame);
+        }
+    }
+
+    /// A frame of a server that names its task by the id that the client knows.
+    pub(super) fn with_public_ids(&self, frame: Bytes, server: &ServerName) -> Bytes {
+        let sealing = &self.parts.calls.sealing;
+        let edit = tasks::related_edit(&frame, server, &self.caller, sealing);
+        match edit {
+            Some(edit) => splice(&frame, &mut [edit]),
+            None => frame,
+        }
+    }
+}
