@@ -74,66 +74,48 @@ impl fmt::Display for MergeNotice {
                 wanted,
                 public,
                 taken_by,
-            } => {
-                let noun = kind.noun();
-                write!(
-                    f,
-                    "{noun} `{native}` of `{server}` is called `{public}`: `{wanted}` belongs to \
-                     `{taken_by}`"
-                )
-            }
+            } => write!(
+                f,
+                "{} `{native}` of `{server}` is called `{public}`: `{wanted}` belongs to \
+                 `{taken_by}`",
+                kind.noun()
+            ),
             Self::Shortened {
                 kind,
                 server,
                 native,
                 public,
-            } => {
-                let noun = kind.noun();
-                write!(
-                    f,
-                    "{noun} `{native}` of `{server}` is called `{public}`, so that clients accept it"
-                )
-            }
+            } => write!(
+                f,
+                "{} `{native}` of `{server}` is called `{public}`, so that clients accept it",
+                kind.noun()
+            ),
             Self::Wrapped {
                 server,
                 uri,
-                taken_by: Some(owner),
+                taken_by,
             } => {
-                write!(
-                    f,
-                    "resource URIs of `{server}` are wrapped: `{uri}` is also one of `{owner}`"
-                )
-            }
-            Self::Wrapped {
-                server,
-                uri,
-                taken_by: None,
-            } => {
-                write!(
-                    f,
-                    "resource URIs of `{server}` are wrapped: `{uri}` looks like a wrapped one"
-                )
+                write!(f, "resource URIs of `{server}` are wrapped: `{uri}` ")?;
+                match taken_by {
+                    Some(owner) => write!(f, "is also one of `{owner}`"),
+                    None => f.write_str("looks like a wrapped one"),
+                }
             }
             Self::Hidden {
                 kind,
                 server,
                 uri,
                 taken_by,
-            } => {
-                let noun = kind.noun();
-                write!(
-                    f,
-                    "{noun} `{uri}` of `{server}` is hidden: it belongs to `{taken_by}`"
-                )
-            }
+            } => write!(
+                f,
+                "{} `{uri}` of `{server}` is hidden: it belongs to `{taken_by}`",
+                kind.noun()
+            ),
             Self::Quarantined { server, item } => {
                 let noun = item.kind.noun();
                 let name = item.item.as_deref().unwrap_or("?");
-                write!(
-                    f,
-                    "{noun} `{name}` of `{server}` is hidden: {}",
-                    item.reason
-                )
+                let reason = &item.reason;
+                write!(f, "{noun} `{name}` of `{server}` is hidden: {reason}")
             }
             Self::InvalidFilter { server, reason } => {
                 write!(f, "tools of `{server}` are hidden: {reason}")

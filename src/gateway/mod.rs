@@ -27,7 +27,7 @@ use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
 use crate::publisher::{Arrangement, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
-use crate::supervision::{Arbiters, DirectPlacement};
+use crate::supervision::Arbiters;
 use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
@@ -139,7 +139,7 @@ impl Gateway {
         };
         let address = server.address.map(|address| address.to_string());
         let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
-        let arbiters = Arbiters::adopt(server.workers.clone(), DirectPlacement)?;
+        let arbiters = Arbiters::adopt(server.workers.clone())?;
         let view = config_view(loaded.path, loaded.warnings);
         let unreadable = |source| StartError::StateFile {
             path: path.clone(),

@@ -3,7 +3,6 @@
 //! actix-web's workers end with the server, so durable actors have arbiters of their own.
 //! A dead arbiter is noticed when somebody asks for its place, and replaced.
 
-use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,36 +12,6 @@ use std::time::Duration;
 
 use actix::System;
 use actix_rt::{Arbiter, ArbiterHandle};
-
-/// Decides which arbiter a child lives on: a seam.
-pub trait Placement: fmt::Debug + Send + Sync {
-    /// An index below `arbiters`; a larger one counts modulo. The same key must always give
-    /// the same index.
-    fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize;
-}
-
-/// Spreads keys evenly, also consecutive ones.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HashPlacement;
-
-impl Placement for HashPlacement {
-    fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize {
-        // Fibonacci hashing: the upper half of the product depends on every bit of the key.
-        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let count = arbiters.get() as u64;
-        usize::try_from(mixed % count).unwrap_or(0)
-    }
-}
-
-/// Keys are indices, counted modulo the number of arbiters: for those who know the place.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DirectPlacement;
-
-impl Placement for DirectPlacement {
-    fn index(&self, key: u64, arbiters: NonZeroUsize) -> usize {
-        usize::try_from(key % arbiters.get() as u64).unwrap_or(0)
-    }
-}
 
 /// A place in the pool.
 #[derive(Clone, Debug)]
@@ -63,7 +32,6 @@ pub struct Arbiters(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     count: NonZeroUsize,
-    placement: Box<dyn Placement>,
     slots: Mutex<Slots>,
     replaced: AtomicU64,
 }
@@ -115,11 +83,11 @@ impl Arbiters {
     /// # Errors
     ///
     /// Returns the system's error when a thread or its runtime cannot be made.
-    pub fn start(count: NonZeroUsize, placement: impl Placement + 'static) -> io::Result<Self> {
+    pub fn start(count: NonZeroUsize) -> io::Result<Self> {
         let places = (0..count.get())
             .map(|_| ArbiterSlot::start(0))
             .collect::<io::Result<Vec<_>>>()?;
-        Ok(Self::with(count, placement, places))
+        Ok(Self::with(count, places))
     }
 
     /// A pool of one that is the calling thread: for simulations on one thread.
@@ -132,7 +100,6 @@ impl Arbiters {
             .ok_or_else(|| io::Error::other("no arbiter runs on this thread"))?;
         Ok(Self::with(
             NonZeroUsize::MIN,
-            HashPlacement,
             vec![ArbiterSlot {
                 handle,
                 own: None,
@@ -148,10 +115,7 @@ impl Arbiters {
     /// # Errors
     ///
     /// Fails when there is none.
-    pub fn adopt(
-        handles: Vec<ArbiterHandle>,
-        placement: impl Placement + 'static,
-    ) -> io::Result<Self> {
+    pub fn adopt(handles: Vec<ArbiterHandle>) -> io::Result<Self> {
         let count = NonZeroUsize::new(handles.len())
             .ok_or_else(|| io::Error::other("a pool needs at least one arbiter"))?;
         let adopted = |handle| ArbiterSlot {
@@ -161,17 +125,12 @@ impl Arbiters {
             serial: 0,
         };
         let places = handles.into_iter().map(adopted).collect();
-        Ok(Self::with(count, placement, places))
+        Ok(Self::with(count, places))
     }
 
-    fn with(
-        count: NonZeroUsize,
-        placement: impl Placement + 'static,
-        places: Vec<ArbiterSlot>,
-    ) -> Self {
+    fn with(count: NonZeroUsize, places: Vec<ArbiterSlot>) -> Self {
         Self(Arc::new(Pool {
             count,
-            placement: Box::new(placement),
             slots: Mutex::new(Slots {
                 places,
                 retired: Vec::new(),
@@ -186,9 +145,9 @@ impl Arbiters {
         self.0.count
     }
 
-    /// The index of a key's arbiter.
+    /// The index of a key's arbiter: the key modulo the number of arbiters.
     pub fn index(&self, key: u64) -> usize {
-        self.0.placement.index(key, self.0.count) % self.0.count
+        usize::try_from(key % self.0.count.get() as u64).unwrap_or(0)
     }
 
     /// The place for a key, on a fresh arbiter if the old one is dead.

@@ -4,14 +4,45 @@ use std::time::Duration;
 
 use super::policy::Settings;
 
-/// Delay before restart number `attempt`, counted from 0: `min(max, initial * factor^attempt)`,
-/// shortened by chance. `chance` is a number from 0.0 to below 1.0.
+/// Delays that grow from attempt to attempt, up to a maximum.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    initial: Duration,
+    factor: f64,
+    max: Duration,
+}
+
+impl Backoff {
+    pub const fn new(initial: Duration, factor: f64, max: Duration) -> Self {
+        Self {
+            initial,
+            factor,
+            max,
+        }
+    }
+
+    /// Each delay is twice the one before.
+    pub const fn doubling(initial: Duration, max: Duration) -> Self {
+        Self::new(initial, 2.0, max)
+    }
+
+    /// The delay before an attempt, counted from 0: `min(max, initial * factor^attempt)`.
+    pub fn delay(&self, attempt: u32) -> Duration {
+        let grown = self.initial.as_secs_f64() * self.factor.powf(f64::from(attempt));
+        // `min` also tames an infinite product.
+        Duration::from_secs_f64(grown.min(self.max.as_secs_f64()))
+    }
+}
+
+/// The delay before restart number `attempt`, counted from 0, shortened by chance. `chance` is a
+/// number from 0.0 to below 1.0.
 pub(crate) fn delay(settings: &Settings, attempt: u32, chance: f64) -> Duration {
-    let initial = settings.backoff_initial.as_secs_f64();
-    let grown = initial * settings.backoff_factor.powf(f64::from(attempt));
-    // `min` also tames an infinite product.
-    let capped = grown.min(settings.backoff_max.as_secs_f64());
-    with_jitter(Duration::from_secs_f64(capped), settings.jitter, chance)
+    let backoff = Backoff::new(
+        settings.backoff_initial,
+        settings.backoff_factor,
+        settings.backoff_max,
+    );
+    with_jitter(backoff.delay(attempt), settings.jitter, chance)
 }
 
 /// Shortens a delay by a random part of its `jitter` share; never to nothing.

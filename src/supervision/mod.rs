@@ -5,7 +5,7 @@
 //! of death, with growing delays, and callers hold a name instead of an address.
 //!
 //! - [`Supervisor::supervise`] keeps one child alive by its [`ChildSpec`]; callers get a
-//!   [`ChildRef`], and find it again in a [`Roster`].
+//!   [`ChildRef`].
 //! - [`spawn_temporary`] starts a child that nobody restarts; only its end is reported. Made
 //!   for tens of thousands.
 //! - [`Inbox`] holds messages that must outlive the incarnation to which they were sent.
@@ -17,7 +17,7 @@
 //! use std::{num::NonZeroUsize, sync::mpsc, time::Duration};
 //! use actix::prelude::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
 //! use mcpvisor::supervision::{
-//!     Arbiters, ChildSpec, Exit, SupervisorLink, Shutdown, HashPlacement, Start, Supervisor, spawn_temporary,
+//!     Arbiters, ChildSpec, Exit, SupervisorLink, Shutdown, Start, Supervisor, spawn_temporary,
 //! };
 //! use tokio::time::Instant;
 //!
@@ -42,7 +42,7 @@
 //! }
 //!
 //! # actix::System::new().block_on(async {
-//! let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), HashPlacement)?;
+//! let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap())?;
 //!
 //! let start = Start::new(|_ctx, link| Peer(link));
 //! let peer = Supervisor::supervise(ChildSpec::new("git", &arbiters, start));
@@ -68,7 +68,7 @@
 //! # Guarantees
 //!
 //! Each with the tests that prove it, in `tests/supervision/` unless the path starts with
-//! `machine` (`machine/tests.rs`), `backoff`, `inbox` or `policy` (unit tests here).
+//! `machine` (`machine/tests.rs`), `backoff` or `inbox` (unit tests here).
 //!
 //! 1. Every death is seen, with its reason and a panic's text: a stop, a failure, a kill, a
 //!    panic in `started`, a handler, a spawned future, `stopping`, `stopped`, `Drop` or the
@@ -114,9 +114,8 @@
 //!     `stopping::a_child_that_ignores_shutdown_is_killed_when_its_time_is_up`
 //! 14. Late news of an old incarnation change nothing.
 //!     `stopping::a_blocked_thread_is_left_behind_and_its_late_news_are_ignored`
-//! 15. Only panics escalate, one time for each storm; failures of a peer never do.
-//!     `machine::only_a_storm_of_panics_escalates_and_each_storm_once`,
-//!     `waiting::panics_escalate_and_failures_do_not`
+//! 15. No failure of a child reaches its neighbours: each has a supervisor and failures of its own.
+//!     `waiting::panics_and_failures_of_a_child_leave_its_neighbour_alone`
 //! 16. A supervisor that ends takes its child along, and its callers are told.
 //!     `stopping::a_supervisor_that_goes_takes_its_child_along`
 //! 17. A dead thread is replaced; a stopped or dropped pool leaves none.
@@ -152,26 +151,26 @@
 mod arbiters;
 mod backoff;
 mod child;
+mod child_ref;
 mod exit;
 mod inbox;
 mod machine;
 mod policy;
 mod random;
-mod roster;
 mod spec;
 mod supervisor;
 mod view;
 
-pub use arbiters::{
-    ArbiterSite, Arbiters, ArbitersStillRunning, DirectPlacement, HashPlacement, Placement,
-};
+pub use arbiters::{ArbiterSite, Arbiters, ArbitersStillRunning};
+pub use backoff::Backoff;
 pub use child::{Temporary, spawn_temporary};
+pub use child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildUnavailable, ChildValue, Up};
 pub use exit::{Exit, ExitReason};
 pub use inbox::{Inbox, InboxItem};
-pub use policy::{InvalidSettings, RestartPolicy, Settings, Tuning};
+pub use policy::{InvalidSettings, Settings, Tuning};
 pub use random::{Random, SeededRandom, SystemRandom};
-pub use roster::{ChildRef, ChildSnapshot, ChildStatus, ChildUnavailable, ChildValue, Roster, Up};
-pub use spec::{ChildSpec, Escalation, Shutdown, Start, SupervisorLink};
+
+pub use spec::{ChildSpec, Shutdown, Start, SupervisorLink};
 pub use supervisor::Supervisor;
 pub use view::{ChildPhase, ChildView};
 

@@ -3,39 +3,6 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::exit::ExitReason;
-
-/// Which ends of a child call for a fresh one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestartPolicy {
-    /// Always: whatever ended it, it is wanted.
-    Permanent,
-    /// Only after a failure; a child that ends as it should is left alone until it is woken.
-    Transient,
-    /// Never.
-    Temporary,
-}
-
-impl RestartPolicy {
-    /// Whether a child that ended for this reason is started again.
-    pub fn restarts(self, reason: &ExitReason) -> bool {
-        use ExitReason::{
-            ArbiterDead, FactoryPanicked, Failed, Killed, LimitReached, Normal, Panicked, Shutdown,
-            StartTimeout,
-        };
-        match (self, reason) {
-            (Self::Permanent, _) => true,
-            (Self::Transient, Normal | Shutdown) => false,
-            (
-                Self::Transient,
-                Failed(_) | LimitReached(_) | Panicked(_) | Killed | ArbiterDead
-                | FactoryPanicked(_) | StartTimeout,
-            ) => true,
-            (Self::Temporary, _) => false,
-        }
-    }
-}
-
 /// The patience of a supervisor, as somebody wrote it; [`Settings`] is the checked form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
@@ -175,40 +142,7 @@ impl Deref for Settings {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-
-    #[test]
-    fn the_policy_is_this_table() {
-        use RestartPolicy::{Permanent, Temporary, Transient};
-        let text: Arc<str> = Arc::from("boom");
-        let as_it_should = [ExitReason::Normal, ExitReason::Shutdown];
-        let failures = [
-            ExitReason::failed("no route"),
-            ExitReason::Panicked(text.clone()),
-            ExitReason::LimitReached(text.clone()),
-            ExitReason::Killed,
-            ExitReason::ArbiterDead,
-            ExitReason::FactoryPanicked(text),
-            ExitReason::StartTimeout,
-        ];
-        for reason in &as_it_should {
-            assert!(
-                Permanent.restarts(reason) && !Transient.restarts(reason),
-                "{reason}"
-            );
-        }
-        for reason in &failures {
-            assert!(
-                Permanent.restarts(reason) && Transient.restarts(reason),
-                "{reason}"
-            );
-        }
-        for reason in as_it_should.iter().chain(&failures) {
-            assert!(!Temporary.restarts(reason), "{reason}");
-        }
-    }
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {

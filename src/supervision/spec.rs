@@ -8,7 +8,7 @@ use actix::{Actor, Context, Handler, Message, Recipient};
 use super::arbiters::{ArbiterSite, Arbiters};
 use super::child;
 use super::exit::{Exit, ExitReason};
-use super::policy::{RestartPolicy, Settings};
+use super::policy::Settings;
 use super::random::{Random, SystemRandom};
 
 /// A child is asked to leave: it ends what it must end, then calls `ctx.stop()`. After
@@ -110,26 +110,15 @@ impl<T: 'static> Start<T> {
     }
 }
 
-/// Tells that more children panicked within the window than `max_restarts` allows.
-#[derive(Clone, Debug)]
-pub struct Escalation {
-    pub name: Arc<str>,
-    pub panics: usize,
-    pub why: ExitReason,
-}
-
 /// Everything that is needed to keep a child alive.
 pub struct ChildSpec<T> {
     pub name: Arc<str>,
-    pub policy: RestartPolicy,
     pub settings: Settings,
     pub start: Start<T>,
     pub arbiters: Arbiters,
     /// Decides with the pool's placement on which arbiter the child lives.
     pub key: u64,
     pub random: Arc<dyn Random>,
-    /// Called when our own code fails too often; never for failures of a peer.
-    pub escalate: Option<Arc<dyn Fn(Escalation) + Send + Sync>>,
     /// Whether the child stays idle until somebody wakes it.
     pub lazy: bool,
 }
@@ -139,13 +128,11 @@ impl<T> ChildSpec<T> {
     pub fn new(name: impl Into<Arc<str>>, arbiters: &Arbiters, start: Start<T>) -> Self {
         Self {
             name: name.into(),
-            policy: RestartPolicy::Permanent,
             settings: Settings::default(),
             start,
             arbiters: arbiters.clone(),
             key: 0,
             random: Arc::new(SystemRandom::new()),
-            escalate: None,
             lazy: false,
         }
     }

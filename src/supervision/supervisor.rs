@@ -8,11 +8,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::arbiters::ArbiterSite;
-use super::exit::{Exit, ExitReason, catch_panic};
-use super::machine::{Action, AfterExit, ChildEvent, ChildState, Decision, RestartMachine};
+use super::child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildValue};
+use super::exit::{Exit, ExitReason};
+use super::machine::{Action, AfterExit, ChildEvent, ChildState, RestartMachine};
 use super::policy::Settings;
-use super::roster::{ChildRef, ChildSnapshot, ChildStatus, ChildValue};
-use super::spec::{ChildSpec, Escalation, Shutdown, Start, SupervisorLink};
+use super::spec::{ChildSpec, Shutdown, Start, SupervisorLink};
 
 /// Keeps one child alive.
 pub struct Supervisor<T: ChildValue> {
@@ -52,7 +52,7 @@ impl<T: ChildValue> Supervisor<T> {
             stuck: 0,
         });
         let name = spec.name.clone();
-        let machine = RestartMachine::new(spec.policy, spec.settings.clone());
+        let machine = RestartMachine::new(spec.settings.clone());
         let supervisor = Self {
             spec,
             machine,
@@ -73,7 +73,6 @@ impl<T: ChildValue> Supervisor<T> {
             self.abandon_blocked_child();
         }
         self.publish();
-        self.escalate(&step);
         match step.action {
             Action::Nothing => {}
             Action::Launch => self.launch(ctx),
@@ -229,24 +228,6 @@ impl<T: ChildValue> Supervisor<T> {
         });
     }
 
-    fn escalate(&self, step: &Decision) {
-        let (Some(panics), Some(escalate)) = (step.escalate, &self.spec.escalate) else {
-            return;
-        };
-        let Some(why) = self.snapshot.borrow().last_exit.clone() else {
-            return;
-        };
-        log::error!(child = &*self.spec.name, panics, why:%; "child panics too often");
-        let escalation = Escalation {
-            name: self.spec.name.clone(),
-            panics,
-            why,
-        };
-        if let Err(panic) = catch_panic(|| escalate(escalation)) {
-            log::error!(panic = &*panic; "an escalation was lost in a panic");
-        }
-    }
-
     fn child_exited(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
         let asked = matches!(self.machine.state(), ChildState::Ending { .. });
         let reason = match reason {
@@ -270,7 +251,7 @@ impl<T: ChildValue> Supervisor<T> {
             snapshot.panics += u64::from(reason.is_panic());
             snapshot.last_exit = Some(reason.clone());
         });
-        self.handle_event(ChildEvent::Exit(reason), ctx);
+        self.handle_event(ChildEvent::Exit, ctx);
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use mcpvisor::protocol::Revision;
-use mcpvisor::supervision::{Arbiters, HashPlacement};
+use mcpvisor::supervision::Arbiters;
 use mcpvisor::transport::{
     Connector, EventSink, HttpSession, Link, LinkError, LinkOpenError, OutgoingFrame, SendError,
 };
@@ -103,7 +103,7 @@ struct Lanes {
 
 impl Lanes {
     async fn start() -> Self {
-        let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap(), HashPlacement).unwrap();
+        let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let world = Rc::new(World::on(arbiters.clone(), |_| {}));
         let server = world.start("a", true, |plan: &mut Plan| {
             plan.wrap = Some(Box::new(|inner| Arc::new(WithLanes(inner))));

@@ -12,8 +12,7 @@ use actix::{
     System,
 };
 use mcpvisor::supervision::{
-    Arbiters, ChildRef, ChildSpec, Exit, HashPlacement, Settings, Shutdown, Start, SupervisorLink,
-    Tuning,
+    Arbiters, ChildRef, ChildSpec, Exit, Settings, Shutdown, Start, SupervisorLink, Tuning,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -62,7 +61,7 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
 }
 
 pub(crate) fn threads(count: usize) -> Arbiters {
-    Arbiters::start(NonZeroUsize::new(count).unwrap(), HashPlacement).unwrap()
+    Arbiters::start(NonZeroUsize::new(count).unwrap()).unwrap()
 }
 
 /// Settings for tests on real time: quick, and never broken.

@@ -15,16 +15,17 @@ use crate::downstream::connection::list_fetch::{ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ServerEvent;
 use crate::protocol::{Outcome, RawJson, Response};
+use crate::supervision::Backoff;
 
 /// A list is read again after this time at the earliest, however short its time to live.
 const TTL_MIN: Duration = Duration::from_secs(30);
 
-/// A list that failed is read again after this time; each further time takes twice as long.
-const RETRY: Duration = Duration::from_secs(1);
+/// Delays before a list that failed is read again.
+const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(1 << 16));
 
 /// When a list is read again that failed so often in a row before.
 fn retry_in(failures: usize) -> Duration {
-    RETRY * 2_u32.pow(u32::try_from(failures).unwrap_or(16).min(16))
+    RETRY.delay(u32::try_from(failures).unwrap_or(u32::MAX))
 }
 
 impl Connection {

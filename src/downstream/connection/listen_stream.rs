@@ -18,12 +18,12 @@ use crate::downstream::subscription_registry::SubscriptionKey;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Outcome, Response, notification,
 };
+use crate::supervision::Backoff;
 use crate::telemetry::Counter;
 use crate::transport::OutgoingFrame;
 
-/// Delay before a stream is opened again, and what it grows to.
-const BACKOFF_FIRST: Duration = Duration::from_millis(500);
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Delays before a stream is opened again.
+const REOPEN: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(60));
 
 /// Subscriptions that wait for an acknowledgement; more are refused.
 const WAITING_MAX: usize = 1024;
@@ -70,9 +70,7 @@ pub(super) fn ended(response: &Response) -> String {
 
 /// How long to wait before attempt number `attempts`. `chance` is from 0.0 to below 1.0.
 fn delay(attempts: u32, chance: f64) -> Duration {
-    let factor = 2_u32.saturating_pow(attempts.min(16));
-    let whole = BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX);
-    whole.mul_f64(0.5 + chance / 2.0)
+    REOPEN.delay(attempts).mul_f64(0.5 + chance / 2.0)
 }
 
 impl Connection {

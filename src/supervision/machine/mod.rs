@@ -7,11 +7,7 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-use super::{
-    backoff,
-    exit::ExitReason,
-    policy::{RestartPolicy, Settings},
-};
+use super::{backoff, exit::ExitReason, policy::Settings};
 
 #[derive(Debug)]
 pub(crate) enum ChildEvent {
@@ -23,7 +19,7 @@ pub(crate) enum ChildEvent {
     /// The incarnation says that it can be used.
     Ready,
     /// The incarnation is gone.
-    Exit(ExitReason),
+    Exit,
     /// The deadline has come.
     Tick,
     /// New settings; earlier failures say nothing about them. With `renew` the child's spec
@@ -41,7 +37,7 @@ pub(crate) enum ChildEvent {
 
 #[derive(Clone, Debug)]
 pub(crate) enum ChildState {
-    /// Not running, by intent: not started yet, ended as it should, at rest or held.
+    /// Not running, by intent: not started yet, at rest or held.
     Idle,
     /// Born, or about to be; must be ready by the deadline.
     Starting {
@@ -89,8 +85,6 @@ pub(crate) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) action: Action,
-    /// Panics within the window, when they have just become too many.
-    pub(crate) escalate: Option<usize>,
     /// A killed child is not gone: its thread is blocked, and it is left behind.
     pub(crate) stuck: bool,
 }
@@ -99,7 +93,6 @@ impl Decision {
     const fn just(action: Action) -> Self {
         Self {
             action,
-            escalate: None,
             stuck: false,
         }
     }
@@ -109,7 +102,6 @@ impl Decision {
 
 #[derive(Debug)]
 pub(crate) struct RestartMachine {
-    policy: RestartPolicy,
     settings: Settings,
     state: ChildState,
     /// Failures since the child was last stable: the exponent of the backoff.
@@ -119,20 +111,17 @@ pub(crate) struct RestartMachine {
     held: bool,
     /// When the last failures happened, within the window.
     failures: VecDeque<Instant>,
-    panics: VecDeque<Instant>,
 }
 
 impl RestartMachine {
-    pub(crate) fn new(policy: RestartPolicy, settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
-            policy,
             settings,
             state: ChildState::Idle,
             attempt: 0,
             broken: false,
             held: false,
             failures: VecDeque::new(),
-            panics: VecDeque::new(),
         }
     }
 
@@ -160,7 +149,7 @@ impl RestartMachine {
             ChildEvent::Wake => self.wake(now),
             ChildEvent::Reconnect => self.reconnect(now),
             ChildEvent::Ready => self.ready(now),
-            ChildEvent::Exit(reason) => self.exit(reason, now, chance),
+            ChildEvent::Exit => self.exit(now, chance),
             ChildEvent::Tick => self.tick(now, chance),
             ChildEvent::Configure { settings, renew } => self.configure(settings, renew, now),
             ChildEvent::Rest => self.rest(now),
@@ -248,17 +237,13 @@ impl RestartMachine {
         Decision::NOTHING
     }
 
-    fn exit(&mut self, reason: ExitReason, now: Instant, chance: f64) -> Decision {
+    fn exit(&mut self, now: Instant, chance: f64) -> Decision {
         let up_since = match &self.state {
             ChildState::Starting { .. } => None,
             ChildState::Up { since } => Some(*since),
             ChildState::Ending { then, .. } => {
                 let then = then.clone();
-                let escalate = self.count_panic(&reason, now);
-                return Decision {
-                    escalate,
-                    ..self.after_exit(then, now, chance)
-                };
+                return self.after_exit(then, now, chance);
             }
             // News of an incarnation that was left behind.
             ChildState::Idle | ChildState::Waiting { .. } | ChildState::Stopped => {
@@ -268,11 +253,7 @@ impl RestartMachine {
         if up_since.is_some_and(|since| now.duration_since(since) >= self.settings.stable_after) {
             self.reset_failures();
         }
-        let escalate = self.count_panic(&reason, now);
-        Decision {
-            escalate,
-            ..self.failed(&reason, now, chance)
-        }
+        self.failed(now, chance)
     }
 
     fn tick(&mut self, now: Instant, chance: f64) -> Decision {
@@ -386,15 +367,11 @@ impl RestartMachine {
                 Decision::NOTHING
             }
             AfterExit::Stop => self.finish(),
-            AfterExit::Fail(reason) => self.failed(&reason, now, chance),
+            AfterExit::Fail(_) => self.failed(now, chance),
         }
     }
 
-    fn failed(&mut self, reason: &ExitReason, now: Instant, chance: f64) -> Decision {
-        if !self.policy.restarts(reason) {
-            self.state = ChildState::Idle;
-            return Decision::NOTHING;
-        }
+    fn failed(&mut self, now: Instant, chance: f64) -> Decision {
         let failures = count(&mut self.failures, &self.settings, now);
         self.broken |= failures > self.settings.max_restarts as usize;
         let wait = if self.broken {
@@ -414,21 +391,6 @@ impl RestartMachine {
         self.attempt = 0;
         self.broken = false;
         self.failures.clear();
-        self.panics.clear();
-    }
-
-    /// Only panics escalate: a peer that is down is no reason to trouble the neighbours.
-    fn count_panic(&mut self, reason: &ExitReason, now: Instant) -> Option<usize> {
-        if !reason.is_panic() {
-            return None;
-        }
-        let panics = count(&mut self.panics, &self.settings, now);
-        if panics <= self.settings.max_restarts as usize {
-            return None;
-        }
-        // The next storm is told again, not every panic of this one.
-        self.panics.clear();
-        Some(panics)
     }
 }
 

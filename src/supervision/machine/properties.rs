@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::tests::{configure, failed, panicked, settings};
+use super::tests::{configure, settings};
 use super::*;
 
 use Action::Launch;
 use ChildEvent::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
-use RestartPolicy::Permanent;
 
 fn any_event() -> impl Strategy<Value = u8> {
     0_u8..12
@@ -23,9 +22,7 @@ fn event(number: u8) -> ChildEvent {
         0 => Wake,
         1 => Reconnect,
         2 => Ready,
-        3 => failed(),
-        4 => panicked(),
-        5 => ChildEvent::Exit(ExitReason::Normal),
+        3..=5 => ChildEvent::Exit,
         6 => configure(false),
         7 => configure(true),
         _ => Tick,
@@ -41,13 +38,13 @@ proptest! {
     ) {
         let start = Instant::now();
         let mut now = start;
-        let mut machine = RestartMachine::new(Permanent, settings());
+        let mut machine = RestartMachine::new(settings());
         prop_assert_eq!(machine.decide(Wake, now, 0.0).action, Launch);
         let mut alive = true;
         for (number, pause, chance) in events {
             now += Duration::from_millis(pause);
             let event = event(number);
-            if let ChildEvent::Exit(_) = event {
+            if matches!(event, ChildEvent::Exit) {
                 if !alive {
                     continue;
                 }
@@ -83,12 +80,12 @@ proptest! {
     ) {
         let start = Instant::now();
         let mut now = start;
-        let mut machine = RestartMachine::new(Permanent, settings());
+        let mut machine = RestartMachine::new(settings());
         let mut alive = false;
         for (number, pause) in events {
             now += Duration::from_millis(pause);
             let event = event(number);
-            if matches!(event, ChildEvent::Exit(_)) {
+            if matches!(event, ChildEvent::Exit) {
                 if !alive {
                     continue;
                 }

@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::policy::Tuning;
@@ -20,14 +19,6 @@ pub(super) fn settings() -> Settings {
         shutdown_timeout: Duration::from_secs(5),
     })
     .unwrap()
-}
-
-pub(super) fn failed() -> ChildEvent {
-    ChildEvent::Exit(ExitReason::failed("refused"))
-}
-
-pub(super) fn panicked() -> ChildEvent {
-    ChildEvent::Exit(ExitReason::Panicked(Arc::from("boom")))
 }
 
 pub(super) fn configure(renew: bool) -> ChildEvent {
@@ -56,9 +47,9 @@ fn picture(machine: &RestartMachine, start: Instant) -> String {
 }
 
 /// Feeds events, each at a second, and compares action and state after each.
-fn check(policy: RestartPolicy, script: Vec<(u64, ChildEvent, Action, &str)>) -> RestartMachine {
+fn check(script: Vec<(u64, ChildEvent, Action, &str)>) -> RestartMachine {
     let start = Instant::now();
-    let mut machine = RestartMachine::new(policy, settings());
+    let mut machine = RestartMachine::new(settings());
     for (second, event, action, state) in script {
         let told = format!("{event:?} at {second} s");
         let step = machine.decide(event, start + Duration::from_secs(second), 0.5);
@@ -70,70 +61,60 @@ fn check(policy: RestartPolicy, script: Vec<(u64, ChildEvent, Action, &str)>) ->
 
 use Action::{Ask, Finish, Kill, Launch, Nothing};
 use ChildEvent::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
-use RestartPolicy::{Permanent, Temporary, Transient};
 
 #[test]
 fn failures_back_off_then_break_then_are_tried_periodically() {
-    check(
-        Permanent,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (0, failed(), Nothing, "backoff 1"),
-            (0, Tick, Nothing, "backoff 1"),
-            (1, Tick, Launch, "starting 11"),
-            (1, failed(), Nothing, "backoff 3"),
-            (3, Tick, Launch, "starting 13"),
-            (3, failed(), Nothing, "backoff 7"),
-            (7, Tick, Launch, "starting 17"),
-            (7, failed(), Nothing, "broken 57"),
-            (57, Tick, Launch, "starting 67"),
-            // Being up is not yet being stable.
-            (58, Ready, Nothing, "up"),
-            (60, failed(), Nothing, "broken 110"),
-            // The window is empty by now; only stable uptime mends.
-            (300, Tick, Launch, "starting 310"),
-            (301, failed(), Nothing, "broken 351"),
-        ],
-    );
+    check(vec![
+        (0, Wake, Launch, "starting 10"),
+        (0, ChildEvent::Exit, Nothing, "backoff 1"),
+        (0, Tick, Nothing, "backoff 1"),
+        (1, Tick, Launch, "starting 11"),
+        (1, ChildEvent::Exit, Nothing, "backoff 3"),
+        (3, Tick, Launch, "starting 13"),
+        (3, ChildEvent::Exit, Nothing, "backoff 7"),
+        (7, Tick, Launch, "starting 17"),
+        (7, ChildEvent::Exit, Nothing, "broken 57"),
+        (57, Tick, Launch, "starting 67"),
+        // Being up is not yet being stable.
+        (58, Ready, Nothing, "up"),
+        (60, ChildEvent::Exit, Nothing, "broken 110"),
+        // The window is empty by now; only stable uptime mends.
+        (300, Tick, Launch, "starting 310"),
+        (301, ChildEvent::Exit, Nothing, "broken 351"),
+    ]);
 }
 
 #[test]
 fn rare_failures_do_not_break_but_keep_their_backoff() {
-    check(
-        Permanent,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (0, failed(), Nothing, "backoff 1"),
-            (1, Tick, Launch, "starting 11"),
-            (40, failed(), Nothing, "backoff 42"),
-            (42, Tick, Launch, "starting 52"),
-            (90, failed(), Nothing, "backoff 94"),
-            (94, Tick, Launch, "starting 104"),
-            (150, failed(), Nothing, "backoff 158"),
-            (158, Tick, Launch, "starting 168"),
-            (220, failed(), Nothing, "backoff 228"),
-        ],
-    );
+    check(vec![
+        (0, Wake, Launch, "starting 10"),
+        (0, ChildEvent::Exit, Nothing, "backoff 1"),
+        (1, Tick, Launch, "starting 11"),
+        (40, ChildEvent::Exit, Nothing, "backoff 42"),
+        (42, Tick, Launch, "starting 52"),
+        (90, ChildEvent::Exit, Nothing, "backoff 94"),
+        (94, Tick, Launch, "starting 104"),
+        (150, ChildEvent::Exit, Nothing, "backoff 158"),
+        (158, Tick, Launch, "starting 168"),
+        (220, ChildEvent::Exit, Nothing, "backoff 228"),
+    ]);
 }
 
 #[test]
 fn stable_uptime_forgets_failures() {
-    check(
-        Permanent,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (0, failed(), Nothing, "backoff 1"),
-            (1, Tick, Launch, "starting 11"),
-            (1, failed(), Nothing, "backoff 3"),
-            (3, Tick, Launch, "starting 13"),
-            (3, failed(), Nothing, "backoff 7"),
-            (7, Tick, Launch, "starting 17"),
-            (7, failed(), Nothing, "broken 57"),
-            (57, Tick, Launch, "starting 67"),
-            (60, Ready, Nothing, "up"),
-            (80, failed(), Nothing, "backoff 81"),
-        ],
-    );
+    check(vec![
+        (0, Wake, Launch, "starting 10"),
+        (0, ChildEvent::Exit, Nothing, "backoff 1"),
+        (1, Tick, Launch, "starting 11"),
+        (1, ChildEvent::Exit, Nothing, "backoff 3"),
+        (3, Tick, Launch, "starting 13"),
+        (3, ChildEvent::Exit, Nothing, "backoff 7"),
+        (7, Tick, Launch, "starting 17"),
+        (7, ChildEvent::Exit, Nothing, "broken 57"),
+        (57, Tick, Launch, "starting 67"),
+        (60, Ready, Nothing, "up"),
+        (80, ChildEvent::Exit, Nothing, "backoff 81"),
+    ]);
 }
 
 #[test]
@@ -144,30 +125,24 @@ fn somebody_can_skip_the_wait() {
         || configure(false),
         || configure(true),
     ] {
-        check(
-            Permanent,
-            vec![
-                (0, Wake, Launch, "starting 10"),
-                (0, failed(), Nothing, "backoff 1"),
-                (0, skip(), Launch, "starting 10"),
-            ],
-        );
+        check(vec![
+            (0, Wake, Launch, "starting 10"),
+            (0, ChildEvent::Exit, Nothing, "backoff 1"),
+            (0, skip(), Launch, "starting 10"),
+        ]);
     }
 }
 
 #[test]
 fn a_new_configuration_forgets_failures() {
-    check(
-        Permanent,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (0, failed(), Nothing, "backoff 1"),
-            (1, Tick, Launch, "starting 11"),
-            (1, failed(), Nothing, "backoff 3"),
-            (2, configure(true), Launch, "starting 12"),
-            (2, failed(), Nothing, "backoff 3"),
-        ],
-    );
+    check(vec![
+        (0, Wake, Launch, "starting 10"),
+        (0, ChildEvent::Exit, Nothing, "backoff 1"),
+        (1, Tick, Launch, "starting 11"),
+        (1, ChildEvent::Exit, Nothing, "backoff 3"),
+        (2, configure(true), Launch, "starting 12"),
+        (2, ChildEvent::Exit, Nothing, "backoff 3"),
+    ]);
 }
 
 #[test]
@@ -176,56 +151,38 @@ fn a_child_that_is_up_is_renewed_only_when_asked_for() {
     for leave in [|| Wake, || configure(false), || Tick, || Ready] {
         let mut script = up();
         script.push((2, leave(), Nothing, "up"));
-        check(Permanent, script);
+        check(script);
     }
     for renew in [|| Reconnect, || configure(true)] {
         let mut script = up();
         script.push((2, renew(), Ask, "asked 7"));
-        script.push((
-            3,
-            ChildEvent::Exit(ExitReason::Shutdown),
-            Launch,
-            "starting 13",
-        ));
-        check(Permanent, script);
+        script.push((3, ChildEvent::Exit, Launch, "starting 13"));
+        check(script);
     }
     let mut deaf = up();
     deaf.push((2, Reconnect, Ask, "asked 7"));
     deaf.push((7, Tick, Kill, "killed 12"));
-    deaf.push((
-        8,
-        ChildEvent::Exit(ExitReason::Killed),
-        Launch,
-        "starting 18",
-    ));
-    check(Permanent, deaf);
+    deaf.push((8, ChildEvent::Exit, Launch, "starting 18"));
+    check(deaf);
 }
 
 #[test]
 fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
-    check(
-        Permanent,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (9, Tick, Nothing, "starting 10"),
-            (10, Tick, Kill, "killed 15"),
-            // Too late.
-            (11, Ready, Nothing, "killed 15"),
-            (
-                12,
-                ChildEvent::Exit(ExitReason::StartTimeout),
-                Nothing,
-                "backoff 13",
-            ),
-        ],
-    );
+    check(vec![
+        (0, Wake, Launch, "starting 10"),
+        (9, Tick, Nothing, "starting 10"),
+        (10, Tick, Kill, "killed 15"),
+        // Too late.
+        (11, Ready, Nothing, "killed 15"),
+        (12, ChildEvent::Exit, Nothing, "backoff 13"),
+    ]);
 }
 
 #[test]
 fn a_killed_child_that_stays_is_left_behind() {
     let start = Instant::now();
     let at = |second| start + Duration::from_secs(second);
-    let mut machine = RestartMachine::new(Permanent, settings());
+    let mut machine = RestartMachine::new(settings());
     machine.decide(Wake, at(0), 0.0);
     assert_eq!(machine.decide(Tick, at(10), 0.0), Decision::just(Kill));
     let step = machine.decide(Tick, at(15), 0.0);
@@ -238,7 +195,7 @@ fn a_killed_child_that_stays_is_left_behind() {
     );
     assert_eq!(picture(&machine, start), "backoff 16");
     // Its late news change nothing.
-    machine.decide(ChildEvent::Exit(ExitReason::Killed), at(15), 0.0);
+    machine.decide(ChildEvent::Exit, at(15), 0.0);
     assert_eq!(picture(&machine, start), "backoff 16");
 }
 
@@ -250,7 +207,7 @@ fn stop_is_final_and_bounded_from_every_state() {
             (9, Wake, Nothing, "stopped"),
             (9, Reconnect, Nothing, "stopped"),
             (9, configure(true), Nothing, "stopped"),
-            (9, failed(), Nothing, "stopped"),
+            (9, ChildEvent::Exit, Nothing, "stopped"),
             (9, Tick, Nothing, "stopped"),
         ]
     };
@@ -259,18 +216,18 @@ fn stop_is_final_and_bounded_from_every_state() {
         vec![
             (0, Wake, Launch, "starting 10"),
             (1, Stop, Ask, "asked 6"),
-            (2, failed(), Finish, "stopped"),
+            (2, ChildEvent::Exit, Finish, "stopped"),
         ],
         vec![
             (0, Wake, Launch, "starting 10"),
-            (0, failed(), Nothing, "backoff 1"),
+            (0, ChildEvent::Exit, Nothing, "backoff 1"),
             (0, Stop, Finish, "stopped"),
         ],
         [
             up(),
             vec![
                 (1, Stop, Ask, "asked 6"),
-                (2, panicked(), Finish, "stopped"),
+                (2, ChildEvent::Exit, Finish, "stopped"),
             ],
         ]
         .into_iter()
@@ -296,63 +253,32 @@ fn stop_is_final_and_bounded_from_every_state() {
                 .into_iter()
                 .map(|(second, event, action, state)| (second + 10, event, action, state)),
         );
-        check(Permanent, case);
+        check(case);
     }
 }
 
 #[test]
-fn a_child_that_may_end_is_idle_until_woken() {
-    check(
-        Transient,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (1, Ready, Nothing, "up"),
-            (2, ChildEvent::Exit(ExitReason::Normal), Nothing, "idle"),
-            (2, Tick, Nothing, "idle"),
-            (3, configure(true), Nothing, "idle"),
-            (4, Wake, Launch, "starting 14"),
-            (4, failed(), Nothing, "backoff 5"),
-        ],
-    );
-    check(
-        Temporary,
-        vec![
-            (0, Wake, Launch, "starting 10"),
-            (1, panicked(), Nothing, "idle"),
-        ],
-    );
-}
-
-#[test]
 fn a_child_at_rest_is_idle_until_woken() {
-    check(
-        Permanent,
-        vec![
-            (0, Rest, Nothing, "idle"),
-            (0, Wake, Launch, "starting 10"),
-            (1, Rest, Nothing, "starting 10"),
-            (1, Ready, Nothing, "up"),
-            (2, Rest, Ask, "asked 7"),
-            (3, ChildEvent::Exit(ExitReason::Shutdown), Nothing, "idle"),
-            (4, Wake, Launch, "starting 14"),
-            (5, Ready, Nothing, "up"),
-            // Woken while it leaves: a fresh one follows.
-            (6, Rest, Ask, "asked 11"),
-            (7, Wake, Nothing, "asked 11"),
-            (
-                8,
-                ChildEvent::Exit(ExitReason::Shutdown),
-                Launch,
-                "starting 18",
-            ),
-            (9, Ready, Nothing, "up"),
-            // One that ignores the question is killed, and that is no failure.
-            (10, Rest, Ask, "asked 15"),
-            (15, Tick, Kill, "killed 20"),
-            (16, ChildEvent::Exit(ExitReason::Killed), Nothing, "idle"),
-            (17, Reconnect, Launch, "starting 27"),
-        ],
-    );
+    check(vec![
+        (0, Rest, Nothing, "idle"),
+        (0, Wake, Launch, "starting 10"),
+        (1, Rest, Nothing, "starting 10"),
+        (1, Ready, Nothing, "up"),
+        (2, Rest, Ask, "asked 7"),
+        (3, ChildEvent::Exit, Nothing, "idle"),
+        (4, Wake, Launch, "starting 14"),
+        (5, Ready, Nothing, "up"),
+        // Woken while it leaves: a fresh one follows.
+        (6, Rest, Ask, "asked 11"),
+        (7, Wake, Nothing, "asked 11"),
+        (8, ChildEvent::Exit, Launch, "starting 18"),
+        (9, Ready, Nothing, "up"),
+        // One that ignores the question is killed, and that is no failure.
+        (10, Rest, Ask, "asked 15"),
+        (15, Tick, Kill, "killed 20"),
+        (16, ChildEvent::Exit, Nothing, "idle"),
+        (17, Reconnect, Launch, "starting 27"),
+    ]);
 }
 
 #[test]
@@ -374,20 +300,15 @@ fn a_held_child_comes_back_only_when_it_is_released() {
         (2, Hold, Ask, "asked 7"),
     ];
     script.extend(deaf(3, "asked 7"));
-    script.push((4, ChildEvent::Exit(ExitReason::Shutdown), Nothing, "idle"));
+    script.push((4, ChildEvent::Exit, Nothing, "idle"));
     script.extend(deaf(5, "idle"));
     script.extend([
         (6, Release, Launch, "starting 16"),
         (6, Release, Nothing, "starting 16"),
         (7, Hold, Ask, "asked 12"),
         (8, Release, Nothing, "asked 12"),
-        (
-            9,
-            ChildEvent::Exit(ExitReason::Shutdown),
-            Launch,
-            "starting 19",
-        ),
-        (9, failed(), Nothing, "backoff 10"),
+        (9, ChildEvent::Exit, Launch, "starting 19"),
+        (9, ChildEvent::Exit, Nothing, "backoff 10"),
         (9, Hold, Nothing, "idle"),
         (10, Tick, Nothing, "idle"),
         (11, Release, Launch, "starting 21"),
@@ -395,26 +316,10 @@ fn a_held_child_comes_back_only_when_it_is_released() {
         // Held while it is renewed.
         (13, Reconnect, Ask, "asked 18"),
         (13, Hold, Nothing, "asked 18"),
-        (14, ChildEvent::Exit(ExitReason::Shutdown), Nothing, "idle"),
+        (14, ChildEvent::Exit, Nothing, "idle"),
         (15, Stop, Finish, "stopped"),
         (16, Release, Nothing, "stopped"),
         (16, Hold, Nothing, "stopped"),
     ]);
-    check(Permanent, script);
-}
-
-#[test]
-fn only_a_storm_of_panics_escalates_and_each_storm_once() {
-    let start = Instant::now();
-    let mut machine = RestartMachine::new(Permanent, settings());
-    let mut storms = Vec::new();
-    for second in 0..40 {
-        let now = start + Duration::from_secs(second);
-        machine.decide(Wake, now, 0.0);
-        let exit = if second < 20 { failed() } else { panicked() };
-        if let Some(panics) = machine.decide(exit, now, 0.0).escalate {
-            storms.push((second, panics));
-        }
-    }
-    assert_eq!(storms, [(23, 4), (27, 4), (31, 4), (35, 4), (39, 4)]);
+    check(script);
 }

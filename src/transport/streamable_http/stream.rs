@@ -13,15 +13,15 @@ use super::body::next_chunk;
 use super::link_state::HttpLinkState;
 use super::post::{BodyKind, body_kind, link_error};
 use super::requests::{LAST_EVENT_ID, SessionRequests};
+use crate::supervision::Backoff;
 use crate::transport::sse::{SseDecoder, SseEvent};
 use crate::transport::{LinkError, messages};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
 const RESUME_MAX: u32 = 6;
 
-/// First and longest delay between attempts, unless the server asks for another.
-const BACKOFF_FIRST: Duration = Duration::from_millis(250);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Delays between attempts, unless the server asks for another.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(30));
 
 /// Bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
@@ -281,13 +281,11 @@ fn take_event(
 /// How long to wait before attempt number `attempts`: what the server asked for, but longer each
 /// time that it brought nothing.
 fn delay(retry: Option<Duration>, attempts: u32) -> Duration {
-    let first = retry.unwrap_or(BACKOFF_FIRST);
+    let first = retry.unwrap_or(BACKOFF.delay(0));
     if attempts == 0 {
         return first;
     }
-    let factor = 2_u32.saturating_pow(attempts.min(16));
-    let backoff = BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX);
-    first.max(backoff)
+    first.max(BACKOFF.delay(attempts))
 }
 
 #[cfg(test)]
@@ -301,8 +299,8 @@ mod tests {
             (None, 0, ms(250)),
             (None, 1, ms(500)),
             (None, 3, ms(2000)),
-            (None, 100, BACKOFF_MAX),
-            (None, u32::MAX, BACKOFF_MAX),
+            (None, 100, ms(30_000)),
+            (None, u32::MAX, ms(30_000)),
             (Some(ms(0)), 0, ms(0)),
             (Some(ms(0)), 1, ms(500)),
             (Some(ms(1500)), 0, ms(1500)),

@@ -11,6 +11,7 @@ use crate::downstream::caller::Caller;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
 };
+use crate::supervision::Backoff;
 
 /// Rounds of one call; a server that still asks then gets no answer.
 pub(crate) const ROUNDS_MAX: u32 = 8;
@@ -163,9 +164,12 @@ fn configured(roots: &[String]) -> RawJson {
     RawJson::from_value(&json!({ "roots": roots }))
 }
 
+/// Delays before a request is repeated for which nothing was asked.
+const PAUSE: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(64));
+
 /// How long to wait before a request is repeated for which nothing was asked. Rounds count from 1.
 pub(crate) fn pause(round: u32) -> Duration {
-    Duration::from_millis(250).saturating_mul(2_u32.saturating_pow(round.saturating_sub(1).min(8)))
+    PAUSE.delay(round.saturating_sub(1))
 }
 
 #[cfg(test)]

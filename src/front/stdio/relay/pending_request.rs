@@ -13,11 +13,11 @@ use crate::bridge::meta::claims_modern;
 use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Request, RequestId, Revision, json, splice,
 };
+use crate::supervision::Backoff;
 use crate::transport::{LinkError, OutgoingFrame};
 
-/// First and longest delay between attempts to reach a server that is away.
-const DELAY_FIRST: Duration = Duration::from_millis(100);
-const DELAY_MAX: Duration = Duration::from_secs(2);
+/// Delays between attempts to reach a server that is away.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(2));
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -129,8 +129,7 @@ impl PendingRequest {
 }
 
 pub(super) fn delay(attempts: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(attempts.min(16));
-    DELAY_FIRST.saturating_mul(factor).min(DELAY_MAX)
+    BACKOFF.delay(attempts)
 }
 
 pub(super) fn failure_of(error: &LinkError) -> Failure {

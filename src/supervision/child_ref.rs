@@ -1,12 +1,10 @@
 //! What callers hold: a name that outlives every incarnation, never an address.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
-use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -317,74 +315,4 @@ impl<T: ChildValue> ChildRef<T> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// All children of one kind, by name: an immutable snapshot that readers load without waiting.
-pub struct Roster<T: ChildValue>(Arc<ArcSwap<Children<T>>>);
-
-type Children<T> = BTreeMap<Arc<str>, ChildRef<T>>;
-
-impl<T: ChildValue> Clone for Roster<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<T: ChildValue> Default for Roster<T> {
-    fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(BTreeMap::new())))
-    }
-}
-
-impl<T: ChildValue> fmt::Debug for Roster<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.load().values()).finish()
-    }
-}
-
-impl<T: ChildValue> Roster<T> {
-    pub fn get(&self, name: &str) -> Option<ChildRef<T>> {
-        self.0.load().get(name).cloned()
-    }
-
-    /// Every child, ordered by name.
-    pub fn all(&self) -> Arc<BTreeMap<Arc<str>, ChildRef<T>>> {
-        self.0.load_full()
-    }
-
-    pub fn views(&self) -> Vec<ChildView> {
-        self.0.load().values().map(ChildRef::view).collect()
-    }
-
-    /// Adds a child; one of the same name is replaced, and returned: it still runs.
-    pub fn insert(&self, child: ChildRef<T>) -> Option<ChildRef<T>> {
-        let before = self.0.rcu(|children| {
-            let mut next = Children::clone(children);
-            next.insert(child.name().clone(), child.clone());
-            next
-        });
-        before.get(child.name()).cloned()
-    }
-
-    /// Takes a child out; it still runs.
-    pub fn remove(&self, name: &str) -> Option<ChildRef<T>> {
-        let before = self.0.rcu(|children| {
-            let mut next = Children::clone(children);
-            next.remove(name);
-            next
-        });
-        before.get(name).cloned()
-    }
-
-    /// Stops all children side by side and waits until they are gone: at most twice the
-    /// longest `shutdown_timeout`.
-    pub async fn stop_all(&self) {
-        let children = self.all();
-        for child in children.values() {
-            child.stop();
-        }
-        for child in children.values() {
-            child.stopped().await;
-        }
-    }
 }
