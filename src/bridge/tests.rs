@@ -192,7 +192,8 @@ proptest! {
         if let Some(question) = Question::from_server(&request, everything) {
             prop_assert!(serde_json::from_str::<Value>(&question.entry()).is_ok());
             if let Ok(asked) = question.for_client(to, everything, "id") {
-                prop_assert!(Envelope::parse(asked.request(&RequestId::from(1))).is_ok());
+                let sent = asked.request(&RequestId::from(1)).frame;
+                prop_assert!(Envelope::parse(sent.as_bytes().clone()).is_ok());
             }
         }
     }

@@ -144,7 +144,7 @@ impl Question {
         }
     }
 
-    pub fn is_unattributed(request: Request, asker: Recipient<ClientAnswer>) -> Self {
+    pub fn unattributed(request: Request, asker: Recipient<ClientAnswer>) -> Self {
         let mut question = Self::new(request, asker);
         question.is_unattributed = true;
         question
@@ -202,7 +202,7 @@ impl CallNotifier {
         self.number
     }
 
-    pub(crate) fn tell(&self, notification: Notification) {
+    pub(crate) fn notify(&self, notification: Notification) {
         self.caller.do_send(Delivery {
             number: self.number,
             what: CallEvent::Notification(notification),

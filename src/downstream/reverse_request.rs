@@ -1,10 +1,13 @@
-//! Requests of a server: which the gateway answers itself, which go to a client, and what the
-//! server hears when there is nobody to ask.
+//! Requests of a server: which the gateway answers itself, which go to a client, and the answer
+//! when there is nobody to ask.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::protocol::{Failure, Method, Request, Response, code};
+use crate::bridge::task::with_related_task;
+use crate::protocol::{
+    Failure, Method, Outcome, RawJson, Request, Response, code, error_frame, result_frame,
+};
 
 /// Whether a client, and not the gateway, has the answer.
 pub(crate) fn asks_client(method: &Method) -> bool {
@@ -17,48 +20,60 @@ pub(crate) fn asks_client(method: &Method) -> bool {
 /// The gateway's own answer to a request that no client can be asked: `ping`, roots from the
 /// configuration, and refusals (B-ASK-01).
 pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
-    match &request.method {
-        Method::Ping => result(request, &json!({})),
-        Method::RootsList => {
-            let roots: Vec<Value> = roots.iter().map(|uri| json!({ "uri": uri })).collect();
-            result(request, &json!({ "roots": roots }))
-        }
-        Method::ElicitationCreate => result(request, &json!({ "action": "cancel" })),
-        method => {
-            let message = format!("no client is there to answer `{method}`");
-            let error = json!({ "code": code::METHOD_NOT_FOUND, "message": message });
-            frame(request, "error", &error)
-        }
-    }
+    frame(request, &gateway_outcome(request, roots))
 }
 
-/// What the server reads as the answer to its question.
+/// The answer to a question as the server reads it, with the task that the question belongs to
+/// (S-TASK-L-08).
 pub(crate) fn answer_frame(
     request: &Request,
     answer: Result<Response, Failure>,
     roots: &[String],
+    task: Option<&str>,
 ) -> Bytes {
-    match (answer, &request.method) {
-        (Ok(response), _) => response.with_id(&request.id),
+    let outcome = match (answer, &request.method) {
+        (Ok(response), _) if task.is_none() => return response.with_id(&request.id),
+        (Ok(response), _) => response.outcome,
         // Whoever asked a person and got no answer reads that the person went away; roots are
         // known without one.
-        (Err(_), Method::ElicitationCreate | Method::RootsList) => gateway_answer(request, roots),
-        (Err(failure), _) => {
-            let error = json!({ "code": failure.kind.rpc_code(), "message": failure.message });
-            frame(request, "error", &error)
+        (Err(_), Method::ElicitationCreate | Method::RootsList) => gateway_outcome(request, roots),
+        (Err(failure), _) => error(failure.kind.rpc_code(), &failure.message),
+    };
+    match (&outcome, task) {
+        (Outcome::Result(result), Some(task)) => {
+            result_frame(&request.id, &with_related_task(result, task))
+        }
+        _ => frame(request, &outcome),
+    }
+}
+
+fn gateway_outcome(request: &Request, roots: &[String]) -> Outcome {
+    let result = |value: Value| Outcome::Result(RawJson::from_value(&value));
+    match &request.method {
+        Method::Ping => result(json!({})),
+        Method::RootsList => {
+            let roots: Vec<Value> = roots.iter().map(|uri| json!({ "uri": uri })).collect();
+            result(json!({ "roots": roots }))
+        }
+        Method::ElicitationCreate => result(json!({ "action": "cancel" })),
+        method => {
+            let message = format!("no client is there to answer `{method}`");
+            error(code::METHOD_NOT_FOUND, &message)
         }
     }
 }
 
-fn result(request: &Request, result: &Value) -> Bytes {
-    frame(request, "result", result)
+fn error(code: i64, message: &str) -> Outcome {
+    Outcome::Error(RawJson::from_value(
+        &json!({ "code": code, "message": message }),
+    ))
 }
 
-fn frame(request: &Request, member: &str, value: &Value) -> Bytes {
-    let id = request.id.as_str();
-    Bytes::from(format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#
-    ))
+fn frame(request: &Request, outcome: &Outcome) -> Bytes {
+    match outcome {
+        Outcome::Result(result) => result_frame(&request.id, result),
+        Outcome::Error(error) => error_frame(&request.id, error),
+    }
 }
 
 #[cfg(test)]
@@ -105,11 +120,11 @@ mod tests {
     fn a_lost_client_cancels_the_elicitation_and_fails_the_sampling() {
         let gone = || Err(Failure::new(ErrorKind::SessionNotFound, "gone"));
         assert_eq!(
-            answer_frame(&request("elicitation/create"), gone(), &[]),
+            answer_frame(&request("elicitation/create"), gone(), &[], None),
             r#"{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}"#
         );
         assert_eq!(
-            answer_frame(&request("sampling/createMessage"), gone(), &[]),
+            answer_frame(&request("sampling/createMessage"), gone(), &[], None),
             r#"{"jsonrpc":"2.0","id":"q1","error":{"code":-32000,"message":"gone"}}"#
         );
     }

@@ -6,11 +6,10 @@ mod answer;
 mod for_legacy;
 mod for_modern;
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::protocol::json::text as text_of;
-use crate::protocol::{Method, RawJson, RequestId};
+use crate::protocol::{Method, RawJson, Request, RequestId};
 
 use super::object::{Object, is_object};
 
@@ -96,14 +95,8 @@ impl Question {
     }
 
     /// The question as a request to a client with a handshake.
-    pub fn request(&self, id: &RequestId) -> Bytes {
-        let (id, method) = (id.as_str(), self.kind.method());
-        let params = self.params.as_ref().map_or_else(String::new, |params| {
-            format!(r#","params":{}"#, params.as_str())
-        });
-        Bytes::from(format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"{params}}}"#
-        ))
+    pub fn request(&self, id: &RequestId) -> Request {
+        Request::new(id, self.kind.method(), self.params.as_ref())
     }
 
     /// What a client must declare to be asked this (S-MRTR-05, S-REQ-01, S-REQ-02, S-REQ-03).

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
@@ -134,7 +135,7 @@ fn url_elicitation_gets_an_id_and_needs_2025_11_25() {
         .unwrap();
     assert_eq!(params(&asked)["elicitationId"], "gw-1");
     let sent = asked.request(&RequestId::from(31));
-    let Ok(Envelope::Request(sent)) = Envelope::parse(sent) else {
+    let Ok(Envelope::Request(sent)) = Envelope::parse(sent.frame.as_bytes().clone()) else {
         panic!("no request");
     };
     assert_eq!(sent.method, Method::ElicitationCreate);

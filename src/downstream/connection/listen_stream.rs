@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use actix::{AsyncContext, Context, SpawnHandle};
-use bytes::Bytes;
 use serde_json::json;
 
 use crate::catalog::ItemKind;
@@ -16,7 +15,7 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ServerEvent;
 use crate::downstream::subscription_registry::SubscriptionKey;
 use crate::protocol::{
-    Envelope, ErrorKind, Failure, Method, Notification, Outcome, Response, notification,
+    ErrorKind, Failure, Method, Notification, Outcome, RawJson, RequestId, Response, notification,
 };
 use crate::supervision::Backoff;
 use crate::telemetry::Counter;
@@ -143,10 +142,9 @@ impl Connection {
             if !missed && (is_watched || self.listening.waiting.iter().any(of)) {
                 continue;
             }
-            let frame = notification(&Method::ResourcesUpdated, Some(&json!({ "uri": uri })));
-            if let Ok(Envelope::Notification(updated)) = Envelope::parse(frame) {
-                self.tell(ServerEvent::ResourceUpdated(updated));
-            }
+            let params = RawJson::from_value(&json!({ "uri": uri }));
+            let updated = Notification::new(Method::ResourcesUpdated, &params);
+            self.tell(ServerEvent::ResourceUpdated(updated));
         }
     }
 
@@ -265,15 +263,9 @@ fn unavailable(message: String) -> Failure {
 }
 
 fn answer_empty(exchange: CallRequest) {
-    let frame = format!(
-        r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#,
-        exchange.number
-    );
-    match Envelope::parse(Bytes::from(frame)) {
-        Ok(Envelope::Response(response)) => exchange.reply.answer(Ok(response)),
-        // Dropped, it answers that the call was lost.
-        _ => drop(exchange),
-    }
+    let empty = Outcome::Result(RawJson::from_value(&json!({})));
+    let response = Response::new(&RequestId::from(exchange.number), &empty);
+    exchange.reply.answer(Ok(response));
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ use crate::downstream::connection::spec::{
 };
 use crate::downstream::era::modern;
 use crate::downstream::era::{self, LiveConnection};
-use crate::downstream::in_flight::{Calls, UnhandledEvent};
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::timer::Timer;
 use crate::downstream::worker_channel::WorkerChannelHandle;
 use crate::protocol::{
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     spec: Arc<ConnectionSpec>,
     birth: supervision::SupervisorLink<CallSenders>,
     /// Present while the link is open.
-    calls: Option<Calls>,
+    calls: Option<CallsInFlight>,
     own: OwnRequests,
     negotiated: Option<Negotiated>,
     worker_channels: Vec<WorkerChannelHandle>,
@@ -334,7 +334,7 @@ impl Connection {
     }
 
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let of_calls = self.calls.as_ref().and_then(Calls::next_deadline);
+        let of_calls = self.calls.as_ref().and_then(CallsInFlight::next_deadline);
         let earliest = of_calls.into_iter().chain(self.own.next_deadline()).min();
         self.timer.set(earliest, ctx, |connection, ctx| {
             connection.timer.fired();

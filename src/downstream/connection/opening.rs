@@ -13,7 +13,7 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::CallSenders;
 use crate::downstream::connection::{Connection, LinkEventMessage};
 use crate::downstream::era::{self, ConnectionStart, EraVerdict, ProbeReply};
-use crate::downstream::in_flight::Calls;
+use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::settings::EraChoice;
 use crate::downstream::worker_channel::WorkerChannelHandle;
 use crate::protocol::{Era, LogLevel, Method, Response};
@@ -54,7 +54,7 @@ impl Connection {
             Ok(link) => {
                 let link = recording.link(link);
                 let asker = ctx.address().recipient();
-                self.calls = Some(Calls::new(
+                self.calls = Some(CallsInFlight::new(
                     &self.spec,
                     link,
                     asker,

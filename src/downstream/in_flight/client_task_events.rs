@@ -4,25 +4,26 @@
 use tokio::time::Instant;
 
 use crate::bridge::task::Task;
+use crate::downstream::in_flight::call::InFlightCall;
 use crate::downstream::in_flight::task_request::{id_of, is_created};
-use crate::downstream::in_flight::{Calls, InFlightCall, progress_of};
+use crate::downstream::in_flight::{CallsInFlight, progress_token};
 use crate::protocol::{Method, Notification, Outcome, Response, json};
 
-impl Calls {
+impl CallsInFlight {
     /// Remembers a task that a call went on in, and forgets one of which its client learns that
     /// it ended. Called before the client is told, for servers with a handshake: in the newer
     /// revision a client says itself what it wants to hear of.
-    pub(super) fn record_task(&self, pending: &InFlightCall, response: &Response, now: Instant) {
+    pub(super) fn record_task(&self, call: &InFlightCall, response: &Response, now: Instant) {
         let tasks = &self.spec.client_tasks;
         match &response.outcome {
             Outcome::Result(result) if is_created(result) => {
                 let task = Task::from_legacy_created(result);
-                if let (Some(task), Some(notifier)) = (task, pending.reply.notifier()) {
-                    tasks.remember(&task, pending.call, notifier, now);
+                if let (Some(task), Some(notifier)) = (task, call.reply.notifier()) {
+                    tasks.remember(&task, call.number, notifier, now);
                 }
             }
             outcome => {
-                if let Some(id) = ended(pending.outgoing.frame.as_ref(), outcome) {
+                if let Some(id) = ended(call.outgoing.frame.as_ref(), outcome) {
                     tasks.forget(&id);
                 }
             }
@@ -30,16 +31,16 @@ impl Calls {
     }
 
     /// Tells progress of a call that went on in a task to the client that follows it.
-    pub(super) fn tell_progress(&self, notification: &Notification, now: Instant) {
-        let token = progress_of(notification);
+    pub(super) fn send_task_progress(&self, notification: &Notification, now: Instant) {
+        let token = progress_token(notification);
         if let Some(notifier) = token.and_then(|token| self.spec.client_tasks.of_token(token, now))
         {
-            notifier.tell(notification.clone());
+            notifier.notify(notification.clone());
         }
     }
 
     /// Tells the state of a task to the client that follows it.
-    pub(super) fn tell_status(&self, notification: Notification, now: Instant) {
+    pub(super) fn send_task_status(&self, notification: Notification, now: Instant) {
         let params = notification.frame.member("params");
         let Some(id) = params.as_ref().and_then(id_of) else {
             return;
@@ -51,7 +52,7 @@ impl Calls {
         if task.is_some_and(|task| task.status.is_terminal()) {
             self.spec.client_tasks.forget(&id);
         }
-        notifier.tell(notification);
+        notifier.notify(notification);
     }
 }
 

@@ -1,67 +1,86 @@
-//! Questions of servers that belong to calls under way, and their answers.
-
-use std::collections::HashMap;
+//! Requests of the server to the client of a call, and the clients' answers.
 
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{ClientAnswer, Question};
-use crate::downstream::in_flight::{Calls, UnhandledEvent, task_request};
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, task_request};
 use crate::downstream::reverse_request;
-use crate::protocol::{Request, RequestId};
+use crate::protocol::Request;
 use crate::transport::OutgoingFrame;
 
-impl Calls {
+/// A question that a client is asked, and the calls that wait for its answer.
+pub(super) enum OpenQuestion {
+    /// The server asked it, for one of these calls and for the task of this id.
+    FromServer {
+        calls: Vec<u64>,
+        task: Option<String>,
+    },
+    /// A sessionless server wants input to this call: its answer is part of the repeated call.
+    Input { call: u64 },
+}
+
+impl OpenQuestion {
+    fn concerns(&self, number: u64) -> bool {
+        match self {
+            Self::FromServer { calls, .. } => calls.contains(&number),
+            Self::Input { call } => *call == number,
+        }
+    }
+}
+
+impl CallsInFlight {
     pub(super) fn on_request(
         &mut self,
-        call: Option<u64>,
+        wire_id: Option<u64>,
         request: Request,
     ) -> Option<UnhandledEvent> {
-        let asks_client = reverse_request::asks_client(&request.method);
-        let call = call.or_else(|| self.of_task(&request));
-        let call = call.filter(|_| asks_client);
-        let Some((number, pending)) = call.and_then(|n| self.pending.get(&n).map(|p| (n, p)))
+        // The outer `Option`: whether the server names a call. The inner: whether it is in flight.
+        let named = match wire_id {
+            Some(wire_id) => Some(self.by_wire_id(wire_id)),
+            None => self.of_task(&request).map(Some),
+        };
+        let named = named.filter(|_| reverse_request::asks_client(&request.method));
+        let Some(call) = named
+            .flatten()
+            .and_then(|number| self.calls.get_mut(&number))
         else {
             return Some(UnhandledEvent::Request {
                 request,
-                of_ended_call: call.is_some(),
+                of_ended_call: named.is_some(),
             });
         };
-        self.deadlines.set(number, pending.deadline.latest);
-        self.asked.insert(request.id.clone(), vec![pending.call]);
-        let (request, task) = task_request::detach_from_task(request, pending.tasks);
-        self.related
-            .extend(task.map(|task| (request.id.clone(), task)));
-        pending
-            .reply
-            .ask(Question::new(request, self.asker.clone()));
+        call.expires = call.deadline.latest;
+        self.deadlines.set(call.number, call.due());
+        let id = request.id.clone();
+        let (request, task) = task_request::detach_from_task(request, call.task_mode);
+        let calls = vec![call.number];
+        call.reply.ask(Question::new(request, self.asker.clone()));
+        self.questions
+            .insert(id, OpenQuestion::FromServer { calls, task });
         None
     }
 
-    /// Asks the client of the calls under way, on a link that cannot tell whose question it is
+    /// Asks the client of the calls in flight, on a link that cannot tell whose question it is
     /// but serves one client only: any of them may wait for the answer. Gives the request back
     /// when there is none.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some((_, newest)) = self.pending.iter().max_by_key(|(number, _)| **number) else {
+        for call in self.calls.values_mut() {
+            call.expires = call.deadline.latest;
+            self.deadlines.set(call.number, call.due());
+        }
+        let Some(newest) = self.calls.values().max_by_key(|call| call.wire_id) else {
             return Some(request);
         };
-        for (number, pending) in &self.pending {
-            self.deadlines.set(*number, pending.deadline.latest);
-        }
-        let waiting = self.pending.values().map(|pending| pending.call).collect();
-        self.asked.insert(request.id.clone(), waiting);
+        let calls = self.calls.keys().copied().collect();
+        let question = OpenQuestion::FromServer { calls, task: None };
+        self.questions.insert(request.id.clone(), question);
         newest
             .reply
-            .ask(Question::is_unattributed(request, self.asker.clone()));
+            .ask(Question::unattributed(request, self.asker.clone()));
         None
     }
 
-    /// The task that a question belongs to, in its server's words.
-    fn related_to(&mut self, request: &Request) -> Option<String> {
-        let related = self.related.remove(&request.id);
-        related.or_else(|| task_request::related_id(request))
-    }
-
-    /// Writes a client's answer to the server; the deadlines that waited for it run again.
+    /// Writes a client's answer to the server. The deadlines that waited for it run again.
     pub(crate) fn on_client_answer(
         &mut self,
         answered: ClientAnswer,
@@ -69,33 +88,27 @@ impl Calls {
         now: Instant,
     ) {
         let ClientAnswer { request, answer } = answered;
-        if let Some(number) = self.inputs.remove(&request.id) {
-            return self.on_input(number, &request.id, answer, roots, now);
-        }
-        let frame = reverse_request::answer_frame(&request, answer, roots);
-        let frame = match self.related_to(&request) {
-            Some(task) => task_request::related(frame, &task),
-            None => frame,
+        let (calls, task) = match self.questions.remove(&request.id) {
+            Some(OpenQuestion::Input { call }) => {
+                return self.on_input(call, &request.id, answer, roots, now);
+            }
+            Some(OpenQuestion::FromServer { calls, task }) => (calls, task),
+            None => (Vec::new(), None),
         };
-        // The server is gone if this fails, which its calls notice by themselves.
+        let task = task.or_else(|| task_request::related_id(&request));
+        let frame = reverse_request::answer_frame(&request, answer, roots, task.as_deref());
+        // A dead link reports its own end.
         let _ = self.link.send(OutgoingFrame::new(None, frame));
-        let waited = self.asked.remove(&request.id).unwrap_or_default();
-        for call in waited {
-            let number = self.current(call);
-            if let Some(pending) = self.pending.get_mut(&number)
-                && !is_awaiting_answer(&self.asked, call)
-            {
-                let until = pending.deadline.from(now);
-                if let Some(following) = &mut pending.following {
-                    following.until = until;
-                }
-                self.deadlines.set(number, until);
+        for number in calls {
+            if !self.is_client_asked(number) {
+                self.extend(number, now);
             }
         }
     }
-}
 
-/// Whether a call waits for the answer to a question, by what its caller knows it by.
-pub(super) fn is_awaiting_answer(asked: &HashMap<RequestId, Vec<u64>>, call: u64) -> bool {
-    asked.values().any(|calls| calls.contains(&call))
+    /// Whether a client is asked something that a call waits for.
+    pub(super) fn is_client_asked(&self, number: u64) -> bool {
+        let mut open = self.questions.values();
+        open.any(|question| question.concerns(number))
+    }
 }

@@ -1,4 +1,5 @@
-//! What a call looks like to the server, in the words of its era.
+//! The client's bytes to the server's bytes: a call gets the id, the name and the `_meta` that its
+//! server reads, and the headers that repeat them. Everything else stays as the client wrote it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,8 +14,10 @@ use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
 use crate::downstream::call_request::edited_text;
 use crate::downstream::caller::Caller;
+use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
 use crate::downstream::in_flight::input_round::InputAnswers;
+use crate::downstream::in_flight::repeat::RepeatableRequest;
 use crate::protocol::{
     DeclaredCapabilities, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };
@@ -23,21 +26,21 @@ use crate::transport::OutgoingFrame;
 /// Room for the edits that a connection makes itself.
 const EDITS: usize = 4;
 
-/// A call of a client, as it came and what must read differently.
-pub(super) struct CallComposer<'a> {
-    pub(super) request: &'a Request,
-    pub(super) edits: &'a [Edit],
-    pub(super) caller: &'a Caller,
+/// A client's request for a sessionless server, and what must read differently in it.
+struct ModernRequest<'a> {
+    request: &'a Request,
+    edits: &'a [Edit],
+    caller: &'a Caller,
 }
 
-/// What was declared last: most clients of a connection declare the same.
+/// The declaration that was sent last: most clients of a connection declare the same.
 #[derive(Default)]
 pub(super) struct DeclarationCache(
     RefCell<Option<(Era, DeclaredCapabilities, Rc<MetaDeclaration>)>>,
 );
 
 impl DeclarationCache {
-    /// What a sessionless server is told of a client: exactly what that declares.
+    /// Declares to a sessionless server exactly what the client declares.
     fn of(&self, caller: &Caller) -> Rc<MetaDeclaration> {
         let (era, profile) = (caller.revision.era(), &caller.profile);
         let mut last = self.0.borrow_mut();
@@ -75,30 +78,68 @@ pub(super) fn legacy(
     OutgoingFrame::new(Some(number), frame)
 }
 
-impl CallComposer<'_> {
-    /// For a sessionless server: it is told what exactly this client declares.
-    pub(super) fn modern(
+/// A call for a sessionless server, under this id and with the input that it asked for.
+pub(super) fn modern(
+    spec: &ConnectionSpec,
+    declared: &DeclarationCache,
+    caller: &Caller,
+    repeatable: &RepeatableRequest,
+    wire_id: u64,
+    answers: Option<&InputAnswers>,
+) -> OutgoingFrame {
+    let declaring_tasks = declaring_tasks(spec, caller, &repeatable.request);
+    let rewritten = ModernRequest {
+        request: &repeatable.request,
+        edits: &repeatable.edits,
+        caller: declaring_tasks.as_ref().unwrap_or(caller),
+    };
+    let mut outgoing = rewritten.frame(declared, wire_id, answers);
+    if spec.connector.knows_call_of_requests() {
+        outgoing.headers = Some(rewritten.headers(&spec.param_headers.load()));
+    }
+    outgoing
+}
+
+/// The caller of a tool as one that follows tasks, since the gateway does it for clients with a
+/// handshake; `None` where that is not wanted, or the server has no tasks.
+fn declaring_tasks(spec: &ConnectionSpec, caller: &Caller, request: &Request) -> Option<Caller> {
+    if request.method != Method::ToolsCall || caller.revision.era() == Era::Modern {
+        return None;
+    }
+    let part = spec.last_part.load();
+    let has_tasks = task::is_declared(&part.as_ref()?.capabilities);
+    has_tasks.then(|| Caller {
+        profile: DeclaredCapabilities::from_declared(&task::with_tasks_extension(
+            caller.profile.as_map(),
+        )),
+        ..caller.clone()
+    })
+}
+
+impl ModernRequest<'_> {
+    /// The request, which says of itself what exactly this client declares.
+    fn frame(
         &self,
         declared: &DeclarationCache,
-        number: u64,
-        given: Option<&InputAnswers>,
+        wire_id: u64,
+        answers: Option<&InputAnswers>,
     ) -> OutgoingFrame {
         let (request, caller) = (self.request, self.caller);
         let mut edits = Vec::with_capacity(self.edits.len() + EDITS);
         edits.extend_from_slice(self.edits);
-        let id = RequestId::from(number);
+        let id = RequestId::from(wire_id);
         edits.push(request.edit_id(&id));
         let declaration = declared.of(caller);
         edits.push(declaration.edit(request, caller.level, Some(&id)));
-        if let Some(given) = given {
-            edits.extend(input_edits(request, given));
+        if let Some(answers) = answers {
+            edits.extend(input_edits(request, answers));
         }
         let frame = splice(request.frame.as_bytes(), &mut edits);
-        OutgoingFrame::new(Some(number), frame)
+        OutgoingFrame::new(Some(wire_id), frame)
     }
 
-    /// The headers of the same, where there are any.
-    pub(super) fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
+    /// The headers, which repeat parts of the request.
+    fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
         let request = self.request;
         let span = match request.method {
             Method::ToolsCall | Method::PromptsGet => request.params.name.clone(),
@@ -119,16 +160,16 @@ impl CallComposer<'_> {
     }
 }
 
-/// The edits that put in what the client gave, in place of what it may have sent of the kind.
-fn input_edits(request: &Request, given: &InputAnswers) -> Vec<Edit> {
+/// Inserts the input that the client gave, in place of such members that it sent itself.
+fn input_edits(request: &Request, answers: &InputAnswers) -> Vec<Edit> {
     let params = &request.params;
-    let state = given.state.as_ref();
+    let state = answers.state.as_ref();
     let state = state.map(|state| json::quoted(state).as_str().to_owned());
     let members = [
         (
             "inputResponses",
             &params.input_responses,
-            given.responses.clone(),
+            answers.responses.clone(),
         ),
         ("requestState", &params.request_state, state),
     ];
@@ -198,7 +239,7 @@ mod tests {
             Revision::V2025_06_18,
             &json!({"sampling": {}, "elicitation": {}}),
         );
-        let asked = CallComposer {
+        let asked = ModernRequest {
             request: &request,
             edits: &edits,
             caller: &caller,
@@ -207,7 +248,7 @@ mod tests {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
             state: Some("s\"".to_owned()),
         };
-        let sent = asked.modern(&DeclarationCache::default(), 9, Some(&given));
+        let sent = asked.frame(&DeclarationCache::default(), 9, Some(&given));
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!((&frame["id"], sent.call), (&json!(9), Some(9)));
         let params = &frame["params"];
@@ -249,7 +290,7 @@ mod tests {
     fn what_a_client_sent_of_the_kind_gives_way() {
         let request = request(r#"{"name":"n","inputResponses":{"evil":1},"requestState":"evil"}"#);
         let caller = caller(Revision::V2025_11_25, &json!({}));
-        let asked = CallComposer {
+        let asked = ModernRequest {
             request: &request,
             edits: &[],
             caller: &caller,
@@ -258,7 +299,7 @@ mod tests {
             responses: None,
             state: Some("s".to_owned()),
         };
-        let sent = asked.modern(&DeclarationCache::default(), 9, Some(&given));
+        let sent = asked.frame(&DeclarationCache::default(), 9, Some(&given));
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!(frame["params"]["inputResponses"], json!({}));
         assert_eq!(frame["params"]["requestState"], "s");
@@ -269,7 +310,7 @@ mod tests {
         let request = request(r#"{"name":"a__n","arguments":{"region":"w","n":2}}"#);
         let edits = native(&request);
         let caller = caller(Revision::V2026_07_28, &json!({}));
-        let asked = CallComposer {
+        let asked = ModernRequest {
             request: &request,
             edits: &edits,
             caller: &caller,

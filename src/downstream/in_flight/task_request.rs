@@ -1,4 +1,4 @@
-//! What is said about tasks, to their server and about questions of theirs.
+//! Requests about a task to its server, and the task that a message belongs to.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use crate::bridge::task;
 use crate::downstream::call_request::TaskMode;
 use crate::downstream::caller::Caller;
 use crate::downstream::era::modern;
-use crate::protocol::{Envelope, Method, Outcome, RawJson, Request, json as text, request};
+use crate::protocol::{Method, RawJson, Request, json as text, request};
 use crate::transport::OutgoingFrame;
 
 /// A result that is longer is no task, in bytes: the length of ids and messages is bounded by it.
@@ -26,14 +26,31 @@ pub(super) struct TaskRequest<'a> {
     pub(super) responses: Option<&'a str>,
 }
 
-impl TaskRequest<'_> {
+impl<'a> TaskRequest<'a> {
+    pub(super) fn cancel(task: &'a str) -> Self {
+        Self {
+            method: Method::TasksCancel,
+            task,
+            responses: None,
+        }
+    }
+
+    /// In the words of the server's era.
+    pub(super) fn frame(&self, is_modern: bool, wire_id: u64, caller: &Caller) -> OutgoingFrame {
+        if is_modern {
+            self.modern(wire_id, caller)
+        } else {
+            self.legacy(wire_id)
+        }
+    }
+
     pub(super) fn legacy(&self, number: u64) -> OutgoingFrame {
         let params = json!({ "taskId": self.task });
         OutgoingFrame::new(Some(number), request(number, &self.method, &params))
     }
 
     /// A server of the extension serves only who declares it (S-TASK-X-11).
-    pub(super) fn modern(&self, number: u64, caller: &Caller) -> OutgoingFrame {
+    fn modern(&self, number: u64, caller: &Caller) -> OutgoingFrame {
         let declared = client_capabilities(caller.profile.as_map(), modern::REVISION);
         let declared: Map<String, Value> = task::with_tasks_extension(&declared);
         let meta = MetaDeclaration::new(modern::REVISION, modern::CLIENT_INFO, &declared).meta();
@@ -86,28 +103,6 @@ pub(super) fn detach_from_task(request: Request, tasks: TaskMode) -> (Request, O
     let Some(bare) = bare else {
         return (request, None);
     };
-    let method = text::quoted(request.method.as_str());
-    let frame = format!(
-        r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{}}}"#,
-        request.id.as_str(),
-        method.as_str(),
-        bare.as_str()
-    );
-    match Envelope::parse(Bytes::from(frame)) {
-        Ok(Envelope::Request(bare)) => (bare, Some(task)),
-        _ => (request, None),
-    }
-}
-
-/// The answer to a question with the task that it belongs to (S-TASK-L-08).
-pub(super) fn related(frame: Bytes, task: &str) -> Bytes {
-    let Ok(Envelope::Response(response)) = Envelope::parse(frame.clone()) else {
-        return frame;
-    };
-    match (&response.outcome, &response.id) {
-        (Outcome::Result(result), Some(id)) => {
-            response.with_id_and_value(id, &task::with_related_task(result, task))
-        }
-        _ => frame,
-    }
+    let bare = Request::new(&request.id, request.method, Some(&bare));
+    (bare, Some(task))
 }

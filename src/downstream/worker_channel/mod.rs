@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
-use crate::downstream::in_flight::{Calls, UnhandledEvent};
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::reverse_request;
 use crate::downstream::timer::Timer;
 use crate::protocol::{Era, Request};
@@ -21,7 +21,7 @@ pub(crate) struct WorkerChannel {
     arbiter: usize,
     session: HttpSession,
     owner: Recipient<WorkerChannelEvent>,
-    calls: Option<Calls>,
+    calls: Option<CallsInFlight>,
     timer: Timer,
 }
 
@@ -115,7 +115,7 @@ impl Drop for WorkerChannelHandle {
 
 impl WorkerChannel {
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let earliest = self.calls.as_ref().and_then(Calls::next_deadline);
+        let earliest = self.calls.as_ref().and_then(CallsInFlight::next_deadline);
         self.timer.set(earliest, ctx, |worker_channel, ctx| {
             worker_channel.timer.fired();
             if let Some(calls) = &mut worker_channel.calls {
@@ -140,7 +140,7 @@ impl Actor for WorkerChannel {
         };
         let link = recording.link(link);
         let asker = ctx.address().recipient();
-        let mut calls = Calls::new(&self.spec, link, asker, ctx.address().recipient());
+        let mut calls = CallsInFlight::new(&self.spec, link, asker, ctx.address().recipient());
         if self.session.revision.era() == Era::Modern {
             calls.set_modern();
         }

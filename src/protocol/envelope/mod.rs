@@ -4,6 +4,7 @@
 //! id, a name or a progress token in place ([`splice`]), so that everything the gateway does not
 //! understand survives byte for byte.
 
+mod constructors;
 mod peek;
 mod raw_json;
 

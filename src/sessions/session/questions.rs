@@ -98,7 +98,7 @@ impl Session {
             return Ok(splice(request.frame.as_bytes(), &mut [edit]));
         };
         match asked.for_client(revision, declared, "") {
-            Ok(asked) => Ok(asked.request(id)),
+            Ok(asked) => Ok(asked.request(id).frame.as_bytes().clone()),
             Err(error) => Err(Failure::new(ErrorKind::MethodNotFound, error.to_string())),
         }
     }

@@ -8,8 +8,9 @@ use serde_json::json;
 use crate::bridge::question::{self, QuestionFallback, QuestionKind, UnsupportedQuestion};
 use crate::bridge::result::InputRequired;
 use crate::downstream::caller::Caller;
+use crate::downstream::connection::handshake::error_text;
 use crate::protocol::{
-    Envelope, ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
+    ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
 };
 use crate::supervision::Backoff;
 
@@ -77,10 +78,7 @@ impl InputRound {
                     {
                         round.urls.push(url);
                     }
-                    let Ok(Envelope::Request(request)) = Envelope::parse(asked.request(&id)) else {
-                        return Err(Stop(format!("input request `{key}` cannot be passed on")));
-                    };
-                    requests.push(request);
+                    requests.push(asked.request(&id));
                     round.open.push(UnansweredInput { id, key, kind });
                 }
                 Err(error @ UnsupportedQuestion::Undeclared(_)) => {
@@ -124,9 +122,7 @@ impl InputRound {
                     let checked = question::check_answer(kind, &result);
                     checked.map(|()| result).map_err(|error| error.to_string())
                 }
-                Outcome::Error(error) => {
-                    Err(crate::downstream::connection::handshake::error_text(&error))
-                }
+                Outcome::Error(error) => Err(error_text(&error)),
             },
             // Roots are known without the client.
             Err(_) if kind == QuestionKind::Roots => Ok(configured(roots)),

@@ -4,6 +4,7 @@ use serde_json::Value;
 use super::*;
 use crate::id::{Principal, ViewId};
 use crate::protocol::DeclaredCapabilities;
+use crate::protocol::Envelope;
 
 fn caller(revision: Revision, capabilities: &Value) -> Caller {
     Caller {

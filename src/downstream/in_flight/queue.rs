@@ -1,52 +1,51 @@
-//! Calls that wait for their turn at a server that has as many as it may.
+//! Calls that wait for their turn, since the server has as many in flight as it may.
 
 use tokio::time::Instant;
 
 use crate::downstream::call_request::CallRequest;
-use crate::downstream::in_flight::Calls;
+use crate::downstream::in_flight::{CallsInFlight, endings::cancelled};
 use crate::downstream::resilience::admission::{AdmissionOutcome, QueueTurn};
 use crate::protocol::{ErrorKind, Failure};
 
-impl Calls {
+impl CallsInFlight {
     /// Sends a client's call, lets it wait for its turn, or answers at once why it cannot be sent.
-    pub(super) fn start(&mut self, exchange: CallRequest, now: Instant) {
-        let number = exchange.number;
-        match self.admission.enter(exchange, now) {
-            AdmissionOutcome::Now(exchange, permit) => self.send(exchange, permit, now),
+    pub(super) fn start(&mut self, request: CallRequest, now: Instant) {
+        let number = request.number;
+        match self.admission.enter(request, now) {
+            AdmissionOutcome::Now(request, permit) => self.send(request, permit, now),
             AdmissionOutcome::Waits(until) => self.deadlines.set(number, until),
-            AdmissionOutcome::Full(exchange) => exchange.reply.answer(Err(self.shed())),
+            AdmissionOutcome::Full(request) => request.reply.answer(Err(self.shed())),
         }
     }
 
     pub(super) fn on_turn(&mut self, turn: QueueTurn, now: Instant) {
-        // Taken back meanwhile: its permit goes to the next one.
-        let Some(exchange) = self.admission.take(turn.number) else {
+        // Cancelled meanwhile: the permit goes to the next call.
+        let Some(request) = self.admission.take(turn.number) else {
             return;
         };
         self.deadlines.remove(turn.number);
         match turn.permit {
-            Some(permit) => self.send(exchange, permit, now),
-            None => exchange.reply.answer(Err(self.shed())),
+            Some(permit) => self.send(request, permit, now),
+            None => request.reply.answer(Err(self.shed())),
         }
     }
 
-    /// Takes a call back that waits; whether there was one.
+    /// Cancels a call that waits. Returns whether there was one.
     pub(super) fn cancel_queued(&mut self, number: u64) -> bool {
-        let Some(exchange) = self.admission.take(number) else {
+        let Some(request) = self.admission.take(number) else {
             return false;
         };
         self.deadlines.remove(number);
-        let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
-        exchange.reply.answer(Err(failure));
+        request.reply.answer(Err(cancelled()));
         true
     }
 
-    /// Refuses a call whose time to wait is over; whether there was one.
+    /// Refuses a call that waited too long. Returns whether there was one.
     pub(super) fn expire_queued(&mut self, number: u64) -> bool {
-        let Some(exchange) = self.admission.take(number) else {
+        let Some(request) = self.admission.take(number) else {
             return false;
         };
-        exchange.reply.answer(Err(self.shed()));
+        request.reply.answer(Err(self.shed()));
         true
     }
 

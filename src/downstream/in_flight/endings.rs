@@ -1,0 +1,228 @@
+//! Calls that end without an answer of the server: cancelled, timed out, failed, lost.
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::bridge::task;
+use crate::downstream::call_request::{CancelCall, TaskMode, lost};
+use crate::downstream::deadlines::Deadlines;
+use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::in_flight::call::{InFlightCall, WireState};
+use crate::id::ServerName;
+use crate::protocol::{Era, ErrorKind, Failure, Method, notification};
+use crate::transport::{LinkError, OutgoingFrame, SendError};
+
+/// How many cancelled calls are remembered. With more, the server is never trusted to be done.
+const ABANDONED_MAX: usize = 1000;
+
+impl CallsInFlight {
+    /// The client does not want the answer any more: the server is told, nobody waits.
+    pub(super) fn cancel(&mut self, cancel: &CancelCall) {
+        let number = cancel.number;
+        if self.cancel_queued(number) {
+            return;
+        }
+        let Some(call) = self.take(number) else {
+            return;
+        };
+        let reason = cancel.reason.as_deref().unwrap_or("client cancelled");
+        self.cancel_at_server(&call, reason);
+        call.reply.answer(Err(cancelled()));
+    }
+
+    /// Does what is due: sends calls again whose pause is over, fails those whose deadline has
+    /// passed and cancels them at the server (S-LIFE-23).
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(number) = self.deadlines.pop_due(now) {
+            if self.expire_queued(number) {
+                continue;
+            }
+            let is_paused = |call: &InFlightCall| matches!(call.state, WireState::Paused(_));
+            match self.calls.get(&number) {
+                Some(call) if is_paused(call) && call.expires > now => self.repeat(number, now),
+                _ => self.time_out(number),
+            }
+        }
+    }
+
+    fn time_out(&mut self, number: u64) {
+        let Some(call) = self.take(number) else {
+            return;
+        };
+        self.cancel_at_server(&call, "timed out");
+        let failure = self.task_timed_out(&call).unwrap_or_else(|| {
+            let message = format!(
+                "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
+                self.spec.server,
+                humantime::format_duration(call.deadline.idle),
+                "`request_timeout_max`"
+            );
+            Failure::new(ErrorKind::Timeout, message).server(self.spec.server.as_str())
+        });
+        call.reply.answer(Err(failure));
+    }
+
+    /// What a sessionless client reads whose call took too long as a task: with the extension it
+    /// could follow the task itself (S-TASK-X-02).
+    fn task_timed_out(&self, call: &InFlightCall) -> Option<Failure> {
+        call.task.as_ref()?;
+        let caller = &call.caller;
+        if caller.revision.era() != Era::Modern || task::is_declared(caller.profile.as_map()) {
+            return None;
+        }
+        let (server, extension) = (&self.spec.server, task::EXTENSION);
+        let message = format!(
+            "server `{server}` runs this call as a task, which took too long to be waited for and was cancelled; a client that declares the extension `{extension}` can follow it"
+        );
+        let required = json!({ "extensions": { extension: {} } });
+        // Without a server in it, it is an error of the protocol and not one for the model.
+        Some(Failure::missing_capability(message, required))
+    }
+
+    /// The link is dead: every caller learns it now, with the reason.
+    pub(crate) fn fail_all(&mut self, why: &str) {
+        self.deadlines = Deadlines::default();
+        self.renumbered.clear();
+        self.questions.clear();
+        // Dropped unanswered, these say that they were not sent.
+        drop(self.admission.take_all());
+        for (_, call) in self.calls.drain() {
+            call.reply.answer(Err(lost(&self.spec.server, why)));
+        }
+    }
+
+    /// The transport failed for this call, or for the request about its task.
+    pub(super) fn on_failed(&mut self, number: u64, error: &LinkError, now: Instant) {
+        if self.is_followed(number) {
+            return self.ask_later(number, now);
+        }
+        if let Some(call) = self.take(number) {
+            let server = &self.spec.server;
+            let failure = link_failure(server, error);
+            let failure = match &call.repeatable {
+                Some(repeatable) => repeatable.failed(server, failure),
+                None => failure,
+            };
+            call.reply.answer(Err(failure));
+        }
+    }
+
+    /// From now on calls wait for a new handshake.
+    pub(crate) fn hold(&mut self) {
+        self.awaits_handshake = true;
+    }
+
+    /// The server forgot the session, and refused this request before it ran.
+    pub(super) fn on_session_gone(&mut self, wire_id: Option<u64>) {
+        self.hold();
+        let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
+        let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
+            return;
+        };
+        if !call.is_resent {
+            call.is_resent = true;
+            call.state = WireState::AwaitsHandshake;
+            return;
+        }
+        let number = call.number;
+        if let Some(call) = self.take(number) {
+            let failure = lost(&self.spec.server, "it forgot our session twice");
+            call.reply.answer(Err(failure));
+        }
+    }
+
+    /// A new handshake is done: what waited for it is sent, in the order of the calls.
+    pub(crate) fn resend(&mut self) {
+        self.awaits_handshake = false;
+        let waiting = self.calls.values_mut();
+        let mut waiting: Vec<_> = waiting
+            .filter(|call| call.state == WireState::AwaitsHandshake)
+            .collect();
+        waiting.sort_by_key(|call| call.wire_id);
+        let mut failed = Vec::new();
+        for call in waiting {
+            call.reply.sent();
+            call.state = WireState::Sent;
+            if let Err(error) = self.link.send(call.outgoing.clone()) {
+                failed.push((call.number, error));
+            }
+        }
+        for (number, error) in failed {
+            if let Some(call) = self.take(number) {
+                let failure = not_sent(&self.spec.server, error);
+                call.reply.answer(Err(failure));
+            }
+        }
+    }
+
+    /// Tells the server that nobody waits for a call any more.
+    fn cancel_at_server(&mut self, call: &InFlightCall, reason: &str) {
+        let wire_id = call.wire_id;
+        if let Some(task) = &call.task {
+            self.link.forget(wire_id);
+            return self.cancel_task(task.id(), &call.caller);
+        }
+        if call.is_between_rounds() {
+            return;
+        }
+        self.abandon(wire_id);
+        // Its task is cancelled as soon as it is known (S-CANC-04).
+        if matches!(
+            call.task_mode,
+            TaskMode::FollowedByGateway | TaskMode::Bridged
+        ) {
+            return;
+        }
+        // On a transport with a stream for each call, the end of the stream says it (C-CANC-02).
+        if !(self.is_modern && self.spec.connector.knows_call_of_requests()) {
+            let params = json!({ "requestId": wire_id, "reason": reason });
+            let frame = notification(&Method::Cancelled, Some(&params));
+            // A dead link reports its own end.
+            let _ = self.link.send(OutgoingFrame::new(None, frame));
+        }
+        self.link.forget(wire_id);
+    }
+
+    /// Remembers a request that the server may still be working on.
+    pub(super) fn abandon(&mut self, wire_id: u64) {
+        if self.abandoned.len() < ABANDONED_MAX {
+            self.abandoned.insert(wire_id, self.admission.abandon());
+        }
+    }
+}
+
+/// What a caller reads whose client cancelled the call.
+pub(super) fn cancelled() -> Failure {
+    Failure::new(ErrorKind::Cancelled, "the client cancelled this call")
+}
+
+/// What a caller reads when the link did not take the call.
+pub(super) fn not_sent(server: &ServerName, error: SendError) -> Failure {
+    let kind = match error {
+        SendError::Full => ErrorKind::Overloaded,
+        SendError::Closed => ErrorKind::ServerUnavailable,
+    };
+    let message = format!("server `{server}` did not take the call: {error}");
+    Failure::new(kind, message)
+        .server(server.as_str())
+        .retry_after_ms(100)
+}
+
+/// What a caller reads when the server answered with something that it may not.
+pub(super) fn protocol_failure(server: &ServerName, text: &str) -> Failure {
+    let message = format!("server `{server}`: {text}");
+    Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
+}
+
+fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
+    match error {
+        LinkError::NotSent(_) => {
+            let message = format!("server `{server}` cannot be reached: {error}");
+            Failure::new(ErrorKind::ServerUnavailable, message).server(server.as_str())
+        }
+        LinkError::Lost(why) => lost(server, why),
+        LinkError::Status { .. } | LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
+            protocol_failure(server, &error.to_string())
+        }
+    }
+}

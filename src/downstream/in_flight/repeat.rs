@@ -1,0 +1,187 @@
+//! Calls that a sessionless server wants again: with input of the client, or with other headers.
+
+use tokio::time::Instant;
+
+use crate::bridge::result::InputRequired;
+use crate::downstream::call_request::{Question, lost};
+use crate::downstream::connection::handshake::error_text;
+use crate::downstream::in_flight::call::WireState;
+use crate::downstream::in_flight::endings::not_sent;
+use crate::downstream::in_flight::input_round::{self, InputAnswers, InputRound, ROUNDS_MAX, Stop};
+use crate::downstream::in_flight::questions::OpenQuestion;
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, rewrite};
+use crate::id::ServerName;
+use crate::protocol::{Edit, ErrorKind, Failure, RawJson, Request, RequestId, Response};
+use crate::telemetry::Counter;
+
+/// A client's request, kept so that it can be written again with something more.
+pub(super) struct RepeatableRequest {
+    pub(super) request: Request,
+    pub(super) edits: Vec<Edit>,
+    /// Rounds of input so far.
+    rounds: u32,
+    /// The round whose answers are waited for.
+    round: Option<InputRound>,
+    /// Elicitations by URL, of all rounds.
+    elicitation_ids: Vec<String>,
+    /// Its headers were refused once.
+    headers_renewed: bool,
+}
+
+impl RepeatableRequest {
+    pub(super) fn new(request: Request, edits: Vec<Edit>) -> Self {
+        Self {
+            request,
+            edits,
+            rounds: 0,
+            round: None,
+            elicitation_ids: Vec::new(),
+            headers_renewed: false,
+        }
+    }
+
+    pub(super) fn elicitation_ids(&self) -> &[String] {
+        &self.elicitation_ids
+    }
+
+    /// The input for the server, if it asked for any.
+    pub(super) fn take_input_answers(&mut self) -> Option<InputAnswers> {
+        self.round.take().map(InputRound::given)
+    }
+
+    /// The failure that the caller reads when a request was not sent. If the server ran a part of
+    /// the call in earlier rounds, it must not be taken for one that did not run.
+    pub(super) fn failed(&self, server: &ServerName, failure: Failure) -> Failure {
+        match failure.kind {
+            ErrorKind::ServerUnavailable if self.rounds > 0 => {
+                lost(server, "it did not take what it had asked for")
+            }
+            _ => failure,
+        }
+    }
+}
+
+impl CallsInFlight {
+    /// Asks the client for the input that the server requires.
+    pub(super) fn begin_round(&mut self, number: u64, required: InputRequired, now: Instant) {
+        let Some(call) = self.calls.get_mut(&number) else {
+            return;
+        };
+        let Some(repeatable) = &mut call.repeatable else {
+            return;
+        };
+        repeatable.rounds += 1;
+        if repeatable.rounds > ROUNDS_MAX {
+            let stop = Stop(format!("it asked for more input {ROUNDS_MAX} times"));
+            return self.refuse_input(number, &stop);
+        }
+        let numbers = &self.spec.numbers;
+        let (round, questions) = match InputRound::plan(required, &call.caller, || numbers.next()) {
+            Ok(planned) => planned,
+            Err(stop) => return self.refuse_input(number, &stop),
+        };
+        self.spec.counters.add(Counter::InputRounds);
+        call.state = if questions.is_empty() {
+            // Nothing was asked, or nothing that this client could be asked.
+            WireState::Paused(now + input_round::pause(repeatable.rounds))
+        } else {
+            WireState::AwaitsInput
+        };
+        repeatable
+            .elicitation_ids
+            .extend(round.urls.iter().cloned());
+        repeatable.round = Some(round);
+        call.expires = call.deadline.latest;
+        self.deadlines.set(number, call.due());
+        for question in questions {
+            let open = OpenQuestion::Input { call: number };
+            self.questions.insert(question.id.clone(), open);
+            call.reply.ask(Question::new(question, self.asker.clone()));
+        }
+    }
+
+    /// Takes the answer to one question of a round.
+    pub(super) fn on_input(
+        &mut self,
+        number: u64,
+        id: &RequestId,
+        answer: Result<Response, Failure>,
+        roots: &[String],
+        now: Instant,
+    ) {
+        let call = self.calls.get_mut(&number);
+        let repeatable = call.and_then(|call| call.repeatable.as_mut());
+        let Some(round) = repeatable.and_then(|repeatable| repeatable.round.as_mut()) else {
+            return;
+        };
+        match round.answered(id, answer, roots) {
+            Err(stop) => self.refuse_input(number, &stop),
+            Ok(()) if round.is_complete() => self.repeat(number, now),
+            Ok(()) => {}
+        }
+    }
+
+    /// Waits with a call whose headers were refused until the tools are listed anew, once
+    /// (C-HTTP-09).
+    pub(super) fn on_headers_refused(
+        &mut self,
+        number: u64,
+        error: &RawJson,
+    ) -> Option<UnhandledEvent> {
+        let has_headers = self.spec.connector.knows_call_of_requests();
+        let call = self.calls.get_mut(&number)?;
+        let repeatable = call.repeatable.as_mut()?;
+        if !has_headers || std::mem::replace(&mut repeatable.headers_renewed, true) {
+            self.fail_call(number, &error_text(error));
+            return None;
+        }
+        call.state = WireState::AwaitsHeaders;
+        Some(UnhandledEvent::HeadersRefused)
+    }
+
+    /// The tools were listed anew.
+    pub(crate) fn on_headers_listed(&mut self, now: Instant) {
+        let waiting = self.calls.values();
+        let waiting = waiting.filter(|call| call.state == WireState::AwaitsHeaders);
+        let numbers: Vec<u64> = waiting.map(|call| call.number).collect();
+        for number in numbers {
+            self.repeat(number, now);
+        }
+    }
+
+    /// Sends a call again, under a new id (C-MRTR-03).
+    pub(super) fn repeat(&mut self, number: u64, now: Instant) {
+        if self.is_followed(number) {
+            return self.ask_about_task(number, now);
+        }
+        let Some(call) = self.calls.get_mut(&number) else {
+            return;
+        };
+        let Some(repeatable) = &mut call.repeatable else {
+            return;
+        };
+        let answers = repeatable.take_input_answers();
+        let wire_id = self.spec.numbers.next();
+        let (spec, declared) = (&self.spec, &self.declared);
+        let answers = answers.as_ref();
+        let outgoing = rewrite::modern(spec, declared, &call.caller, repeatable, wire_id, answers);
+        if let Err(error) = self.link.send(outgoing.clone()) {
+            let server = &self.spec.server;
+            let failure = repeatable.failed(server, not_sent(server, error));
+            if let Some(call) = self.take(number) {
+                call.reply.answer(Err(failure));
+            }
+            return;
+        }
+        call.state = WireState::Sent;
+        self.set_request(number, wire_id, outgoing);
+        self.extend(number, now);
+    }
+
+    fn refuse_input(&mut self, number: u64, stop: &Stop) {
+        let server = &self.spec.server;
+        let message = format!("server `{server}` needs more to answer this call: {stop}");
+        let failure = Failure::new(ErrorKind::InputRefused, message).server(server.as_str());
+        self.finish(number, Err(failure));
+    }
+}
