@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Connector, EventSink, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame, SendError,
-    messages,
+    Connector, EventSink, HttpSession, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame,
+    SendError, messages,
 };
+use crate::protocol::Revision;
 
 /// Opens links to a server that a test plays.
 ///
@@ -145,6 +146,16 @@ impl Link for MemoryLink {
         // An error means that nobody plays the server any more.
         let _ = self.forget.send(call);
     }
+
+    fn set_revision(&self, _: Revision) {}
+
+    fn set_session(&self, _: HttpSession) {}
+
+    fn http_session(&self) -> Option<HttpSession> {
+        None
+    }
+
+    fn listen(&self) {}
 
     fn close(self: Box<Self>, _grace: Duration) -> LocalBoxFuture<'static, ()> {
         drop(self);

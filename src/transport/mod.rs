@@ -175,19 +175,17 @@ pub trait Link {
     fn forget(&self, call: u64);
 
     /// The handshake is done: later requests carry this revision.
-    fn set_revision(&self, _revision: Revision) {}
+    fn set_revision(&self, revision: Revision);
 
     /// Streamable HTTP: later requests are sent in this session instead.
-    fn set_session(&self, _session: HttpSession) {}
+    fn set_session(&self, session: HttpSession);
 
     /// Streamable HTTP: what a worker channel on another arbiter needs to speak in the same session.
-    fn http_session(&self) -> Option<HttpSession> {
-        None
-    }
+    fn http_session(&self) -> Option<HttpSession>;
 
     /// Opens the stream for messages of the server that belong to no call, where the transport
     /// has one; a server that refuses it (HTTP 405) is fine.
-    fn listen(&self) {}
+    fn listen(&self);
 
     /// Ends the link in order, within `grace` per step; the future ends when nothing is left.
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use mcpvisor::transport::{Connector, EventSink, Link, LinkOpenError, OutgoingFrame, SendError};
+use mcpvisor::protocol::Revision;
+use mcpvisor::transport::{
+    Connector, EventSink, HttpSession, Link, LinkOpenError, OutgoingFrame, SendError,
+};
 
 /// Its links panic when they are given a frame with the word "poison".
 pub(crate) struct PanickingConnector(pub(crate) Arc<dyn Connector>);
@@ -45,6 +48,16 @@ impl Link for PanickingLink {
     fn forget(&self, call: u64) {
         self.0.forget(call);
     }
+
+    fn set_revision(&self, _: Revision) {}
+
+    fn set_session(&self, _: HttpSession) {}
+
+    fn http_session(&self) -> Option<HttpSession> {
+        None
+    }
+
+    fn listen(&self) {}
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.0.close(grace)

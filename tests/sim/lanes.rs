@@ -70,6 +70,12 @@ impl Link for SessionLink {
         self.inner.forget(call);
     }
 
+    fn set_revision(&self, _: Revision) {}
+
+    fn set_session(&self, _: HttpSession) {}
+
+    fn listen(&self) {}
+
     fn http_session(&self) -> Option<HttpSession> {
         let revision = Revision::NEWEST_LEGACY;
         Some(HttpSession { id: None, revision })

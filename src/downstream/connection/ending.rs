@@ -26,6 +26,7 @@ impl Connection {
     fn end(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
         self.report(&ending);
         self.end_calls(&ending.reason);
+        self.state.end();
         self.spec.counters.add(Counter::ServersLost);
         self.tell(ServerEvent::Away);
         self.birth.exit().fail(ending.reason);
@@ -33,23 +34,23 @@ impl Connection {
     }
 
     pub(super) fn end_calls(&mut self, reason: &str) {
-        if let Some(calls) = &mut self.calls {
+        if let Some(calls) = self.state.calls_mut() {
             calls.fail_all(reason);
         }
-        for worker_channel in &self.worker_channels {
+        for worker_channel in self.state.worker_channels() {
             worker_channel.end(reason);
         }
     }
 
-    fn report(&mut self, ending: &LinkEnd) {
-        if std::mem::replace(&mut self.is_ending, true) {
+    fn report(&self, ending: &LinkEnd) {
+        if self.state.is_ending() {
             return;
         }
         let life = ConnectionLife {
             generation: self.birth.generation(),
             began: self.began,
-            was_open: self.calls.is_some(),
-            was_up: self.negotiated.is_some(),
+            was_open: self.state.calls().is_some(),
+            was_up: self.state.negotiated().is_some(),
         };
         self.spec.report_crash(life, ending);
     }
@@ -59,7 +60,7 @@ impl Connection {
 /// ended by its supervisor.
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.is_ending {
+        if self.state.is_ending() {
             return;
         }
         let reason = match self.birth.exit().reason() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{AsyncContext, Context};
+use actix::{AsyncContext, Context, SpawnHandle};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -28,18 +28,31 @@ fn retry_in(failures: usize) -> Duration {
     RETRY.delay(u32::try_from(failures).unwrap_or(u32::MAX))
 }
 
+/// Which lists are to be fetched again, and when.
+#[derive(Default)]
+pub(super) struct ListState {
+    /// Kinds whose list changed since it was fetched.
+    stale: Vec<ItemKind>,
+    /// The wait before the stale lists are fetched.
+    debounce: Option<SpawnHandle>,
+    /// Kinds whose list failed, once for each time in a row.
+    failed: Vec<ItemKind>,
+    /// When each list expires that the server gave a time to live.
+    expiries: [Option<SpawnHandle>; 4],
+}
+
 impl Connection {
     /// The server says that lists changed: several such notes in a short time are one refresh.
     pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
         for kind in kinds {
-            if !self.stale.contains(kind) {
-                self.stale.push(*kind);
+            if !self.lists.stale.contains(kind) {
+                self.lists.stale.push(*kind);
             }
         }
-        if self.debounce.is_none() {
+        if self.lists.debounce.is_none() {
             let wait = self.spec.settings().limits.refresh_debounce;
-            self.debounce = Some(ctx.run_later(wait, |connection, ctx| {
-                connection.debounce = None;
+            self.lists.debounce = Some(ctx.run_later(wait, |connection, ctx| {
+                connection.lists.debounce = None;
                 connection.refresh_stale(ctx);
             }));
         }
@@ -48,7 +61,7 @@ impl Connection {
     fn refresh_stale(&mut self, ctx: &mut Context<Self>) {
         // A fetch under way might have missed the change: it starts when that is done.
         if !self.own.has_page() {
-            let stale = std::mem::take(&mut self.stale);
+            let stale = std::mem::take(&mut self.lists.stale);
             self.refresh(&stale, ctx);
         }
     }
@@ -56,11 +69,12 @@ impl Connection {
     /// Fetches lists anew; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
         // A new handshake ends with a refresh of everything.
-        let Some(negotiated) = self.negotiated.as_ref().filter(|_| !self.renewing) else {
+        let negotiated = self.state.negotiated();
+        let Some(negotiated) = negotiated.filter(|_| self.state.is_ready()) else {
             return;
         };
         if self.own.has_page() {
-            self.stale.extend(kinds);
+            self.lists.stale.extend(kinds);
             return;
         }
         let offered: Vec<ItemKind> = kinds
@@ -113,7 +127,7 @@ impl Connection {
                     items: limits.list_items_max,
                     ..Default::default()
                 };
-                self.failed_lists.retain(|failed| *failed != kind);
+                self.lists.failed.retain(|failed| *failed != kind);
                 let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.part.set_caching(kind, caching);
@@ -149,7 +163,7 @@ impl Connection {
     /// Reads a list again when its time to live is over, if that is before the next full refresh
     /// (C-CACHE-03); not so often that it would be polling (C-CACHE-05).
     fn expires(&mut self, kind: ItemKind, caching: Option<ListCaching>, ctx: &mut Context<Self>) {
-        let [tools, prompts, resources, templates] = &mut self.expiries;
+        let [tools, prompts, resources, templates] = &mut self.lists.expiries;
         let expiry = match kind {
             ItemKind::Tools => tools,
             ItemKind::Prompts => prompts,
@@ -185,10 +199,10 @@ impl Connection {
     /// Reads a list that failed again, after a time that grows; the refresh of all lists is the
     /// longest.
     fn fetch_again(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
-        let in_row = self.failed_lists.iter().filter(|failed| **failed == kind);
+        let in_row = self.lists.failed.iter().filter(|failed| **failed == kind);
         let wait = retry_in(in_row.count());
         if wait < self.spec.settings().limits.refresh_every {
-            self.failed_lists.push(kind);
+            self.lists.failed.push(kind);
             ctx.run_later(wait, move |connection, ctx| {
                 connection.list_changed(&[kind], ctx);
             });
@@ -200,7 +214,7 @@ impl Connection {
             return;
         }
         self.publish();
-        if self.debounce.is_none() && !self.stale.is_empty() {
+        if self.lists.debounce.is_none() && !self.lists.stale.is_empty() {
             self.refresh_stale(ctx);
         }
     }
@@ -221,10 +235,10 @@ impl Connection {
         let annotated = tools.filter(|tool| !tool.headers().is_empty());
         let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
         self.spec.param_headers.store(Arc::new(annotated.collect()));
-        if let Some(calls) = &mut self.calls {
+        if let Some(calls) = self.state.calls_mut() {
             calls.on_headers_listed(Instant::now());
         }
-        for worker_channel in &self.worker_channels {
+        for worker_channel in self.state.worker_channels() {
             worker_channel.on_headers_listed();
         }
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::catalog::ItemKind;
 use crate::downstream::call_request::CallRequest;
 use crate::downstream::connection::Connection;
-use crate::downstream::connection::handshake::error_text;
+use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::listen_filter::{ListenFilter, subscription_of};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ServerEvent;
@@ -75,7 +75,7 @@ fn delay(attempts: u32, chance: f64) -> Duration {
 impl Connection {
     /// Sees to it that the stream reports what is wanted now.
     pub(super) fn update_listen_stream(&mut self, ctx: &mut Context<Self>) {
-        let Some(negotiated) = &self.negotiated else {
+        let Some(negotiated) = self.state.negotiated() else {
             return;
         };
         // Its acknowledgement looks again; an attempt that is due does, too.
@@ -203,8 +203,8 @@ impl Connection {
             answer_empty(exchange);
             return self.update_listen_stream(ctx);
         }
-        let negotiated = self.negotiated.as_ref();
-        if !negotiated.is_some_and(crate::downstream::connection::Negotiated::has_subscriptions) {
+        let negotiated = self.state.negotiated();
+        if !negotiated.is_some_and(Negotiated::has_subscriptions) {
             let message = "server does not report updates of resources";
             let failure = Failure::new(ErrorKind::MethodNotFound, message);
             return exchange.reply.answer(Err(failure));
@@ -247,7 +247,9 @@ impl Connection {
     /// Takes back a request of our own: by the end of its stream where it has one (C-CANC-02),
     /// by a message elsewhere (C-STDIO-06).
     pub(super) fn take_back(&self, number: u64) {
-        let Some(calls) = &self.calls else { return };
+        let Some(calls) = self.state.calls() else {
+            return;
+        };
         calls.link().forget(number);
         if !self.spec.connector.knows_call_of_requests() {
             let params = json!({ "requestId": number, "reason": "replaced" });

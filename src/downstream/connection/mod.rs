@@ -5,6 +5,7 @@
 //! it, and publishes what the server says outside of calls.
 //!
 //! - `spec`: what every incarnation is built from, and the messages to and from it
+//! - `state`: how far it has come
 //! - `opening`, `handshake`: from the start to being ready
 //! - `own_requests`: its requests on its own behalf: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: one list page by page; keeping all lists up to date
@@ -27,6 +28,7 @@ mod own_requests;
 mod renewal;
 mod reverse_requests;
 pub(crate) mod spec;
+mod state;
 
 use std::sync::Arc;
 
@@ -39,7 +41,6 @@ use tokio::time::Instant;
 
 use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
-use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection::listen_filter::without_subscription;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{
@@ -49,45 +50,30 @@ use crate::downstream::era::modern;
 use crate::downstream::era::{self, LiveConnection};
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::timer::Timer;
-use crate::downstream::worker_channel::WorkerChannelHandle;
-use crate::protocol::{
-    Era, LogLevel, Method, Notification, RequestId, Response, notification, request,
-};
+use crate::protocol::{LogLevel, Method, Notification, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
+use list_refresh::ListState;
 use listen_stream::{ListenState, ended};
+use state::ConnectionState;
 
 pub(crate) struct Connection {
     spec: Arc<ConnectionSpec>,
     birth: supervision::SupervisorLink<CallSenders>,
-    /// Present while the link is open.
-    calls: Option<CallsInFlight>,
-    own: OwnRequests,
-    negotiated: Option<Negotiated>,
-    worker_channels: Vec<WorkerChannelHandle>,
-    part: ServerPart,
-    /// How the server is spoken to; unknown until it answered, if that has to be found out.
-    era: Option<Era>,
+    state: ConnectionState,
+    /// Counts this connection as one that lives, until it is gone.
     living: Option<LiveConnection>,
+    own: OwnRequests,
+    part: ServerPart,
+    lists: ListState,
     listening: ListenState,
     /// The log level that the server was told last.
     sent_log_level: Option<LogLevel>,
-    /// A new handshake is under way because the server forgot our session.
-    renewing: bool,
-    /// Kinds whose list changed since it was fetched, and the wait before they are fetched.
-    stale: Vec<ItemKind>,
-    /// Lists that failed, once for each time in a row.
-    failed_lists: Vec<ItemKind>,
-    debounce: Option<SpawnHandle>,
-    /// When each list runs out that the server gave a time to live.
-    expiries: [Option<SpawnHandle>; 4],
     timer: Timer,
-    /// What is done from time to time.
+    /// Pings and refreshes.
     intervals: Vec<SpawnHandle>,
     last_received: Instant,
     began: Instant,
-    /// Its end is in order, or was reported.
-    is_ending: bool,
 }
 
 /// What came over a link that this actor owns.
@@ -110,25 +96,17 @@ impl Connection {
         Self {
             spec,
             birth,
-            calls: None,
-            own: OwnRequests::default(),
-            negotiated: None,
-            worker_channels: Vec::new(),
-            part,
-            era: None,
+            state: ConnectionState::Opening,
             living: None,
+            own: OwnRequests::default(),
+            part,
+            lists: ListState::default(),
             listening: ListenState::default(),
             sent_log_level: None,
-            renewing: false,
-            stale: Vec::new(),
-            failed_lists: Vec::new(),
-            debounce: None,
-            expiries: Default::default(),
             timer: Timer::default(),
             intervals: Vec::new(),
             last_received: Instant::now(),
             began: Instant::now(),
-            is_ending: false,
         }
     }
 
@@ -141,7 +119,7 @@ impl Connection {
         own: OwnRequest,
         ctx: &mut Context<Self>,
     ) -> Option<u64> {
-        let calls = self.calls.as_ref()?;
+        let calls = self.state.calls()?;
         let number = self.spec.numbers.next();
         let settings = self.spec.settings();
         let within = match own {
@@ -171,12 +149,11 @@ impl Connection {
     }
 
     fn is_modern(&self) -> bool {
-        let negotiated = self.negotiated.as_ref();
-        negotiated.is_some_and(Negotiated::is_modern)
+        self.state.is_modern()
     }
 
     fn notify_server(&self, method: &Method, params: Option<&Value>) {
-        if let Some(calls) = &self.calls {
+        if let Some(calls) = self.state.calls() {
             // A dead link reports its own end.
             let _ = calls
                 .link()
@@ -187,7 +164,9 @@ impl Connection {
     fn on_event(&mut self, event: LinkEvent, ctx: &mut Context<Self>) {
         let now = Instant::now();
         self.last_received = now;
-        let Some(calls) = &mut self.calls else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         if let Some(unhandled) = calls.on_event(event, now) {
             self.on_unhandled(unhandled, ctx);
         }
@@ -302,7 +281,7 @@ impl Connection {
 
     fn ping(&mut self, ctx: &mut Context<Self>) {
         // In a session that is being renewed nobody would answer.
-        if self.negotiated.is_some() && !self.renewing && !self.own.has_ping() {
+        if self.state.is_ready() && !self.own.has_ping() {
             let method = if self.is_modern() {
                 Method::Discover
             } else {
@@ -334,7 +313,7 @@ impl Connection {
     }
 
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let of_calls = self.calls.as_ref().and_then(CallsInFlight::next_deadline);
+        let of_calls = self.state.calls().and_then(CallsInFlight::next_deadline);
         let earliest = of_calls.into_iter().chain(self.own.next_deadline()).min();
         self.timer.set(earliest, ctx, |connection, ctx| {
             connection.timer.fired();
@@ -345,11 +324,11 @@ impl Connection {
 
     fn expire(&mut self, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        if let Some(calls) = &mut self.calls {
+        if let Some(calls) = self.state.calls_mut() {
             calls.expire(now);
         }
         while let Some((number, own)) = self.own.pop_due(now) {
-            if let Some(calls) = &self.calls {
+            if let Some(calls) = self.state.calls() {
                 calls.link().forget(number);
             }
             match own {
@@ -395,7 +374,9 @@ impl Handler<CallMessage> for Connection {
     type Result = ();
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
-        let Some(calls) = &mut self.calls else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         if let Some(unhandled) = calls.on_message(message, Instant::now()) {
             self.on_unhandled(unhandled, ctx);
         }
@@ -407,7 +388,9 @@ impl Handler<ClientAnswer> for Connection {
     type Result = ();
 
     fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
-        let Some(calls) = &mut self.calls else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         calls.on_client_answer(answered, &self.spec.settings().roots, Instant::now());
         self.arm(ctx);
     }
@@ -458,13 +441,20 @@ impl Handler<Shutdown> for Connection {
     type Result = ();
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
-        self.is_ending = true;
         self.end_calls("the gateway closed the connection");
-        let Some(calls) = self.calls.take() else {
-            return ctx.stop();
+        // Worker channels live until the link is closed: they still have to answer their calls.
+        let (calls, worker_channels) = match self.state.end() {
+            ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
+            ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
+                (open.calls, open.worker_channels)
+            }
+            ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
         };
         let grace = self.spec.settings().supervision.shutdown_timeout / 3;
         let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
-        ctx.spawn(closing.map(|(), _, ctx| ctx.stop()));
+        ctx.spawn(closing.map(move |(), _, ctx| {
+            drop(worker_channels);
+            ctx.stop();
+        }));
     }
 }

@@ -1,4 +1,4 @@
-//! From the start of a connection to its being ready: era, handshake, worker channels, wishes.
+//! From the start of a connection to its being ready: era, handshake, worker channels, subscriptions.
 
 use std::rc::Rc;
 
@@ -11,6 +11,7 @@ use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::CallSenders;
+use crate::downstream::connection::state::{ConnectionState, OpenConnection};
 use crate::downstream::connection::{Connection, LinkEventMessage};
 use crate::downstream::era::{self, ConnectionStart, EraVerdict, ProbeReply};
 use crate::downstream::in_flight::CallsInFlight;
@@ -31,7 +32,6 @@ impl Connection {
             Ok(beginning) => beginning,
             Err(why) => return self.fail(why, ctx),
         };
-        self.era = era;
         self.living = Some(living);
         let address = ctx.address();
         let recording = self.spec.recorder.load().recording();
@@ -40,13 +40,14 @@ impl Connection {
         }));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
         ctx.spawn(
-            opening.map(move |link, connection, ctx| connection.opened(link, &recording, ctx)),
+            opening.map(move |link, connection, ctx| connection.opened(link, era, &recording, ctx)),
         );
     }
 
     pub(super) fn opened(
         &mut self,
         link: Result<Box<dyn Link>, LinkOpenError>,
+        era: Option<Era>,
         recording: &LinkRecording,
         ctx: &mut Context<Self>,
     ) {
@@ -54,13 +55,10 @@ impl Connection {
             Ok(link) => {
                 let link = recording.link(link);
                 let asker = ctx.address().recipient();
-                self.calls = Some(CallsInFlight::new(
-                    &self.spec,
-                    link,
-                    asker,
-                    ctx.address().recipient(),
-                ));
-                match self.era {
+                let own = ctx.address().recipient();
+                let calls = Box::new(CallsInFlight::new(&self.spec, link, asker, own));
+                self.state = ConnectionState::Handshaking { calls, era };
+                match era {
                     Some(Era::Legacy) => self.send_initialize(ctx),
                     Some(Era::Modern) | None => {
                         self.ask_server(&Method::Discover, &json!({}), OwnRequest::Discover, ctx);
@@ -85,7 +83,9 @@ impl Connection {
                 return self.fail(error.to_string(), ctx);
             }
         };
-        let Some(calls) = &self.calls else { return };
+        let Some(calls) = self.state.calls() else {
+            return;
+        };
         calls.link().set_revision(negotiated.revision);
         self.notify_server(&Method::Initialized, None);
         self.connected(negotiated, ctx);
@@ -104,10 +104,12 @@ impl Connection {
                 return self.fail(error.to_string(), ctx);
             }
         };
-        if self.era.replace(Era::Modern).is_none() {
+        let ConnectionState::Handshaking { calls, era } = &mut self.state else {
+            return;
+        };
+        if era.replace(Era::Modern).is_none() {
             era::remember(&self.spec, Era::Modern);
         }
-        let Some(calls) = &mut self.calls else { return };
         calls.link().set_revision(negotiated.revision);
         calls.set_modern();
         self.connected(negotiated, ctx);
@@ -133,7 +135,9 @@ impl Connection {
     }
 
     fn fall_back(&mut self, ctx: &mut Context<Self>) {
-        self.era = Some(Era::Legacy);
+        if let ConnectionState::Handshaking { era, .. } = &mut self.state {
+            *era = Some(Era::Legacy);
+        }
         era::remember(&self.spec, Era::Legacy);
         self.send_initialize(ctx);
     }
@@ -158,14 +162,25 @@ impl Connection {
         self.part.revision = negotiated.revision;
         self.part.instructions = negotiated.instructions.clone();
         self.drop_undeclared_lists(&negotiated);
-        let renewed = self.negotiated.replace(negotiated).is_some();
-        if renewed {
-            self.renewed();
-        } else {
-            self.open_worker_channels(ctx);
-            if let Some(calls) = self.calls.as_ref().filter(|_| !self.is_modern()) {
-                calls.link().listen();
+        match self.state.end() {
+            ConnectionState::Handshaking { calls, .. } => {
+                let is_modern = negotiated.is_modern();
+                let worker_channels = self.open_worker_channels(&calls, ctx);
+                if !is_modern {
+                    calls.link().listen();
+                }
+                self.state = ConnectionState::Ready(Box::new(OpenConnection {
+                    calls: *calls,
+                    negotiated,
+                    worker_channels,
+                }));
             }
+            ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
+                open.negotiated = negotiated;
+                open.renewed();
+                self.state = ConnectionState::Ready(open);
+            }
+            ConnectionState::Opening | ConnectionState::Ending => return,
         }
         self.spec.breakers.renewed();
         self.birth.ready(self.callers(ctx));
@@ -174,32 +189,30 @@ impl Connection {
     }
 
     /// Opens a way in on each other arbiter, where the transport allows it.
-    pub(super) fn open_worker_channels(&mut self, ctx: &mut Context<Self>) {
-        let Some(session) = self
-            .calls
-            .as_ref()
-            .and_then(|calls| calls.link().http_session())
-        else {
-            return;
+    fn open_worker_channels(
+        &self,
+        calls: &CallsInFlight,
+        ctx: &mut Context<Self>,
+    ) -> Vec<WorkerChannelHandle> {
+        let Some(session) = calls.link().http_session() else {
+            return Vec::new();
         };
         let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
         let owner = || ctx.address().recipient();
         let start =
             |arbiter| WorkerChannelHandle::start(&self.spec, arbiter, session.clone(), owner());
-        self.worker_channels = others.map(start).collect();
+        others.map(start).collect()
     }
 
     pub(super) fn callers(&self, ctx: &mut Context<Self>) -> CallSenders {
         let own = ctx.address().recipient::<CallMessage>();
         let count = self.spec.arbiters.count().get();
         let nearest = |index: usize| {
-            let worker_channel = self
-                .worker_channels
-                .iter()
-                .find(|worker_channel| worker_channel.arbiter == index);
-            worker_channel.map_or_else(
+            let mut channels = self.state.worker_channels().iter();
+            let channel = channels.find(|channel| channel.arbiter == index);
+            channel.map_or_else(
                 || own.clone(),
-                |worker_channel| worker_channel.address.clone().recipient(),
+                |channel| channel.address.clone().recipient(),
             )
         };
         let ways = (0..count).map(nearest).collect();
@@ -208,7 +221,7 @@ impl Connection {
 
     /// Asks a fresh connection for what the sessions wanted of the one before.
     pub(super) fn restore_subscriptions(&mut self, ctx: &mut Context<Self>) {
-        let Some(negotiated) = &self.negotiated else {
+        let Some(negotiated) = self.state.negotiated() else {
             return;
         };
         if negotiated.is_modern() {
@@ -240,11 +253,8 @@ impl Connection {
     }
 
     pub(super) fn request_log_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
-        if self
-            .negotiated
-            .as_ref()
-            .is_some_and(|negotiated| negotiated.has("logging"))
-        {
+        let negotiated = self.state.negotiated();
+        if negotiated.is_some_and(|negotiated| negotiated.has("logging")) {
             self.sent_log_level = Some(level);
             let own = OwnRequest::ConnectionCommand("logging/setLevel");
             self.ask_server(

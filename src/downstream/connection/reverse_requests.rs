@@ -33,7 +33,9 @@ impl Connection {
     }
 
     fn ask_client(&mut self, request: Request, ctx: &mut Context<Self>) {
-        let Some(calls) = &mut self.calls else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         if let Some(request) = calls.ask_any(request) {
             let question = Question::new(request, ctx.address().recipient());
             self.tell(ServerEvent::Question(SharedQuestion::new(question)));
@@ -42,15 +44,14 @@ impl Connection {
 
     /// The call is on this link or on one of the worker channels.
     fn ask_only_call(&mut self, request: Request) {
-        let Some(calls) = &mut self.calls else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         let Some(request) = calls.ask_any(request) else {
             return;
         };
-        let mut worker_channels: Vec<_> = self
-            .worker_channels
-            .iter()
-            .map(|worker_channel| worker_channel.address.clone())
-            .collect();
+        let channels = self.state.worker_channels().iter();
+        let mut worker_channels: Vec<_> = channels.map(|it| it.address.clone()).collect();
         match worker_channels.pop() {
             Some(first) => first.do_send(WorkerChannelCommand::Ask(
                 Box::new(request),
@@ -61,7 +62,9 @@ impl Connection {
     }
 
     fn answer_from_gateway(&self, request: &Request) {
-        let Some(calls) = &self.calls else { return };
+        let Some(calls) = self.state.calls() else {
+            return;
+        };
         let frame = reverse_request::gateway_answer(request, &self.spec.settings().roots);
         // A dead link reports its own end.
         let _ = calls.link().send(OutgoingFrame::new(None, frame));

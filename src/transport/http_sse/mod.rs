@@ -19,8 +19,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::streamable_http::requests;
 use super::{
-    Connector, EventSink, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
+    Connector, EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError,
+    Tls,
 };
+use crate::protocol::Revision;
 
 pub use auto::AutoConnector;
 
@@ -97,6 +99,17 @@ impl Link for SseLink {
     fn forget(&self, call: u64) {
         self.message_poster.forget(call);
     }
+
+    // A session is the stream itself, on which all messages come.
+    fn set_revision(&self, _: Revision) {}
+
+    fn set_session(&self, _: HttpSession) {}
+
+    fn http_session(&self) -> Option<HttpSession> {
+        None
+    }
+
+    fn listen(&self) {}
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         let message_poster = Rc::clone(&self.message_poster);

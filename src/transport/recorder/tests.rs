@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 
 use super::*;
-use crate::transport::{LinkEvent, OutgoingFrame, SendError};
+use crate::protocol::Revision;
+use crate::transport::{HttpSession, LinkEvent, OutgoingFrame, SendError};
 
 struct Nowhere;
 
@@ -19,6 +20,16 @@ impl Link for Nowhere {
     }
 
     fn forget(&self, _: u64) {}
+
+    fn set_revision(&self, _: Revision) {}
+
+    fn set_session(&self, _: HttpSession) {}
+
+    fn http_session(&self) -> Option<HttpSession> {
+        None
+    }
+
+    fn listen(&self) {}
 
     fn close(self: Box<Self>, _: Duration) -> LocalBoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))

@@ -24,8 +24,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::spawner::{GroupHandle, SpawnRequest, Spawner};
 use super::{
-    Connector, EventSink, Link, LinkEvent, LinkOpenError, OutgoingFrame, SendError, StdioSettings,
+    Connector, EventSink, HttpSession, Link, LinkEvent, LinkOpenError, OutgoingFrame, SendError,
+    StdioSettings,
 };
+use crate::protocol::Revision;
 use crate::telemetry::LogRing;
 
 use reader::Reader;
@@ -162,6 +164,17 @@ impl Link for StdioLink {
 
     /// Nothing is held per call.
     fn forget(&self, _call: u64) {}
+
+    // A child process has no session, and one way for all messages.
+    fn set_revision(&self, _: Revision) {}
+
+    fn set_session(&self, _: HttpSession) {}
+
+    fn http_session(&self) -> Option<HttpSession> {
+        None
+    }
+
+    fn listen(&self) {}
 
     fn close(mut self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.sink.muted.set(true);

@@ -1,0 +1,80 @@
+//! How far a connection has come, with what it has in each state.
+
+use crate::downstream::connection::handshake::Negotiated;
+use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::worker_channel::WorkerChannelHandle;
+use crate::protocol::Era;
+
+pub(super) enum ConnectionState {
+    /// The link is being opened.
+    Opening,
+    /// The server was asked who it is. `era` is unknown until it answered, if the connection has
+    /// to find that out.
+    Handshaking {
+        calls: Box<CallsInFlight>,
+        era: Option<Era>,
+    },
+    Ready(Box<OpenConnection>),
+    /// The server forgot the session: a new handshake is in progress on the same link.
+    Renewing(Box<OpenConnection>),
+    /// It was told to end, or its end was reported.
+    Ending,
+}
+
+/// A connection whose handshake is done.
+pub(super) struct OpenConnection {
+    pub(super) calls: CallsInFlight,
+    pub(super) negotiated: Negotiated,
+    pub(super) worker_channels: Vec<WorkerChannelHandle>,
+}
+
+impl ConnectionState {
+    /// Leaves the state for good, and returns it.
+    pub(super) fn end(&mut self) -> Self {
+        std::mem::replace(self, Self::Ending)
+    }
+
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready(_))
+    }
+
+    pub(super) const fn is_ending(&self) -> bool {
+        matches!(self, Self::Ending)
+    }
+
+    /// The calls over the link, while it is open.
+    pub(super) fn calls(&self) -> Option<&CallsInFlight> {
+        match self {
+            Self::Handshaking { calls, .. } => Some(calls),
+            Self::Ready(open) | Self::Renewing(open) => Some(&open.calls),
+            Self::Opening | Self::Ending => None,
+        }
+    }
+
+    pub(super) fn calls_mut(&mut self) -> Option<&mut CallsInFlight> {
+        match self {
+            Self::Handshaking { calls, .. } => Some(calls),
+            Self::Ready(open) | Self::Renewing(open) => Some(&mut open.calls),
+            Self::Opening | Self::Ending => None,
+        }
+    }
+
+    /// What both sides agreed on, once they did.
+    pub(super) fn negotiated(&self) -> Option<&Negotiated> {
+        match self {
+            Self::Ready(open) | Self::Renewing(open) => Some(&open.negotiated),
+            Self::Opening | Self::Handshaking { .. } | Self::Ending => None,
+        }
+    }
+
+    pub(super) fn worker_channels(&self) -> &[WorkerChannelHandle] {
+        match self {
+            Self::Ready(open) | Self::Renewing(open) => &open.worker_channels,
+            Self::Opening | Self::Handshaking { .. } | Self::Ending => &[],
+        }
+    }
+
+    pub(super) fn is_modern(&self) -> bool {
+        self.negotiated().is_some_and(Negotiated::is_modern)
+    }
+}
