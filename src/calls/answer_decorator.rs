@@ -73,6 +73,11 @@ impl AnswerDecorator {
         self.answer(id, &RawJson::from_value(result), caching, to)
     }
 
+    /// The answer of the newer era that says nothing but that the request was served.
+    pub(crate) fn empty(&self, id: &RequestId) -> ClientReply {
+        ClientReply::Json(self.own(id, &json!({}), None, Revision::NEWEST))
+    }
+
     /// The state of the gateway, which is old at once.
     pub(crate) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
         let caching = CacheHints {

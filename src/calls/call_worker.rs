@@ -1,77 +1,46 @@
 //! The calls of clients without a session that came in on one worker. One actor has them all: that
-//! costs a call less than an actor of its own. A call that panics ends alone.
+//! costs a call less than an actor of its own.
 
 use std::sync::Arc;
 
-use actix::dev::ToEnvelope;
-use actix::{Actor, Addr, Context, Handler, Message, Recipient};
+use actix::{Actor, Addr, Context, Handler, Message};
 use arc_swap::ArcSwapOption;
-use tokio::time::Instant;
 
-use crate::calls::call::Call;
-use crate::calls::hosted_task::TaskRequest;
-use crate::calls::parked_calls::ResumeCall;
-use crate::calls::request_guard::ClientRequestEvent;
-use crate::downstream::{CallSenders, Deadline, Delivery, Timer};
-use crate::id::QuickMap;
-use crate::protocol::Failure;
-use crate::supervision::catch_panic;
+use crate::calls::call::{Call, CallOwner, NewCall};
+use crate::calls::call_table::{CallTable, HasCalls};
+use crate::calls::event_log::EventLog;
+use crate::calls::worker_inbox::{ClientRequestEvent, ResumeCall, TaskRequest, WorkerInbox};
+use crate::downstream::Delivery;
+use crate::protocol::{Failure, Response};
 
 #[derive(Default)]
-pub(crate) struct SessionlessCalls {
-    /// By their numbers.
-    open: QuickMap<u64, Box<Call>>,
-    /// Set to the earliest alarm.
-    timer: Timer,
-}
+pub(crate) struct SessionlessCalls(CallTable);
 
 /// Begins a call.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct StartCall(pub(crate) Box<Call>);
-
-/// The connection of a call is open, or will not be.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(crate) struct ConnectionOpened {
-    pub(crate) number: u64,
-    pub(crate) deadline: Deadline,
-    pub(crate) senders: Result<CallSenders, Failure>,
-}
+struct StartCall(NewCall);
 
 /// How to reach the calls of one worker.
 pub(crate) struct CallWorker {
     calls: Addr<SessionlessCalls>,
-    reply_to: Arc<Recipient<Delivery>>,
-    client_requests: Arc<Recipient<ClientRequestEvent>>,
+    inbox: Arc<WorkerInbox>,
 }
 
 impl CallWorker {
     /// Starts it on the calling arbiter.
     fn start() -> Self {
         let calls = SessionlessCalls::default().start();
-        Self {
-            reply_to: Arc::new(calls.clone().recipient()),
-            client_requests: Arc::new(calls.clone().recipient()),
-            calls,
-        }
+        let inbox = Arc::new(WorkerInbox::new(&calls));
+        Self { calls, inbox }
     }
 
-    pub(crate) fn send<M>(&self, message: M)
-    where
-        M: Message<Result = ()> + Send + 'static,
-        SessionlessCalls: Handler<M>,
-        Context<SessionlessCalls>: ToEnvelope<SessionlessCalls, M>,
-    {
-        self.calls.do_send(message);
+    pub(crate) fn start_call(&self, new_call: NewCall) {
+        self.calls.do_send(StartCall(new_call));
     }
 
-    pub(crate) fn reply_to(&self) -> Arc<Recipient<Delivery>> {
-        self.reply_to.clone()
-    }
-
-    pub(crate) fn client_requests(&self) -> Arc<Recipient<ClientRequestEvent>> {
-        self.client_requests.clone()
+    pub(crate) const fn inbox(&self) -> &Arc<WorkerInbox> {
+        &self.inbox
     }
 }
 
@@ -98,41 +67,17 @@ impl CallWorkers {
     }
 }
 
-impl SessionlessCalls {
-    /// Works on a call, if there still is one of this number.
-    fn with(&mut self, number: u64, ctx: &mut Context<Self>, work: impl FnOnce(&mut Call)) {
-        let Some(call) = self.open.get_mut(&number) else {
-            return;
-        };
-        let done = catch_panic(|| work(call));
-        if let Err(text) = done {
-            log::error!(panic = &*text, server = call.target.server.as_str(); "a bug ended a call");
-            call.cancel("the gateway has failed");
-            call.is_over = true;
-        }
-        if call.is_over {
-            self.open.remove(&number);
-            return;
-        }
-        self.timer.set(call.alarms.earliest(), ctx, Self::on_timer);
+impl CallOwner for SessionlessCalls {
+    fn event_log(&mut self) -> Option<&mut EventLog> {
+        None
     }
 
-    fn on_timer(&mut self, ctx: &mut Context<Self>) {
-        self.timer.fired();
-        let now = Instant::now();
-        let is_due = |call: &Call| call.alarms.earliest().is_some_and(|at| at <= now);
-        let due = self.open.iter().filter(|(_, call)| is_due(call));
-        let mut due: Vec<u64> = due.map(|(number, _)| *number).collect();
-        due.sort_unstable();
-        for number in due {
-            self.with(number, ctx, |call| {
-                while let Some(alarm) = call.alarms.take_due(now) {
-                    call.on_alarm(alarm);
-                }
-            });
-        }
-        let earliest = (self.open.values()).filter_map(|call| call.alarms.earliest());
-        self.timer.set(earliest.min(), ctx, Self::on_timer);
+    fn on_call_returned(&mut self, _: &Call, _: Option<&Result<Response, Failure>>) {}
+}
+
+impl HasCalls for SessionlessCalls {
+    fn calls(&mut self) -> &mut CallTable {
+        &mut self.0
     }
 }
 
@@ -143,25 +88,8 @@ impl Actor for SessionlessCalls {
 impl Handler<StartCall> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, StartCall(call): StartCall, ctx: &mut Self::Context) {
-        let number = call.number;
-        self.open.insert(number, call);
-        self.with(number, ctx, Call::dispatch);
-    }
-}
-
-impl Handler<ConnectionOpened> for SessionlessCalls {
-    type Result = ();
-
-    fn handle(&mut self, opened: ConnectionOpened, ctx: &mut Self::Context) {
-        let ConnectionOpened {
-            number,
-            deadline,
-            senders,
-        } = opened;
-        self.with(number, ctx, |call| {
-            call.on_connection_opened(deadline, senders)
-        });
+    fn handle(&mut self, StartCall(new_call): StartCall, ctx: &mut Self::Context) {
+        self.start_call(new_call, ctx);
     }
 }
 
@@ -169,22 +97,18 @@ impl Handler<Delivery> for SessionlessCalls {
     type Result = ();
 
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
-        let Delivery { number, what } = delivery;
-        self.with(number, ctx, |call| call.on_delivered(what));
+        self.with_call(delivery.number, ctx, |call, owner| {
+            call.on_event(delivery.what, owner);
+        });
     }
 }
 
 impl Handler<ClientRequestEvent> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, wait: ClientRequestEvent, ctx: &mut Self::Context) {
-        let ClientRequestEvent {
-            call,
-            request_number,
-            wait,
-        } = wait;
-        self.with(call, ctx, |call| {
-            call.on_client_request_event(request_number, wait)
+    fn handle(&mut self, event: ClientRequestEvent, ctx: &mut Self::Context) {
+        self.with_call(event.call, ctx, |call, owner| {
+            call.on_client_request_event(event.request_number, event.change, owner);
         });
     }
 }
@@ -193,14 +117,14 @@ impl Handler<ResumeCall> for SessionlessCalls {
     type Result = ();
 
     fn handle(&mut self, resume: ResumeCall, ctx: &mut Self::Context) {
-        self.with(resume.call, ctx, |call| call.resume(resume));
+        self.with_call(resume.call, ctx, |call, owner| call.resume(resume, owner));
     }
 }
 
 impl Handler<TaskRequest> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, about: TaskRequest, ctx: &mut Self::Context) {
-        self.with(about.call, ctx, |call| call.on_task_request(about));
+    fn handle(&mut self, request: TaskRequest, ctx: &mut Self::Context) {
+        self.with_call(request.call, ctx, |call, _| call.on_task_request(request));
     }
 }

@@ -30,3 +30,14 @@ pub enum ReplyError {
     /// An error object of a server.
     Server(RawJson),
 }
+
+impl ClientReply {
+    /// The JSON-RPC message of an answer.
+    pub(crate) fn into_frame(self) -> Option<Bytes> {
+        match self {
+            Self::Json(frame) | Self::Error { frame, .. } => Some(frame),
+            Self::List(parts) => Some(Bytes::from(parts.concat())),
+            Self::Accepted | Self::Stream(_) | Self::Over => None,
+        }
+    }
+}

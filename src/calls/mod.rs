@@ -1,29 +1,39 @@
-//! Calls of clients, with or without a session: a call goes from its client to its server, and
-//! the answer back.
+//! Calls of clients, with or without a session.
+//!
+//! A client's request becomes a [`Call`] in the [`CallTable`] of an actor: of the client's session,
+//! or of the worker on which a request without a session came in. The call finds the connection that
+//! serves it, and hands the request to it ([`crate::downstream`]). Answers, progress and questions
+//! come back to the actor under the call's number. The call translates them into the client's
+//! revision, and hands them to its [`ClientEnd`]: a reply, or a stream.
+//!
+//! A question of the server is the one thing in which the two differ: a session asks its client on
+//! a stream, while a call without one answers with the questions, and is parked until the client
+//! comes back with answers.
 
 mod alarms;
 mod answer_decorator;
-mod asking;
 mod bridged_task;
 mod call;
 mod call_context;
 mod call_route;
+mod call_table;
 pub(crate) mod call_target;
 mod call_worker;
+mod client_end;
 mod client_reply;
-mod ending;
-mod hosted_task;
+mod event_log;
 mod input_requests;
 mod parked_calls;
 mod progress;
 mod request_guard;
-mod resend;
 mod response_translator;
 mod retry;
 mod sealing;
 mod settings;
 mod stream_event;
+mod task_lookup;
 pub(crate) mod tasks;
+mod worker_inbox;
 
 pub use client_reply::{ClientReply, ReplyError};
 pub use request_guard::{RequestGuard, RunningRequest};
@@ -32,14 +42,14 @@ pub use settings::SessionSettings;
 pub use stream_event::{EventId, StreamEvent};
 
 pub(crate) use answer_decorator::{AnswerDecorator, call_lost};
-pub(crate) use call::{Call, NewCall};
+pub(crate) use call::{Call, CallOwner, NewCall};
 pub(crate) use call_context::CallContext;
-pub(crate) use call_route::{CallPermit, CallRoute, ConnectionAccess, find_route, outcome_counter};
-pub(crate) use call_worker::{CallWorkers, StartCall};
-pub(crate) use hosted_task::{TaskLookup, find_task, send_task_request};
+pub(crate) use call_table::{CallTable, HasCalls};
+pub(crate) use call_worker::CallWorkers;
+pub(crate) use client_end::ClientEnd;
+pub(crate) use event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
 pub(crate) use input_requests::IncomingCall;
-pub(crate) use parked_calls::{ParkedCalls, ResumeCall};
+pub(crate) use parked_calls::ParkedCalls;
 pub(crate) use progress::Progress;
-pub(crate) use request_guard::{ClientRequestChange, ClientRequestEvent};
-pub(crate) use response_translator::{ResponseTranslator, revisions};
-pub(crate) use retry::{RetryAttempt, RetryState};
+pub(crate) use task_lookup::{TaskLookup, find_task, send_task_request};
+pub(crate) use worker_inbox::{ClientRequestChange, ClientRequestEvent, ResumeCall};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use actix::{Message, Recipient};
+use actix::Recipient;
 use tokio::sync::oneshot;
 
 use crate::calls::client_reply::ClientReply;
+use crate::calls::worker_inbox::{ClientRequestChange, ClientRequestEvent};
 
 /// A request that is worked on.
 pub struct RunningRequest {
@@ -13,11 +14,11 @@ pub struct RunningRequest {
     pub waiting: RequestGuard,
 }
 
-/// Held as long as the client waits: dropped before the answer, it takes the request back.
+/// Held as long as the client waits. Dropped before the answer, it takes the request back.
 pub struct RequestGuard {
     call: u64,
     request_number: u64,
-    /// Whom to tell; `None` once there is nothing to tell.
+    /// `None` once there is nothing to take back.
     worker: Option<Arc<Recipient<ClientRequestEvent>>>,
 }
 
@@ -50,7 +51,7 @@ impl RequestGuard {
         None
     }
 
-    fn notify(&self, wait: ClientRequestChange) {
+    fn notify(&self, change: ClientRequestChange) {
         if let Some(worker) = &self.worker {
             let Self {
                 call,
@@ -60,7 +61,7 @@ impl RequestGuard {
             worker.do_send(ClientRequestEvent {
                 call,
                 request_number,
-                wait,
+                change,
             });
         }
     }
@@ -70,23 +71,4 @@ impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.notify(ClientRequestChange::Closed);
     }
-}
-
-/// What becomes of the wait for one request of a client.
-#[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "()")]
-pub(crate) struct ClientRequestEvent {
-    /// The call, or 0 for what has an actor of its own.
-    pub(crate) call: u64,
-    /// The number of the client's request: means something only while that waits.
-    pub(crate) request_number: u64,
-    pub(crate) wait: ClientRequestChange,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ClientRequestChange {
-    /// It is long: it is to be answered as a stream.
-    Upgrade,
-    /// The client closed its connection.
-    Closed,
 }

@@ -328,8 +328,8 @@ impl Handler<SessionEvent> for ListenStream {
 impl Handler<ClientRequestEvent> for ListenStream {
     type Result = ();
 
-    fn handle(&mut self, wait: ClientRequestEvent, ctx: &mut Self::Context) {
-        match wait.wait {
+    fn handle(&mut self, event: ClientRequestEvent, ctx: &mut Self::Context) {
+        match event.change {
             // It is a stream from the beginning.
             ClientRequestChange::Upgrade => {}
             ClientRequestChange::Closed => ctx.stop(),

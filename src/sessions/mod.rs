@@ -5,7 +5,6 @@
 //! [`publisher`](crate::publisher) what happens outside of calls.
 
 mod all_sessions;
-mod event_log;
 mod followed_tasks;
 mod handshake;
 mod idle_wheel;

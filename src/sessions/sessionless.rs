@@ -8,15 +8,11 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::bridge::headers::McpHeaders;
-use crate::calls::ClientReply;
-use crate::calls::IncomingCall;
-use crate::calls::ResumeCall;
-use crate::calls::call_lost;
 use crate::calls::call_target::{self, CallTarget};
-use crate::calls::tasks;
-use crate::calls::{Call, NewCall};
-use crate::calls::{RequestGuard, RunningRequest, StartCall};
-use crate::calls::{TaskLookup, find_task, send_task_request};
+use crate::calls::{
+    ClientEnd, ClientReply, IncomingCall, NewCall, RequestGuard, ResumeCall, RunningRequest,
+    TaskLookup, call_lost, find_task, send_task_request, tasks,
+};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::id::SessionId;
@@ -114,7 +110,7 @@ impl Sessions {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 let calls = &parts.calls;
                 match find_task(request, &sessionless.caller, calls)? {
-                    Some(TaskLookup::HostedTask(task)) => {
+                    Some(TaskLookup::Hosted(task)) => {
                         let running = send_task_request(task, sessionless.request, calls);
                         Ok(ServeOutcome::Running(running))
                     }
@@ -182,87 +178,81 @@ impl Sessions {
         sessionless: SessionlessRequest<'_>,
         catalog: &Snapshot,
     ) -> Result<ServeOutcome, Failure> {
-        let parts = self.parts();
-        let SessionlessRequest {
-            request,
-            mut caller,
-            headers,
-            arbiter,
-            accepts_stream,
-        } = sessionless;
-        let target = tasks::target(&request, catalog, &caller, &parts.calls.sealing)?;
-        if let Some(headers) = headers {
-            check_params(&headers, &request, &target)?;
+        let calls = &self.parts().calls;
+        let (request, caller) = (&sessionless.request, &sessionless.caller);
+        let target = tasks::target(request, catalog, caller, &calls.sealing)?;
+        if let Some(headers) = &sessionless.headers {
+            check_params(headers, request, &target)?;
         }
         let item = request.item().map(|item| request.frame.share(item));
         let item = item.unwrap_or_default();
-        parts
-            .calls
-            .policy
-            .may_call(&caller.principal, &target.server, &item)?;
-        let number = parts.calls.numbers.next();
+        let (principal, server) = (&caller.principal, &target.server);
+        calls.policy.may_call(principal, server, &item)?;
+        let (caller, arbiter) = (caller.clone(), sessionless.arbiter);
+        let accepts_stream = sessionless.accepts_stream;
+        let request = sessionless.request;
+        let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
+        let number = calls.numbers.next();
         let (reply, answer) = oneshot::channel();
-        let given = IncomingCall::read(
-            request,
-            &caller,
-            &target.server,
-            &item,
-            &parts.calls.sealing,
-        )?;
-        let (worker, call) = match given {
+        let (inbox, call) = match incoming {
             IncomingCall::Parked {
                 request,
                 handle,
                 round,
             } => {
-                let Some((worker, call)) = parts.calls.parked.find(handle) else {
-                    return Err(call_lost(&target.server));
-                };
-                worker.send(ResumeCall {
-                    call,
+                let parked = calls.parked.find(handle);
+                let parked = parked.ok_or_else(|| call_lost(server))?;
+                parked.inbox.resume(ResumeCall {
+                    call: parked.number,
                     request,
                     round,
                     request_number: number,
                     accepts_stream,
                     reply,
                 });
-                (worker, call)
+                (parked.inbox, parked.number)
             }
             IncomingCall::Fresh { request, round } => {
-                if request.method == Method::CompletionComplete {
-                    // Nothing is asked while an argument is completed (S-MRTR-02).
-                    caller = Arc::new(Caller {
-                        profile: DeclaredCapabilities::default(),
-                        ..Caller::clone(&caller)
-                    });
-                }
-                parts.calls.counters.add(Counter::CallsStarted);
                 // A request that came with a state is written otherwise than it came.
                 let target = match round {
                     0 => target,
-                    _ => tasks::target(&request, catalog, &caller, &parts.calls.sealing)?,
+                    _ => tasks::target(&request, catalog, &caller, &calls.sealing)?,
                 };
-                let worker = parts.workers.at(arbiter);
-                let new_call = NewCall {
+                let worker = self.parts().workers.at(arbiter);
+                let inbox = worker.inbox().clone();
+                calls.counters.add(Counter::CallsStarted);
+                worker.start_call(NewCall {
                     number,
-                    worker: worker.clone(),
-                    parts: parts.calls.clone(),
-                    caller,
+                    context: calls.clone(),
+                    caller: caller_of(caller, &request.method),
                     arbiter,
                     request,
                     target,
                     item,
-                    round,
-                    accepts_stream,
-                    reply,
-                };
-                worker.send(StartCall(Box::new(Call::new(new_call))));
-                (worker, number)
+                    client: ClientEnd::Reply {
+                        reply,
+                        accepts_stream,
+                    },
+                    reply_to: inbox.deliveries(),
+                    sessionless: Some((inbox.clone(), round)),
+                });
+                (inbox, number)
             }
         };
-        let waiting = RequestGuard::new(call, number, worker.client_requests());
+        let waiting = RequestGuard::new(call, number, inbox.client_requests());
         Ok(ServeOutcome::Running(RunningRequest { answer, waiting }))
     }
+}
+
+/// The caller of a call; nothing is asked while an argument is completed (S-MRTR-02).
+fn caller_of(caller: Arc<Caller>, method: &Method) -> Arc<Caller> {
+    if *method != Method::CompletionComplete {
+        return caller;
+    }
+    Arc::new(Caller {
+        profile: DeclaredCapabilities::default(),
+        ..Caller::clone(&caller)
+    })
 }
 
 /// Arguments that a tool wants repeated in headers must be the same there (S-HDR-08).

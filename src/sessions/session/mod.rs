@@ -6,7 +6,6 @@
 mod calls;
 mod questions;
 mod requests;
-mod retry;
 mod streams;
 mod tasks;
 
@@ -16,13 +15,12 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
 
-use crate::calls::ClientReply;
+use crate::calls::{CallTable, ClientReply, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{CallEvent, CallMessage, Caller, CancelCall, ConnectionCommand, Delivery};
+use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, SessionId};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
-use crate::sessions::event_log::EventLog;
 use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::message::{
     DeleteSession, EndGeneralStream, EndSession, FromClient, OpenStream, SaveRecord,
@@ -31,12 +29,11 @@ use crate::sessions::message::{
 use crate::sessions::session_context::SessionContext;
 use crate::sessions::session_record::{SessionRecord, record_key};
 use crate::telemetry::Counter;
-use calls::SessionCall;
 use questions::SentQuestion;
 
 pub struct Session {
     id: SessionId,
-    parts: Arc<SessionContext>,
+    context: Arc<SessionContext>,
     record: SessionRecord,
     /// Who makes its calls: as the record says.
     caller: Arc<Caller>,
@@ -44,7 +41,7 @@ pub struct Session {
     reply_to: Option<Arc<Recipient<Delivery>>>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
-    pending: QuickMap<u64, SessionCall>,
+    calls: CallTable,
     /// Requests that wait for the first lists.
     waiting: usize,
     questions: QuickMap<u64, SentQuestion>,
@@ -80,20 +77,20 @@ struct MissedEvents {
 impl Session {
     pub(crate) fn new(
         id: SessionId,
-        parts: Arc<SessionContext>,
+        context: Arc<SessionContext>,
         record: SessionRecord,
         arbiter: usize,
     ) -> Self {
         let caller = Arc::new(record.caller(id));
-        let view = parts.calls.catalog.own(&caller);
+        let view = context.calls.catalog.own(&caller);
         Self {
             id,
-            parts,
+            context,
             record,
             caller,
             reply_to: None,
             arbiter,
-            pending: QuickMap::default(),
+            calls: CallTable::default(),
             waiting: 0,
             questions: QuickMap::default(),
             event_log: None,
@@ -108,12 +105,12 @@ impl Session {
     fn catalog(&self) -> Arc<Snapshot> {
         self.view
             .clone()
-            .unwrap_or_else(|| self.parts.calls.catalog.snapshot())
+            .unwrap_or_else(|| self.context.calls.catalog.snapshot())
     }
 
-    fn on_notification(&mut self, notification: &Notification) {
+    fn on_notification(&mut self, notification: &Notification, ctx: &mut Context<Self>) {
         match notification.method {
-            Method::Cancelled => self.on_cancelled(notification),
+            Method::Cancelled => self.on_cancelled(notification, ctx),
             Method::RootsListChanged => {
                 self.notify_own_connections(&ConnectionCommand::RootsChanged)
             }
@@ -124,7 +121,7 @@ impl Session {
 
     /// Tells this session's own connections; what others share has its wishes from all.
     fn notify_own_connections(&self, command: &ConnectionCommand) {
-        for server in self.parts.calls.downstreams.all().values() {
+        for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
             if key.session().is_some()
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
@@ -136,7 +133,7 @@ impl Session {
 
     /// A session with this record is there again: what changed while it was not is not known.
     pub(crate) fn rebuilt(mut self) -> Self {
-        self.missed.lists = self.parts.calls.catalog.changes_since_start();
+        self.missed.lists = self.context.calls.catalog.changes_since_start();
         self.reopen_own_connections();
         // Its record may be near its end.
         self.save();
@@ -146,14 +143,14 @@ impl Session {
     /// What it subscribed to on connections of its own is heard only while these are there.
     fn reopen_own_connections(&self) {
         for subscription in &self.record.subscriptions {
-            let Some(server) = self.parts.calls.downstreams.get(&subscription.server) else {
+            let Some(server) = self.context.calls.downstreams.get(&subscription.server) else {
                 continue;
             };
             let key = server.connection_key_for(&self.caller);
             if server.find(&key).is_some() {
                 continue;
             }
-            let (downstreams, arbiter) = (self.parts.calls.downstreams.clone(), self.arbiter);
+            let (downstreams, arbiter) = (self.context.calls.downstreams.clone(), self.arbiter);
             let name = subscription.server.clone();
             actix_rt::spawn(async move { downstreams.open(name, key, arbiter).await });
         }
@@ -161,7 +158,7 @@ impl Session {
 
     /// Whether the client is using the session right now.
     fn is_in_use(&self) -> bool {
-        !self.pending.is_empty()
+        !self.calls.is_empty()
             || self
                 .event_log
                 .as_ref()
@@ -169,40 +166,33 @@ impl Session {
     }
 
     fn end(&mut self, why: SessionEnding, ctx: &mut Context<Self>) {
-        for pending in self.pending.values() {
-            if let Some(senders) = &pending.senders {
-                let (number, reason) = (
-                    pending.sent_as,
-                    Some("the client's session ended".to_owned()),
-                );
-                senders.send(
-                    self.arbiter,
-                    CallMessage::CancelCall(CancelCall { number, reason }),
-                );
-            }
+        for call in self.calls.iter() {
+            call.cancel("the client's session ended");
         }
         if matches!(why, SessionEnding::GatewayStops) {
-            let numbers: Vec<u64> = self.pending.keys().copied().collect();
+            let numbers: Vec<u64> = self.calls.iter().map(|call| call.number).collect();
             for number in numbers {
                 let message =
                     "the gateway stopped before the server answered; the call may have run";
                 let failure = Failure::new(ErrorKind::ShuttingDown, message);
-                self.on_answer(number, Err(failure));
+                self.with_call(number, ctx, |call, session| {
+                    call.on_answer(Err(failure), session);
+                });
             }
         }
-        self.pending.clear();
+        self.calls = CallTable::default();
         self.questions.clear();
         self.event_log = None;
         if let SessionEnding::ForGood(done) = why {
-            self.parts.forget(self.id, done);
+            self.context.forget(self.id, done);
         }
         ctx.stop();
     }
 
     /// Writes the durable part anew; nothing waits for it.
     fn save(&self) {
-        let (store, key) = (self.parts.store.clone(), record_key(self.id));
-        let (value, ttl) = (self.record.to_bytes(), self.parts.record_ttl());
+        let (store, key) = (self.context.store.clone(), record_key(self.id));
+        let (value, ttl) = (self.record.to_bytes(), self.context.record_ttl());
         actix_rt::spawn(async move {
             if let Err(error) = store.put(&key, value, Some(ttl)).await {
                 log::warn!(error:%; "record of a session could not be written");
@@ -230,7 +220,7 @@ impl Handler<FromClient> for Session {
                 self.on_request(request, number, accepts_stream, reply, ctx);
             }
             Envelope::Notification(notification) => {
-                self.on_notification(&notification);
+                self.on_notification(&notification, ctx);
                 // A client that is gone needs no 202.
                 let _ = reply.send(ClientReply::Accepted);
             }
@@ -248,16 +238,11 @@ impl Handler<Delivery> for Session {
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         let Delivery { number, what } = delivery;
         match what {
-            CallEvent::Answer(Err(failure)) if self.schedule_retry(number, &failure, ctx) => {}
-            CallEvent::Answer(answer) => self.on_answer(number, answer),
+            CallEvent::Question(question) => self.on_question(number, question, ctx),
             CallEvent::Notification(notification) if self.is_about_task(number, &notification) => {
                 self.on_task_notification(number, &notification);
             }
-            CallEvent::Notification(notification) => {
-                self.on_call_notification(number, &notification)
-            }
-            CallEvent::Question(question) => self.on_question(number, question, ctx),
-            CallEvent::TaskCreated => self.forbid_retry(number),
+            event => self.with_call(number, ctx, |call, session| call.on_event(event, session)),
         }
     }
 }
@@ -265,8 +250,8 @@ impl Handler<Delivery> for Session {
 impl Handler<UpgradeToStream> for Session {
     type Result = ();
 
-    fn handle(&mut self, upgrade: UpgradeToStream, _: &mut Self::Context) {
-        self.upgrade(upgrade.number);
+    fn handle(&mut self, upgrade: UpgradeToStream, ctx: &mut Self::Context) {
+        self.upgrade(upgrade.number, ctx);
     }
 }
 
@@ -323,10 +308,10 @@ impl Handler<EndSession> for Session {
                 // When a client left its stream is not known: the time counts from here.
                 if in_use || std::mem::take(&mut self.had_stream) {
                     self.had_stream = in_use;
-                    let _ = self.parts.registry.find(self.id);
+                    let _ = self.context.registry.find(self.id);
                     return self.save();
                 }
-                self.parts.calls.counters.add(Counter::SessionsExpired);
+                self.context.calls.counters.add(Counter::SessionsExpired);
                 self.end(SessionEnding::ForGood(None), ctx);
             }
         }

@@ -5,14 +5,12 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::bridge::question as bridge;
+use crate::calls::{Call, ClientEnd, GENERAL_STREAM};
 use crate::downstream::Question;
-use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, Method, Request, RequestId, Response, Revision, notification, splice,
 };
-use crate::sessions::event_log::GENERAL_STREAM;
 use crate::sessions::session::Session;
-use crate::sessions::session::calls::AnswerDestination;
 use crate::telemetry::Counter;
 
 /// A question that the client has not answered yet.
@@ -28,7 +26,7 @@ impl Session {
     /// Passes a question on: on the stream of the call that it belongs to, otherwise on the
     /// general one. A client that cannot be asked is not asked (S-REQ-01).
     pub(super) fn on_question(&mut self, call: u64, question: Question, ctx: &mut Context<Self>) {
-        let settings = self.parts.calls.settings.load();
+        let settings = self.context.calls.settings.load();
         let profile = &self.record.profile;
         let declared = match question.request.method {
             Method::SamplingCreateMessage => profile.has_sampling(),
@@ -43,24 +41,24 @@ impl Session {
             );
             return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
         }
-        let stream = if self.pending.contains_key(&call) && self.upgrade(call) {
+        let stream = if self.upgrade(call, ctx) {
             call
         } else {
             GENERAL_STREAM
         };
-        if stream == GENERAL_STREAM && !self.event_log().has_reader(GENERAL_STREAM) {
+        if stream == GENERAL_STREAM && !self.streams().has_reader(GENERAL_STREAM) {
             let message = "the client has no stream open on which it could be asked";
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
-        let number = self.parts.calls.numbers.next();
+        let number = self.context.calls.numbers.next();
         let frame = match self.question_frame(&question.request, &RequestId::from(number)) {
             Ok(frame) => frame,
             Err(failure) => return question.answer(Err(failure)),
         };
         self.remember_elicitation(&question.request);
         let frame = self.with_public_task(call, frame);
-        self.event_log().send(stream, &frame);
-        self.parts.calls.counters.add(Counter::QuestionsAsked);
+        self.streams().send(stream, &frame);
+        self.context.calls.counters.add(Counter::QuestionsAsked);
         self.questions.insert(
             number,
             SentQuestion {
@@ -73,7 +71,7 @@ impl Session {
             if let Some(asked) = session.questions.remove(&number) {
                 session.withdraw(number, asked.stream, "no answer in time");
                 session
-                    .parts
+                    .context
                     .calls
                     .counters
                     .add(Counter::QuestionsUnanswered);
@@ -113,23 +111,25 @@ impl Session {
 
     /// A question that names its task by the id that the client knows.
     fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
-        match self.pending.get(&call) {
-            Some(pending) => self.with_public_ids(frame, &pending.server),
+        match self.calls.get(call) {
+            Some(call) => self.with_public_ids(frame, &call.target.server),
             None => frame,
         }
     }
 
     /// The call is over: its questions are taken back from the client. One that may belong to
     /// another call to the same server stays.
-    pub(super) fn drop_questions(&mut self, call: u64, server: &ServerName) {
+    pub(super) fn drop_questions(&mut self, call: &Call) {
         if self.questions.is_empty() {
             return;
         }
-        let other = self.pending.iter().find(|(_, p)| p.server == *server);
-        let other = other.map(|(number, pending)| match pending.destination {
-            AnswerDestination::Stream => (*number, *number),
-            AnswerDestination::Direct(_) | AnswerDestination::Dropped => (*number, GENERAL_STREAM),
+        let is_there = |other: &&Call| other.target.server == call.target.server;
+        let other = self.calls.iter().find(is_there);
+        let other = other.map(|other| match other.client {
+            ClientEnd::ResumableStream => (other.number, other.number),
+            _ => (other.number, GENERAL_STREAM),
         });
+        let call = call.number;
         let mut dropped = Vec::new();
         for (number, asked) in self.questions.iter_mut().filter(|(_, a)| a.call == call) {
             match other.filter(|_| asked.question.is_unattributed) {
@@ -146,7 +146,7 @@ impl Session {
     fn withdraw(&mut self, question: u64, stream: u64, reason: &str) {
         let params = serde_json::json!({ "requestId": question, "reason": reason });
         let frame = notification(&Method::Cancelled, Some(&params));
-        self.event_log().send(stream, &frame);
+        self.streams().send(stream, &frame);
     }
 
     fn remember_elicitation(&mut self, request: &Request) {
@@ -157,7 +157,7 @@ impl Session {
         }
         let params: Option<ElicitParams> = request.params_as().ok();
         if let Some(id) = params.and_then(|params| params.elicitation_id)
-            && self.elicitations.len() < self.parts.calls.settings.load().calls_max
+            && self.elicitations.len() < self.context.calls.settings.load().calls_max
         {
             self.elicitations.insert(id);
         }

@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::calls::ClientReply;
-use crate::calls::call_target;
+use crate::calls::{ClientReply, call_target};
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
@@ -32,16 +31,15 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         if self.must_wait_for_lists(&request) {
-            if self.waiting >= self.parts.calls.settings.load().calls_max {
-                self.parts.calls.counters.add(Counter::CallsShed);
+            if self.waiting >= self.context.calls.settings.load().calls_max {
+                self.context.calls.counters.add(Counter::CallsShed);
                 let message = "too many requests wait for the first lists; try again later";
                 let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-                let frame = failure_frame(&request.method, request.id.as_str(), &failure);
-                let _ = reply.send(ClientReply::Json(frame));
+                let _ = reply.send(self.failed(&request, &failure));
                 return;
             }
             self.waiting += 1;
-            let mut catalog = self.parts.calls.catalog.clone();
+            let mut catalog = self.context.calls.catalog.clone();
             let listed = wrap_future::<_, Self>(async move { catalog.wait_listed().await });
             ctx.spawn(listed.map(move |(), session, ctx| {
                 session.waiting -= 1;
@@ -55,7 +53,7 @@ impl Session {
     /// Right after the start some servers were never listed: for a moment, what needs the lists
     /// waits for them (B-LIST-01).
     fn must_wait_for_lists(&self, request: &Request) -> bool {
-        if self.parts.calls.catalog.is_listed() {
+        if self.context.calls.catalog.is_listed() {
             return false;
         }
         match &request.method {
@@ -84,24 +82,20 @@ impl Session {
                 Some(kind) => {
                     call_target::page(kind, &request, &self.catalog(), self.record.revision)
                 }
-                None => match self.parts.tree.read(&request) {
+                None => match self.context.tree.read(&request) {
                     Some(tree) => Ok(tree),
                     None => return self.call(request, number, accepts_stream, reply, ctx),
                 },
             },
         };
         let is_list = ItemKind::listed_by(&request.method).is_some();
-        let stale = self.parts.calls.catalog.stale().filter(|_| is_list);
+        let stale = self.context.calls.catalog.stale().filter(|_| is_list);
         let answer = match answer {
             Ok(result) => ClientReply::List(match stale {
                 None => result_parts(&request, &result),
                 Some(stale) => stale_parts(&request, &result, &stale),
             }),
-            Err(failure) => ClientReply::Json(failure_frame(
-                &request.method,
-                request.id.as_str(),
-                &failure,
-            )),
+            Err(failure) => self.failed(&request, &failure),
         };
         // A client that left before its answer does not need it.
         let _ = reply.send(answer);
@@ -118,8 +112,11 @@ impl Session {
         })?;
         self.record.level = Some(params.level);
         self.caller = Arc::new(self.record.caller(self.id));
+        for call in self.calls.iter_mut() {
+            call.caller = self.caller.clone();
+        }
         self.save();
-        let downstreams = &self.parts.calls.downstreams;
+        let downstreams = &self.context.calls.downstreams;
         if let Some(level) = downstreams
             .subscription_registry()
             .set_level(self.id, params.level)
@@ -155,7 +152,7 @@ impl Session {
                     });
                 }
                 self.save();
-                self.parts
+                self.context
                     .calls
                     .downstreams
                     .subscription_registry()
@@ -178,7 +175,7 @@ impl Session {
         self.record.subscriptions.retain(|one| one.public != public);
         self.missed.uris.remove(public);
         self.save();
-        self.parts
+        self.context
             .calls
             .downstreams
             .subscription_registry()
@@ -194,18 +191,20 @@ impl Session {
         let message =
             format!("this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have");
         let failure = Failure::new(ErrorKind::Overloaded, message);
-        ClientReply::Json(failure_frame(
-            &request.method,
-            request.id.as_str(),
-            &failure,
-        ))
+        self.failed(request, &failure)
     }
 }
 
 impl Session {
+    /// A failure as the answer to a request.
+    pub(super) fn failed(&self, request: &Request, failure: &Failure) -> ClientReply {
+        let decorator = &self.context.calls.answer_decorator;
+        decorator.failed(&request.method, &request.id, failure, self.record.revision)
+    }
+
     /// The resource that a request is about, on the connection that serves this session.
     pub(super) fn watched(&self, target: &call_target::CallTarget) -> Option<SubscriptionKey> {
-        let server = self.parts.calls.downstreams.get(&target.server);
+        let server = self.context.calls.downstreams.get(&target.server);
         let key = server.map_or_else(ConnectionKey::shared, |server| {
             server.connection_key_for(&self.caller)
         });
@@ -224,15 +223,6 @@ fn result_parts(request: &Request, result: &RawJson) -> [Bytes; 3] {
         result.as_bytes().clone(),
         Bytes::from_static(b"}"),
     ]
-}
-
-/// A failure as the answer to a request.
-pub(super) fn failure_frame(method: &Method, id: &str, failure: &Failure) -> Bytes {
-    let text = match failure.tool_result(method) {
-        Some(result) => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
-        None => failure.answer(id),
-    };
-    Bytes::from(text)
 }
 
 /// A list that says how old its parts are, before the brace that ends it.

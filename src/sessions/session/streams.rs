@@ -2,58 +2,33 @@
 
 use tokio::sync::mpsc::Receiver;
 
-use crate::calls::ClientReply;
-use crate::calls::StreamEvent;
+use crate::calls::{
+    ClientReply, EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome, StreamEvent,
+};
 use crate::catalog::Changes;
-use crate::protocol::{ErrorKind, Failure, Method, RequestId, notification};
+use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RequestId, notification};
 use crate::publisher::SessionEvent;
-use crate::sessions::event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
 use crate::sessions::message::OpenStream;
 use crate::sessions::session::Session;
-use crate::sessions::session::calls::{AnswerDestination, is_wanted};
 use crate::sessions::session::requests::uri_params;
 
 impl Session {
-    pub(super) fn event_log(&mut self) -> &mut EventLog {
-        let parts = &self.parts;
+    /// Its event streams.
+    pub(super) fn streams(&mut self) -> &mut EventLog {
+        let context = &self.context;
         self.event_log.get_or_insert_with(|| {
-            let settings = parts.calls.settings.load();
+            let settings = context.calls.settings.load();
             let limits = EventLogLimits {
                 events_per_stream: settings.events_per_stream,
                 bytes_max: settings.events_bytes_max,
                 queue_max: settings.stream_queue_max,
             };
-            Box::new(EventLog::new(limits, parts.epoch()))
+            Box::new(EventLog::new(limits, context.epoch()))
         })
     }
 
-    /// Turns a waiting JSON answer into an event stream. True when the call has a stream now.
-    pub(super) fn upgrade(&mut self, number: u64) -> bool {
-        let priming = self.record.revision.has_priming_event();
-        let Some(pending) = self.pending.get_mut(&number) else {
-            return false;
-        };
-        let destination = std::mem::replace(&mut pending.destination, AnswerDestination::Dropped);
-        let reply = match destination {
-            AnswerDestination::Direct(reply) if pending.accepts_stream && !reply.is_closed() => {
-                reply
-            }
-            other => {
-                let streams = matches!(other, AnswerDestination::Stream);
-                pending.destination = other;
-                return streams;
-            }
-        };
-        pending.destination = AnswerDestination::Stream;
-        let request = pending.id.clone();
-        let events = self.event_log().open(number, Some(request), priming);
-        // If the client leaves right now, it finds the stream by its event ids.
-        let _ = reply.send(ClientReply::Stream(events));
-        true
-    }
-
     pub(super) fn open_stream(&mut self, open: OpenStream) {
-        let resumed = open.last_event_id.map(|id| self.event_log().resume(&id));
+        let resumed = open.last_event_id.map(|id| self.streams().resume(&id));
         self.had_stream = true;
         let events = match resumed {
             Some(ResumeOutcome::Stream(events)) => events,
@@ -88,7 +63,7 @@ impl Session {
 
     fn open_general(&mut self) -> Receiver<StreamEvent> {
         let priming = self.record.revision.has_priming_event();
-        self.event_log().open(GENERAL_STREAM, None, priming)
+        self.streams().open(GENERAL_STREAM, None, priming)
     }
 
     /// The stream of a call that this actor never saw: the call was running when the gateway or
@@ -96,8 +71,8 @@ impl Session {
     fn lost_answer(&mut self, request: &RequestId) -> Receiver<StreamEvent> {
         let message = "the answer was lost when the gateway restarted; the call may have run";
         let failure = Failure::new(ErrorKind::ServerLost, message);
-        let number = self.parts.calls.numbers.next();
-        let streams = self.event_log();
+        let number = self.context.calls.numbers.next();
+        let streams = self.streams();
         let events = streams.open(number, Some(request.clone()), false);
         streams.answer(number, failure.answer(request.as_str()).as_bytes());
         events
@@ -106,7 +81,7 @@ impl Session {
     pub(super) fn on_session_event(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::OwnViewsChanged => {
-                let own = self.parts.calls.catalog.own(&self.caller);
+                let own = self.context.calls.catalog.own(&self.caller);
                 if own.is_some() || self.view.is_some() {
                     let before = self.catalog();
                     self.view = own;
@@ -121,7 +96,7 @@ impl Session {
             SessionEvent::ResourceUpdated { uri, frame } => {
                 let public = self.is_subscribed(&uri);
                 if public && self.general_has_reader() {
-                    self.event_log().send(GENERAL_STREAM, &frame);
+                    self.streams().send(GENERAL_STREAM, &frame);
                 } else if public {
                     self.missed.uris.insert(uri);
                 }
@@ -132,19 +107,25 @@ impl Session {
                 frame,
             } => {
                 let shares = audience.is_none_or(|audience| audience == self.caller.audience());
-                if shares && is_wanted(self.record.level, level) && self.general_has_reader() {
-                    self.event_log().send(GENERAL_STREAM, &frame);
+                if shares && self.wants_log_line(level) && self.general_has_reader() {
+                    self.streams().send(GENERAL_STREAM, &frame);
                 }
             }
             // For clients without a session; others are told by the connection of the call.
             SessionEvent::Task { .. } => {}
             SessionEvent::ElicitationComplete { id, frame } => {
                 if self.elicitations.remove(&id) && self.general_has_reader() {
-                    self.event_log().send(GENERAL_STREAM, &frame);
+                    self.streams().send(GENERAL_STREAM, &frame);
                 }
             }
         }
         self.send_missed();
+    }
+
+    /// Every line until the client sets a level.
+    fn wants_log_line(&self, level: Option<LogLevel>) -> bool {
+        let levels = self.record.level.zip(level);
+        levels.is_none_or(|(threshold, level)| level >= threshold)
     }
 
     pub(super) fn general_has_reader(&self) -> bool {
@@ -165,12 +146,12 @@ impl Session {
             (missed.lists.resources, Method::ResourcesListChanged),
         ];
         for (_, method) in lists.iter().filter(|(changed, _)| *changed) {
-            self.event_log()
+            self.streams()
                 .send(GENERAL_STREAM, &notification::<()>(method, None));
         }
         for uri in &missed.uris {
             let frame = notification(&Method::ResourcesUpdated, Some(&uri_params(uri)));
-            self.event_log().send(GENERAL_STREAM, &frame);
+            self.streams().send(GENERAL_STREAM, &frame);
         }
         self.send_missed_tasks();
     }

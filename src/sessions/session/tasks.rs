@@ -5,34 +5,25 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::bridge::task::Task;
-use crate::calls::tasks;
-use crate::downstream::TaskMode;
+use crate::calls::{Call, GENERAL_STREAM, tasks};
 use crate::id::ServerName;
 use crate::protocol::{Failure, Method, Notification, Outcome, Response, splice};
-use crate::sessions::event_log::GENERAL_STREAM;
 use crate::sessions::session::Session;
-use crate::sessions::session::calls::SessionCall;
 
 impl Session {
     /// Remembers the task that a call went on in, or that a task has ended.
-    pub(super) fn record_task(
-        &mut self,
-        number: u64,
-        pending: &SessionCall,
-        answer: &Result<Response, Failure>,
-    ) {
+    pub(super) fn record_task(&mut self, call: &Call, answer: &Result<Response, Failure>) {
         let Ok(response) = answer else { return };
         let Outcome::Result(result) = &response.outcome else {
             return;
         };
-        debug_assert_eq!(pending.tasks, TaskMode::FollowedByClient);
-        let server = &pending.server;
-        if pending.method == Method::ToolsCall {
-            let progress = pending.progress.clone();
+        let server = &call.target.server;
+        if call.method == Method::ToolsCall {
+            let progress = call.progress.clone();
             let followed = self.followed.get_or_insert_default();
-            return followed.add(number, server, result, progress, Instant::now());
+            return followed.add(call.number, server, result, progress, Instant::now());
         }
-        let ended = match pending.method {
+        let ended = match call.method {
             Method::TasksResult => crate::bridge::task::related_task(result),
             _ => Task::from_legacy(result)
                 .filter(|task| task.status.is_terminal())
@@ -46,7 +37,7 @@ impl Session {
     /// Whether something that is said under a call's number is about its task.
     pub(super) fn is_about_task(&self, number: u64, notification: &Notification) -> bool {
         notification.method == Method::TaskStatus
-            || self.followed.is_some() && !self.pending.contains_key(&number)
+            || self.followed.is_some() && self.calls.get(number).is_none()
     }
 
     pub(super) fn on_task_notification(&mut self, number: u64, notification: &Notification) {
@@ -54,7 +45,7 @@ impl Session {
         let server = followed
             .as_ref()
             .and_then(|followed| followed.server(number));
-        let server = server.or_else(|| self.pending.get(&number).map(|pending| &pending.server));
+        let server = server.or_else(|| Some(&self.calls.get(number)?.target.server));
         let Some(server) = server.cloned() else {
             return;
         };
@@ -65,20 +56,20 @@ impl Session {
         if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
             let frame = self.with_public_ids(frame, &server);
             // Progress that comes faster than the client reads is left out (S-PROG-03).
-            self.event_log().send_if_room(GENERAL_STREAM, &frame);
+            self.streams().send_if_room(GENERAL_STREAM, &frame);
         }
     }
 
     /// The state of a task; only the last one is kept while nobody reads.
     fn on_task_status(&mut self, number: u64, status: &Notification, server: &ServerName) {
         let Some((frame, has_ended)) =
-            tasks::public_status(status, server, &self.caller, &self.parts.calls.sealing)
+            tasks::public_status(status, server, &self.caller, &self.context.calls.sealing)
         else {
             return;
         };
         let has_reader = self.general_has_reader();
         if has_reader {
-            self.event_log().send(GENERAL_STREAM, &frame);
+            self.streams().send(GENERAL_STREAM, &frame);
         }
         let Some(followed) = &mut self.followed else {
             return;
@@ -97,13 +88,13 @@ impl Session {
             return;
         };
         for frame in followed.take_missed().into_values() {
-            self.event_log().send(GENERAL_STREAM, &frame);
+            self.streams().send(GENERAL_STREAM, &frame);
         }
     }
 
     /// A frame of a server that names its task by the id that the client knows.
     pub(super) fn with_public_ids(&self, frame: Bytes, server: &ServerName) -> Bytes {
-        let sealing = &self.parts.calls.sealing;
+        let sealing = &self.context.calls.sealing;
         let edit = tasks::related_edit(&frame, server, &self.caller, sealing);
         match edit {
             Some(edit) => splice(&frame, &mut [edit]),

@@ -1,0 +1,477 @@
+//! One call of a client, with or without a session: sent, retried, asked about and answered.
+//!
+//! A call stands in the [`CallTable`](crate::calls::call_table::CallTable) of the actor that it
+//! belongs to, and its server's answers come back to that actor under its number. Without a session
+//! its client is there only while a request waits: gone before the answer, it takes the call back
+//! (S-CANC-01), and while it gathers what the server asked for, the call is parked.
+
+mod answer;
+mod questions;
+mod task;
+
+use std::sync::Arc;
+
+use actix::Recipient;
+use bytes::Bytes;
+use bytestring::ByteString;
+use futures_util::future::LocalBoxFuture;
+
+use crate::calls::alarms::{Alarm, Alarms};
+use crate::calls::call_context::CallContext;
+use crate::calls::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
+use crate::calls::call_target::CallTarget;
+use crate::calls::client_end::ClientEnd;
+use crate::calls::event_log::EventLog;
+use crate::calls::input_requests::{InputRequests, invalid_state};
+use crate::calls::parked_calls::ParkedPermit;
+use crate::calls::progress::Progress;
+use crate::calls::retry::{RetryAttempt, RetryState};
+use crate::calls::worker_inbox::{ClientRequestChange, ResumeCall, WorkerInbox};
+use crate::downstream::{
+    CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
+    Deadline, Delivery, TaskMode,
+};
+use crate::protocol::{
+    Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response,
+};
+use crate::telemetry::Counter;
+use task::HostedTask;
+
+pub(crate) struct Call {
+    /// Names it in its table.
+    pub(crate) number: u64,
+    context: Arc<CallContext>,
+    pub(crate) caller: Arc<Caller>,
+    /// Index of the arbiter that it is made on.
+    arbiter: usize,
+    /// Where its server's answers come back to.
+    reply_to: Arc<Recipient<Delivery>>,
+    /// The id of the request that the client waits for, or waited for last.
+    pub(crate) id: RequestId,
+    pub(crate) method: Method,
+    pub(crate) target: CallTarget,
+    /// The public name or URI that the client asks for.
+    pub(crate) item: ByteString,
+    pub(crate) progress: Progress,
+    pub(crate) client: ClientEnd,
+    state: CallState,
+    /// What it takes to send the call again; kept where and while that is allowed.
+    retry: Option<Box<RetryState>>,
+    alarms: Alarms,
+    /// Present if the client has no session.
+    rounds: Option<Box<ClientRounds>>,
+}
+
+/// How far a call is on its way to its server and back.
+enum CallState {
+    /// Not with its server: just made, or between two attempts.
+    NotSent,
+    /// Its connection is being opened.
+    Opening(Box<OpeningCall>),
+    Sent(SentCall),
+    /// Its server goes on in a task, which the client asks for by other requests.
+    Task(Box<HostedTask>),
+    /// Answered while the client was away; kept until it is back.
+    Answered(Box<Result<Response, Failure>>),
+    Done,
+}
+
+/// A call whose connection is being opened.
+struct OpeningCall {
+    request: Request,
+    sent_as: u64,
+    deadline: Deadline,
+    permit: CallPermit,
+    /// Until the table runs it.
+    opening: Option<ConnectionOpening>,
+}
+
+/// Ends with the connection of a call, or with the reason why there is none.
+pub(crate) type ConnectionOpening = LocalBoxFuture<'static, Result<CallSenders, Failure>>;
+
+/// A call that its server has.
+struct SentCall {
+    senders: CallSenders,
+    /// The number that the server sees: another one in each attempt.
+    sent_as: u64,
+    _permit: CallPermit,
+}
+
+/// The requests by which a client without a session makes a call and answers its questions.
+struct ClientRounds {
+    inbox: Arc<WorkerInbox>,
+    /// The number of the request that the client waits for.
+    request_number: u64,
+    arguments: Option<Bytes>,
+    questions: InputRequests,
+    parked: Option<ParkedPermit>,
+}
+
+/// A call that begins.
+pub(crate) struct NewCall {
+    pub(crate) number: u64,
+    pub(crate) context: Arc<CallContext>,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) arbiter: usize,
+    pub(crate) request: Request,
+    pub(crate) target: CallTarget,
+    pub(crate) item: ByteString,
+    pub(crate) client: ClientEnd,
+    pub(crate) reply_to: Arc<Recipient<Delivery>>,
+    /// Of the worker of a client without a session, and how often this client was asked already.
+    pub(crate) sessionless: Option<(Arc<WorkerInbox>, u8)>,
+}
+
+/// The actor that a call belongs to, as far as calls need it.
+pub(crate) trait CallOwner {
+    /// The streams that its client can resume; `None` for clients without a session.
+    fn event_log(&mut self) -> Option<&mut EventLog>;
+
+    /// The server has nothing to do with the call any more: it is over with this answer, or, with
+    /// `None`, about to be sent again.
+    fn on_call_returned(&mut self, call: &Call, answer: Option<&Result<Response, Failure>>);
+}
+
+impl Call {
+    /// The call, and the request that it is to be dispatched with.
+    pub(crate) fn new(new_call: NewCall) -> (Box<Self>, Request) {
+        let request = new_call.request;
+        let rounds = new_call.sessionless.map(|(inbox, round)| {
+            Box::new(ClientRounds {
+                inbox,
+                request_number: new_call.number,
+                arguments: request.member(request.params.arguments.as_ref()),
+                questions: InputRequests::of(round),
+                parked: None,
+            })
+        });
+        let call = Self {
+            number: new_call.number,
+            context: new_call.context,
+            arbiter: new_call.arbiter,
+            reply_to: new_call.reply_to,
+            id: request.id.clone(),
+            method: request.method.clone(),
+            target: new_call.target,
+            item: new_call.item,
+            progress: Progress::of(&request, new_call.caller.revision),
+            caller: new_call.caller,
+            client: new_call.client,
+            state: CallState::NotSent,
+            retry: None,
+            alarms: Alarms::default(),
+            rounds,
+        };
+        (Box::new(call), request)
+    }
+
+    pub(crate) const fn is_done(&self) -> bool {
+        matches!(self.state, CallState::Done)
+    }
+
+    pub(crate) const fn alarms(&self) -> &Alarms {
+        &self.alarms
+    }
+
+    /// A connection that is to be opened for the call, once.
+    pub(crate) fn take_opening(&mut self) -> Option<ConnectionOpening> {
+        match &mut self.state {
+            CallState::Opening(opening) => opening.opening.take(),
+            _ => None,
+        }
+    }
+
+    /// Sends the call for the first time.
+    pub(crate) fn dispatch(&mut self, request: Request, owner: &mut impl CallOwner) {
+        let downstreams = &self.context.downstreams;
+        let route = find_route(downstreams, &self.target, &self.caller, self.arbiter, None);
+        match route {
+            Ok(route) => {
+                if route.may_retry {
+                    self.retry = Some(Box::new(self.retry_state(&request, route.deadline)));
+                }
+                self.send_by(route, request, self.number);
+            }
+            Err(failure) => self.on_answer(Err(failure), owner),
+        }
+    }
+
+    /// What the client answered was for one request of the server: a call that may have run with
+    /// it is not sent again.
+    fn retry_state(&self, request: &Request, deadline: Deadline) -> RetryState {
+        let mut retry = RetryState::new(request, &self.target, deadline);
+        if self
+            .rounds
+            .as_ref()
+            .is_some_and(|rounds| rounds.questions.round > 0)
+        {
+            retry.retry_only_if_unsent();
+        }
+        retry
+    }
+
+    fn send_by(&mut self, route: CallRoute, request: Request, sent_as: u64) {
+        let CallRoute {
+            deadline,
+            way,
+            permit,
+            ..
+        } = route;
+        match way {
+            ConnectionAccess::Open(senders) => {
+                self.send(request, sent_as, deadline, permit, senders);
+            }
+            ConnectionAccess::Opening(opening) => {
+                self.state = CallState::Opening(Box::new(OpeningCall {
+                    request,
+                    sent_as,
+                    deadline,
+                    permit,
+                    opening: Some(opening),
+                }));
+            }
+        }
+    }
+
+    pub(crate) fn on_connection_opened(
+        &mut self,
+        senders: Result<CallSenders, Failure>,
+        owner: &mut impl CallOwner,
+    ) {
+        let opening = match std::mem::replace(&mut self.state, CallState::NotSent) {
+            CallState::Opening(opening) => *opening,
+            other => {
+                self.state = other;
+                return;
+            }
+        };
+        match senders {
+            Ok(senders) => self.send(
+                opening.request,
+                opening.sent_as,
+                opening.deadline,
+                opening.permit,
+                senders,
+            ),
+            Err(failure) => self.on_answer(Err(failure), owner),
+        }
+    }
+
+    fn send(
+        &mut self,
+        request: Request,
+        sent_as: u64,
+        deadline: Deadline,
+        mut permit: CallPermit,
+        senders: CallSenders,
+    ) {
+        if let Some(level) = self.caller.level.filter(|_| self.rounds.is_some()) {
+            senders.command(ConnectionCommand::LevelAtLeast(level));
+        }
+        let (server, reply_to) = (self.target.server.clone(), self.reply_to.clone());
+        let request = CallRequest {
+            number: sent_as,
+            caller: self.caller.clone(),
+            request,
+            edits: std::mem::take(&mut self.target.edits),
+            tasks: self.target.tasks,
+            deadline,
+            reply: permit.reply(self.number, server, reply_to),
+        };
+        senders.send(self.arbiter, CallMessage::Start(Box::new(request)));
+        self.state = CallState::Sent(SentCall {
+            senders,
+            sent_as,
+            _permit: permit,
+        });
+    }
+
+    pub(crate) fn on_event(&mut self, event: CallEvent, owner: &mut impl CallOwner) {
+        match event {
+            CallEvent::Answer(Err(failure)) if self.schedule_retry(&failure, owner) => {}
+            CallEvent::Answer(answer) => self.on_answer(answer, owner),
+            CallEvent::Notification(notification) if self.target.tasks == TaskMode::Bridged => {
+                self.on_bridged_notification(&notification, owner);
+            }
+            CallEvent::Notification(notification) => self.on_notification(&notification, owner),
+            CallEvent::Question(question) if matches!(self.state, CallState::Task(_)) => {
+                self.on_task_question(question);
+            }
+            CallEvent::Question(question) => self.on_question(question),
+            CallEvent::TaskCreated => self.retry = None,
+        }
+    }
+
+    /// Whether the call, which failed, is sent once more; then nobody is answered yet.
+    fn schedule_retry(&mut self, failure: &Failure, owner: &mut impl CallOwner) -> bool {
+        let retry = self.retry.as_mut();
+        let Some(delay) = retry.and_then(|retry| retry.next_delay(failure, &self.context)) else {
+            return false;
+        };
+        self.state = CallState::NotSent;
+        owner.on_call_returned(self, None);
+        self.alarms.set(Alarm::Retry, delay);
+        true
+    }
+
+    fn resend(&mut self, owner: &mut impl CallOwner) {
+        let Some(retry) = &self.retry else { return };
+        match retry.attempt(&self.context, &self.caller, self.arbiter) {
+            Ok(attempt) => {
+                let RetryAttempt {
+                    number,
+                    request,
+                    target,
+                    found,
+                } = attempt;
+                self.target = target;
+                self.send_by(found, request, number);
+            }
+            Err(failure) => self.on_answer(Err(failure), owner),
+        }
+    }
+
+    /// Progress and log lines of the call go out on its own stream.
+    fn on_notification(&mut self, notification: &Notification, owner: &mut impl CallOwner) {
+        let frame = match notification.method {
+            Method::Progress => self.progress.frame(notification),
+            _ => {
+                let wanted = self.wants_log_line(LogLevel::of(notification));
+                wanted.then(|| notification.frame.as_bytes().clone())
+            }
+        };
+        let Some(frame) = frame else { return };
+        self.upgrade(owner);
+        self.client.notify(self.number, frame, owner);
+    }
+
+    /// A session that set no level gets every line; without a session only who asks for log lines
+    /// gets them (S-LOG-03).
+    fn wants_log_line(&self, level: Option<LogLevel>) -> bool {
+        match self.caller.level.zip(level) {
+            Some((threshold, level)) => level >= threshold,
+            None => self.rounds.is_none(),
+        }
+    }
+
+    /// Turns a reply that the client waits for into a stream, if the client takes one. True when
+    /// the call has a stream now.
+    pub(crate) fn upgrade(&mut self, owner: &mut impl CallOwner) -> bool {
+        let priming = self.caller.revision.has_priming_event();
+        let queue_max = || self.context.settings.load().stream_queue_max;
+        self.client
+            .upgrade(self.number, &self.id, priming, queue_max, owner)
+    }
+
+    /// The client takes the call back. A server that has it is told, and answers.
+    pub(crate) fn take_back(&mut self, reason: Option<String>, owner: &mut impl CallOwner) {
+        if let Some(sent) = self.sent() {
+            return sent.cancel(self.arbiter, reason);
+        }
+        let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
+        self.on_answer(Err(failure), owner);
+    }
+
+    /// Tells the server that nobody waits for the call any more.
+    pub(crate) fn cancel(&self, reason: &str) {
+        if let Some(sent) = self.sent() {
+            sent.cancel(self.arbiter, Some(reason.to_owned()));
+        }
+    }
+
+    /// Takes the call back from the server; nobody is answered.
+    fn cancel_and_end(&mut self, reason: &str) {
+        self.context.counters.add(Counter::CallsCancelled);
+        self.cancel(reason);
+        self.state = CallState::Done;
+    }
+
+    fn sent(&self) -> Option<&SentCall> {
+        match &self.state {
+            CallState::Sent(sent) => Some(sent),
+            CallState::Task(task) => task.sent(),
+            _ => None,
+        }
+    }
+
+    /// A bug of the gateway: the call is over, whatever state it is in.
+    pub(crate) fn on_panic(&mut self, owner: &mut impl CallOwner) {
+        self.cancel("the gateway has failed");
+        self.state = CallState::Done;
+        let message = "the gateway failed while it worked on this call; the call may have run";
+        let answer = Err(Failure::new(ErrorKind::Internal, message));
+        owner.on_call_returned(self, Some(&answer));
+        if let Err(failure) = &answer {
+            self.answer_failure(failure, owner);
+        }
+    }
+
+    /// The client is back with answers.
+    pub(crate) fn resume(&mut self, resume: ResumeCall, owner: &mut impl CallOwner) {
+        let is_away = matches!(self.client, ClientEnd::Away);
+        let rounds = self.rounds.as_mut();
+        let rounds = rounds.filter(|rounds| is_away && resume.round == rounds.questions.round);
+        let Some(rounds) = rounds else {
+            // A state is good for one return (S-MRTR-09).
+            let (method, id) = (&resume.request.method, &resume.request.id);
+            let decorator = &self.context.answer_decorator;
+            let refusal = decorator.failed(method, id, &invalid_state(), self.caller.revision);
+            let _ = resume.reply.send(refusal);
+            return;
+        };
+        rounds.request_number = resume.request_number;
+        self.id = resume.request.id.clone();
+        self.progress = Progress::of(&resume.request, self.caller.revision);
+        self.client = ClientEnd::Reply {
+            reply: resume.reply,
+            accepts_stream: resume.accepts_stream,
+        };
+        self.continue_with_answers(&resume.request, owner);
+    }
+
+    /// What becomes of the wait for the client's request of this number, if that still waits.
+    pub(crate) fn on_client_request_event(
+        &mut self,
+        request_number: u64,
+        change: ClientRequestChange,
+        owner: &mut impl CallOwner,
+    ) {
+        let waits = !matches!(self.client, ClientEnd::Away);
+        let rounds = self.rounds.as_ref();
+        let is_last = rounds.is_some_and(|rounds| rounds.request_number == request_number);
+        match change {
+            ClientRequestChange::Upgrade if is_last => {
+                self.upgrade(owner);
+            }
+            ClientRequestChange::Closed if is_last && waits => {
+                self.cancel_and_end("the client closed its request");
+            }
+            ClientRequestChange::Upgrade | ClientRequestChange::Closed => {}
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn on_timer(&mut self, now: tokio::time::Instant, owner: &mut impl CallOwner) {
+        while let Some(alarm) = self.alarms.take_due(now) {
+            match alarm {
+                Alarm::QuestionsGathered => self.ask(owner),
+                Alarm::ClientAbsent => self.on_client_absent(),
+                Alarm::Retry => self.resend(owner),
+                Alarm::TaskExpired => self.forget_task(),
+                Alarm::TaskQuiet => self.answer_waiting_requests(),
+            }
+        }
+    }
+
+    fn is_modern(&self) -> bool {
+        self.caller.revision.era() == Era::Modern
+    }
+}
+
+impl SentCall {
+    fn cancel(&self, arbiter: usize, reason: Option<String>) {
+        let number = self.sent_as;
+        let cancel = CancelCall { number, reason };
+        self.senders.send(arbiter, CallMessage::CancelCall(cancel));
+    }
+}

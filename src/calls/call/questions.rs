@@ -1,0 +1,232 @@
+//! Asking the client of a call without a session, and waiting until it comes back: the call is
+//! parked meanwhile (B-ASK-02). A session asks its client itself.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{Call, CallOwner, CallState};
+use crate::bridge::question::{self, UrlElicitation};
+use crate::bridge::result::InputRequired;
+use crate::bridge::seal::Continuation;
+use crate::calls::alarms::Alarm;
+use crate::calls::client_end::ClientEnd;
+use crate::calls::client_reply::ClientReply;
+use crate::calls::input_requests::binding;
+use crate::calls::parked_calls::CallAddress;
+use crate::downstream::Question;
+use crate::protocol::{ErrorKind, Failure, RawJson, Request, Response};
+use crate::telemetry::Counter;
+
+/// A server that asks for several things does so in quick succession: they are handed out
+/// together.
+pub(super) const GATHER_DELAY: Duration = Duration::from_millis(30);
+
+impl Call {
+    /// The server asks something. While the client gathers answers to earlier questions, the
+    /// next round has to wait.
+    pub(super) fn on_question(&mut self, question: Question) {
+        let Some(rounds) = &mut self.rounds else {
+            return;
+        };
+        // Sent again, the call would ask its client again, which may be answering this already.
+        self.retry = None;
+        let questions = &mut rounds.questions;
+        questions.add(question, self.caller.profile.as_map());
+        let waits = !matches!(self.client, ClientEnd::Away);
+        if waits && !questions.is_empty() && !self.alarms.is_set(Alarm::QuestionsGathered) {
+            self.alarms.set(Alarm::QuestionsGathered, GATHER_DELAY);
+        }
+    }
+
+    /// Parks the call and asks the client.
+    pub(super) fn ask(&mut self, owner: &mut impl CallOwner) {
+        let Some(rounds) = &mut self.rounds else {
+            return;
+        };
+        let capabilities = self.caller.profile.as_map();
+        if let Err(needed) = rounds.questions.refuse_undeclared(capabilities) {
+            self.answer_failure(&missing(needed), owner);
+            return self.cancel_and_end("its client cannot be asked");
+        }
+        let handle = match self.park() {
+            Ok(handle) => handle,
+            Err(failure) => {
+                self.answer_failure(&failure, owner);
+                return self.cancel_and_end("its client cannot be asked now");
+            }
+        };
+        let continuation = Continuation::Owned {
+            owner: String::new(),
+            handle: handle.to_string(),
+        };
+        let requests =
+            (self.rounds.as_mut()).map_or_else(Vec::new, |rounds| rounds.questions.ask());
+        self.context.counters.add(Counter::QuestionsAsked);
+        if !self.answer_with_questions(requests, continuation, owner) {
+            return self.cancel_and_end("its client cannot be asked");
+        }
+        self.await_client();
+    }
+
+    /// From now on the client is away, and is to come back in time.
+    fn await_client(&mut self) {
+        self.client = ClientEnd::Away;
+        let timeout = self.context.settings.load().answer_timeout;
+        self.alarms.set(Alarm::ClientAbsent, timeout);
+    }
+
+    /// The handle of its place among the parked calls, which it takes unless it has one.
+    ///
+    /// # Errors
+    ///
+    /// Returns what the client is to read when there is no place left.
+    pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
+        let max = self.context.settings.load().parked_max;
+        let number = self.number;
+        let rounds = self.rounds.as_mut();
+        let parked = rounds.and_then(|rounds| {
+            if rounds.parked.is_none() {
+                let inbox = rounds.inbox.clone();
+                let (handle, parked) = ((self.context.mint)(), &self.context.parked);
+                rounds.parked = parked.enter(handle, CallAddress { inbox, number }, max);
+            }
+            rounds.parked.as_ref()
+        });
+        parked.map(|permit| permit.handle).ok_or_else(|| {
+            let message = format!(
+                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
+            );
+            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
+        })
+    }
+
+    pub(super) fn on_client_absent(&mut self) {
+        self.context.counters.add(Counter::QuestionsUnanswered);
+        self.cancel_and_end("its client did not come back");
+    }
+
+    /// The client is back with the answers in `request`.
+    pub(super) fn continue_with_answers(&mut self, request: &Request, owner: &mut impl CallOwner) {
+        self.alarms.clear(Alarm::ClientAbsent);
+        if matches!(self.state, CallState::Task(_)) {
+            return self.answer_with_task(owner);
+        }
+        if let Some(answer) = self.take_answer() {
+            return self.on_answer(answer, owner);
+        }
+        let Some(rounds) = &mut self.rounds else {
+            return;
+        };
+        if let Err(failure) = rounds.questions.answer(request) {
+            self.answer_failure(&failure, owner);
+            return self.await_client();
+        }
+        if !rounds.questions.is_empty() {
+            self.ask(owner);
+        }
+    }
+
+    fn take_answer(&mut self) -> Option<Result<Response, Failure>> {
+        match std::mem::replace(&mut self.state, CallState::NotSent) {
+            CallState::Answered(answer) => Some(*answer),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
+    /// The server, which has no session either, needs something of the client: its state goes
+    /// with the questions, sealed.
+    pub(super) fn forward_input_request(&mut self, result: &RawJson, owner: &mut impl CallOwner) {
+        match InputRequired::parse(result) {
+            Ok(asked) => {
+                self.next_round();
+                let state = asked.state;
+                self.answer_with_questions(asked.requests, Continuation::Pass { state }, owner);
+            }
+            Err(error) => {
+                let server = &self.target.server;
+                let message = format!("server `{server}` asks for input in a wrong way: {error}");
+                let failure = Failure::new(ErrorKind::ServerProtocol, message);
+                self.answer_failure(&failure.server(server.as_str()), owner);
+            }
+        }
+    }
+
+    /// The server wants the user to visit some URLs, and the call to be sent again then.
+    pub(super) fn ask_for_url_visits(
+        &mut self,
+        elicitations: Vec<UrlElicitation>,
+        owner: &mut impl CallOwner,
+    ) {
+        let url = question::RequiredCapability::Url;
+        if !url.is_declared(self.caller.profile.as_map()) {
+            return self.answer_failure(&missing(url), owner);
+        }
+        self.next_round();
+        let ids = elicitations.iter().filter_map(|one| one.id.clone());
+        let continuation = Continuation::Reissue {
+            elicitations: ids.collect(),
+        };
+        let keyed = elicitations.into_iter().enumerate();
+        let requests = keyed.map(|(index, one)| (format!("u{index}"), one.question));
+        self.answer_with_questions(requests.collect(), continuation, owner);
+    }
+
+    /// What was asked before is over: its state is good for no other return.
+    pub(super) fn next_round(&mut self) {
+        if let Some(rounds) = &mut self.rounds {
+            rounds.questions.round = rounds.questions.round.saturating_add(1);
+        }
+    }
+
+    /// Answers with questions; false when the client had to be told a failure instead.
+    fn answer_with_questions(
+        &mut self,
+        requests: Vec<(String, question::Question)>,
+        continuation: Continuation,
+        owner: &mut impl CallOwner,
+    ) -> bool {
+        match self.seal(continuation) {
+            Ok(state) => {
+                let state = Some(state);
+                let asked = InputRequired { requests, state };
+                let decorator = &self.context.answer_decorator;
+                let frame = decorator.input_required(&self.id, &asked);
+                self.client
+                    .answer(self.number, ClientReply::Json(frame), owner);
+                true
+            }
+            Err(failure) => {
+                self.answer_failure(&failure, owner);
+                false
+            }
+        }
+    }
+
+    /// The state with which the client comes back.
+    fn seal(&self, continuation: Continuation) -> Result<String, Failure> {
+        let rounds = self.rounds.as_ref();
+        let arguments = rounds.and_then(|rounds| rounds.arguments.clone());
+        let round = rounds.map_or(0, |rounds| rounds.questions.round);
+        let binding = binding(&self.method, arguments, &self.caller, &self.item)?;
+        let ttl = self.context.settings.load().answer_timeout.as_secs().max(1);
+        let (server, sealing) = (&self.target.server, &self.context.sealing);
+        let sealed = sealing.seal(binding, server, round, continuation, ttl);
+        sealed.map_err(|error| {
+            let message = format!("server `{server}` cannot ask its client: {error}");
+            Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
+        })
+    }
+}
+
+/// What a client reads that does not declare what a server needs (S-LIFE-16).
+fn missing(needed: question::RequiredCapability) -> Failure {
+    let message = format!(
+        "this request needs the client capability `{}`",
+        needed.as_str()
+    );
+    Failure::missing_capability(message, needed.capabilities())
+}

@@ -1,0 +1,250 @@
+//! A call that stands for a task of a server of 2025-11-25: its client got the task as the answer,
+//! looks at it, answers its questions and cancels it (B-TASK-03). The call keeps the connection that
+//! the task lives on, and is there until the task's time is over.
+
+use std::time::Duration;
+
+use super::questions::GATHER_DELAY;
+use super::{Call, CallOwner, CallState, SentCall};
+use crate::bridge::error;
+use crate::bridge::task::Task;
+use crate::calls::alarms::Alarm;
+use crate::calls::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
+use crate::calls::client_end::ClientEnd;
+use crate::calls::client_reply::ClientReply;
+use crate::calls::input_requests::InputRequests;
+use crate::calls::worker_inbox::TaskRequest;
+use crate::downstream::{CallMessage, Question};
+use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Response};
+
+/// How long a client waits for what its task's server goes on to say; then it reads what is known.
+const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Requests for one task that wait; more are told at once what is known.
+const WAITING_MAX: usize = 16;
+
+pub(super) struct HostedTask {
+    task: BridgedTask,
+    /// `None` once the task has ended: its server has nothing of it any more.
+    sent: Option<SentCall>,
+    /// Requests for the task that are not answered yet.
+    waiting: Vec<TaskRequest>,
+}
+
+impl HostedTask {
+    pub(super) const fn sent(&self) -> Option<&SentCall> {
+        self.sent.as_ref()
+    }
+}
+
+impl Call {
+    /// What a server says of a call that may go on in a task. Once it did, only the state of the
+    /// task counts (S-TASK-X-13).
+    pub(super) fn on_bridged_notification(
+        &mut self,
+        notification: &Notification,
+        owner: &mut impl CallOwner,
+    ) {
+        if notification.method == Method::TaskStatus {
+            self.on_task_state(notification, owner);
+        } else if self.task().is_none() {
+            self.on_notification(notification, owner);
+        }
+    }
+
+    fn task(&mut self) -> Option<&mut HostedTask> {
+        match &mut self.state {
+            CallState::Task(task) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// The server says how the task is: with the first word the call has become one.
+    fn on_task_state(&mut self, state: &Notification, owner: &mut impl CallOwner) {
+        let params = state.frame.member("params");
+        let Some(task) = params.as_ref().and_then(Task::from_legacy) else {
+            return;
+        };
+        let now = self.context.sealing.timestamp();
+        let rounds = self.rounds.as_ref();
+        let open = rounds.map_or(0, |rounds| rounds.questions.count());
+        match self.task() {
+            Some(hosted) => match hosted.task.update(task, open, &now) {
+                TaskReadiness::Now => self.answer_waiting_requests(),
+                TaskReadiness::Soon => {}
+            },
+            None => self.become_task(task, &now, owner),
+        }
+    }
+
+    fn become_task(&mut self, mut task: Task, now: &str, owner: &mut impl CallOwner) {
+        task.created_at.get_or_insert_with(|| now.to_owned());
+        let ttl = task.retention();
+        let handle = match self.park() {
+            Ok(handle) => handle,
+            Err(failure) => {
+                self.answer_failure(&failure, owner);
+                return self.cancel_and_end("there is no place for its task");
+            }
+        };
+        let (server, principal) = (&self.target.server, &self.caller.principal);
+        let sealing = &self.context.sealing;
+        let Some(id) = sealing.seal_bridged_task(server, &task, handle, ttl, principal) else {
+            let message = format!("server `{server}` names a task that nobody could ask for");
+            let failure = Failure::new(ErrorKind::ServerProtocol, message);
+            let failure = failure.server(server.as_str());
+            self.answer_failure(&failure, owner);
+            return self.cancel_and_end("its task cannot be named");
+        };
+        let sent = match std::mem::replace(&mut self.state, CallState::NotSent) {
+            CallState::Sent(sent) => Some(sent),
+            _ => None,
+        };
+        self.state = CallState::Task(Box::new(HostedTask {
+            task: BridgedTask::new(id, task, now),
+            sent,
+            waiting: Vec::new(),
+        }));
+        self.alarms.set(Alarm::TaskExpired, ttl);
+        // A client that gathers answers to an earlier question gets the task when it is back.
+        if !matches!(self.client, ClientEnd::Away) {
+            // A question that came before is one of the task now.
+            self.alarms.clear(Alarm::QuestionsGathered);
+            self.answer_with_task(owner);
+        }
+    }
+
+    /// Its time is over: from now on nobody knows it.
+    pub(super) fn forget_task(&mut self) {
+        if self.task().is_none_or(|hosted| hosted.task.has_ended()) {
+            self.state = CallState::Done;
+        } else {
+            self.cancel_and_end("its task's time is over");
+        }
+    }
+
+    /// Answers the call with its task, which can be asked for from now on (S-TASK-X-04).
+    pub(super) fn answer_with_task(&mut self, owner: &mut impl CallOwner) {
+        self.next_round();
+        let Some(hosted) = self.task() else { return };
+        let created = hosted.task.created();
+        let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+        let frame = decorator.answer(&self.id, &created, None, to);
+        self.client
+            .answer(self.number, ClientReply::Json(frame), owner);
+    }
+
+    /// What the client cannot be asked is refused; the rest it reads when it asks for the task.
+    pub(super) fn on_task_question(&mut self, question: Question) {
+        let Some(rounds) = &mut self.rounds else {
+            return;
+        };
+        let capabilities = self.caller.profile.as_map();
+        rounds.questions.add(question, capabilities);
+        // Refused is what it does not declare, here also if that is all.
+        let _ = rounds.questions.refuse_undeclared(capabilities);
+        if !rounds.questions.is_empty() {
+            self.alarms.set(Alarm::TaskQuiet, GATHER_DELAY);
+        }
+    }
+
+    pub(super) fn on_task_end(&mut self, answer: Result<Response, Failure>) {
+        let end = match answer {
+            Ok(response) => TaskEnd::Outcome(self.task_outcome(&response)),
+            Err(failure) if failure.kind == ErrorKind::Cancelled => TaskEnd::Cancelled,
+            Err(failure) => {
+                let error = error::error_object(&failure, self.caller.revision.era());
+                TaskEnd::Outcome(Outcome::Error(error))
+            }
+        };
+        self.end_task(end);
+    }
+
+    fn end_task(&mut self, end: TaskEnd) {
+        let now = self.context.sealing.timestamp();
+        if let Some(hosted) = self.task() {
+            hosted.task.finish(end, &now);
+            hosted.sent = None;
+        }
+        // Nothing of it can be asked any more.
+        if let Some(rounds) = &mut self.rounds {
+            rounds.questions = InputRequests::default();
+        }
+        self.answer_waiting_requests();
+    }
+
+    pub(crate) fn on_task_request(&mut self, request: TaskRequest) {
+        let Some(hosted) = self.task() else {
+            // Only the task's id leads here, and there is none yet.
+            return;
+        };
+        match request.request.method {
+            Method::TasksGet => {
+                let must_wait = !hosted.task.has_ended() && hosted.waiting.len() < WAITING_MAX;
+                if !must_wait {
+                    return self.send_task(request);
+                }
+                hosted.waiting.push(request);
+                if let Some(sent) = self.sent() {
+                    let check = CallMessage::CheckTask(sent.sent_as);
+                    sent.senders.send(self.arbiter, check);
+                }
+                self.alarms.set(Alarm::TaskQuiet, TASK_WAIT_MAX);
+            }
+            Method::TasksUpdate => self.update_task(request),
+            _ => {
+                let decorator = &self.context.answer_decorator;
+                let _ = request.reply.send(decorator.empty(&request.request.id));
+                self.cancel_task();
+            }
+        }
+    }
+
+    /// Gives the server what the client answers; whatever else the client says is ignored
+    /// (S-TASK-X-09).
+    fn update_task(&mut self, update: TaskRequest) {
+        let Some(rounds) = &mut self.rounds else {
+            return;
+        };
+        let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+        let (method, id) = (&update.request.method, &update.request.id);
+        let answer = match rounds.questions.answer(&update.request) {
+            Ok(()) => decorator.empty(id),
+            Err(failure) => decorator.failed(method, id, &failure, to),
+        };
+        if rounds.questions.is_empty()
+            && let Some(hosted) = self.task()
+        {
+            hosted.task.answered();
+        }
+        let _ = update.reply.send(answer);
+    }
+
+    /// Its server takes the task back, or lets it run; to its client it is cancelled.
+    fn cancel_task(&mut self) {
+        let is_running = self.task().is_some_and(|hosted| !hosted.task.has_ended());
+        if is_running {
+            self.cancel("the client cancelled it");
+            self.end_task(TaskEnd::Cancelled);
+        }
+    }
+
+    pub(super) fn answer_waiting_requests(&mut self) {
+        self.alarms.clear(Alarm::TaskQuiet);
+        let Some(hosted) = self.task() else { return };
+        for request in std::mem::take(&mut hosted.waiting) {
+            self.send_task(request);
+        }
+    }
+
+    fn send_task(&mut self, request: TaskRequest) {
+        let rounds = self.rounds.as_mut();
+        let open = rounds.map_or_else(Vec::new, |rounds| rounds.questions.of_task());
+        let Some(hosted) = self.task() else { return };
+        let detail = hosted.task.detail(open);
+        let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+        let frame = decorator.answer(&request.request.id, &detail, None, to);
+        // A client that left asks again.
+        let _ = request.reply.send(ClientReply::Json(frame));
+    }
+}

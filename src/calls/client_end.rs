@@ -1,0 +1,114 @@
+//! Where the answer to a call goes.
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::calls::call::CallOwner;
+use crate::calls::client_reply::ClientReply;
+use crate::calls::stream_event::StreamEvent;
+use crate::protocol::RequestId;
+
+/// The client's end of a call.
+pub(crate) enum ClientEnd {
+    /// The client waits for one reply, so far.
+    Reply {
+        reply: oneshot::Sender<ClientReply>,
+        /// Whether the reply may be a stream.
+        accepts_stream: bool,
+    },
+    /// The client reads a stream that ends with the answer.
+    Stream(mpsc::Sender<StreamEvent>),
+    /// The same in the event log of the client's session, under the number of the call.
+    ResumableStream,
+    /// Nobody reads: the client was answered, or gathers what it was asked for and is to come back.
+    Away,
+}
+
+impl ClientEnd {
+    /// Turns the wait for a reply into a stream, if the client takes one. True when there is a
+    /// stream now.
+    pub(crate) fn upgrade(
+        &mut self,
+        call: u64,
+        id: &RequestId,
+        priming: bool,
+        queue_max: impl FnOnce() -> usize,
+        owner: &mut impl CallOwner,
+    ) -> bool {
+        let reply = match std::mem::replace(self, Self::Away) {
+            Self::Reply {
+                reply,
+                accepts_stream: true,
+            } if !reply.is_closed() => reply,
+            other => {
+                let is_stream = matches!(other, Self::Stream(_) | Self::ResumableStream);
+                *self = other;
+                return is_stream;
+            }
+        };
+        let events = if let Some(log) = owner.event_log() {
+            *self = Self::ResumableStream;
+            log.open(call, Some(id.clone()), priming)
+        } else {
+            let (events, stream) = mpsc::channel(queue_max().max(2));
+            *self = Self::Stream(events);
+            stream
+        };
+        // A client that left finds a resumable stream by its event ids.
+        let _ = reply.send(ClientReply::Stream(events));
+        true
+    }
+
+    /// Sends what may be left out on the client's stream: what comes faster than the client reads
+    /// is (S-PROG-03, S-LOG-07).
+    pub(crate) fn notify(&self, call: u64, frame: Bytes, owner: &mut impl CallOwner) {
+        match self {
+            // The last place in the queue is for the answer.
+            Self::Stream(events) if events.capacity() > 1 => {
+                let _ = events.try_send(StreamEvent::message(frame));
+            }
+            Self::ResumableStream => {
+                if let Some(log) = owner.event_log() {
+                    log.send_if_room(call, &frame);
+                }
+            }
+            Self::Stream(_) | Self::Reply { .. } | Self::Away => {}
+        }
+    }
+
+    /// Hands the client what its request ends with.
+    pub(crate) fn answer(&mut self, call: u64, answer: ClientReply, owner: &mut impl CallOwner) {
+        match std::mem::replace(self, Self::Away) {
+            Self::Reply { reply, .. } => {
+                // A client that left does not need it.
+                let _ = reply.send(answer);
+            }
+            Self::Stream(events) => {
+                if let Some(frame) = answer.into_frame() {
+                    let _ = events.try_send(StreamEvent::answer(frame));
+                }
+            }
+            Self::ResumableStream => {
+                if let (Some(frame), Some(log)) = (answer.into_frame(), owner.event_log()) {
+                    log.answer(call, &frame);
+                }
+            }
+            Self::Away => {}
+        }
+    }
+
+    /// Ends the request without an answer.
+    pub(crate) fn end(&mut self, call: u64, owner: &mut impl CallOwner) {
+        match std::mem::replace(self, Self::Away) {
+            Self::Reply { reply, .. } => {
+                let _ = reply.send(ClientReply::Accepted);
+            }
+            Self::ResumableStream => {
+                if let Some(log) = owner.event_log() {
+                    log.end(call);
+                }
+            }
+            Self::Stream(_) | Self::Away => {}
+        }
+    }
+}
