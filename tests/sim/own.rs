@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::served::Served;
 use crate::server::{ask, note, text, tool};
-use crate::world::{World, millis, mints_panic, panic_if_due, pass, run, seconds, settle};
+use crate::world::{World, event_logs_panic, millis, mints_panic, panic_if_due, pass, run, seconds, settle};
 
 const CHANGED: &str = "notifications/tools/list_changed";
 const UPDATED: &str = "notifications/resources/updated";
@@ -268,7 +268,7 @@ fn a_call_without_a_session_that_panics_ends_alone() {
         // Where it is parked.
         mints_panic(1);
         pass(millis(50)).await;
-        assert!(asked.is_lost());
+        assert_eq!(asked.error()["data"]["code"], "internal");
         // Its server is told that nobody answers, and nobody waits.
         assert!(server.answer_to(&json!("q")).is_some());
         assert_eq!(server.of("notifications/cancelled").len(), 1);
@@ -279,5 +279,28 @@ fn a_call_without_a_session_that_panics_ends_alone() {
         server.answer(&held, text(json!("done")));
         settle().await;
         next.result();
+    });
+}
+
+#[test]
+fn a_call_of_a_session_that_panics_ends_alone() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let other = client.call("a__hold").await;
+        let failed = client.call_with_progress("a__hold", json!("t")).await;
+        let held = server.held();
+        // Its first progress opens a stream.
+        event_logs_panic(1);
+        server.progress(&held[1], 1.0);
+        settle().await;
+        assert_eq!(failed.error()["data"]["code"], "internal");
+        assert_eq!(server.of("notifications/cancelled").len(), 1);
+        server.answer(&held[0], text(json!("done")));
+        settle().await;
+        other.result();
+        assert_eq!(world.counted("sessions_rebuilt"), 0);
     });
 }

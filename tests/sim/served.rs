@@ -85,12 +85,6 @@ impl Served {
         }
     }
 
-    /// Whether it ended without an answer.
-    pub(crate) fn is_lost(&mut self) -> bool {
-        let running = self.running.as_mut().expect("no answer so far");
-        matches!(running.answer.try_recv(), Err(TryRecvError::Closed))
-    }
-
     pub(crate) fn answer(&mut self) -> Option<Value> {
         if let Some(mut running) = self.running.take() {
             match running.answer.try_recv() {

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::served::{Served, with_extension};
 use crate::server::{Server, ask, text};
 use crate::tasks::{EXTENSION, RELATED, extended, modern_task, task, tasking};
-use crate::world::{Plan, World, millis, mints_panic, pass, run, seconds, settle};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 async fn world(plan: impl FnOnce(&mut Plan)) -> (Rc<World>, Server) {
     let world = Rc::new(World::new());
@@ -276,33 +276,5 @@ fn an_older_task_that_asks_parks_the_call_of_a_client_without_a_session() {
         server.answer(&result, text(json!("done")));
         settle().await;
         assert_eq!(called.result()["content"], text(json!("done"))["content"]);
-    });
-}
-
-#[test]
-fn a_call_of_a_session_that_panics_ends_alone() {
-    run(async {
-        let (world, server) = world(tasking).await;
-        let client = world.client(json!({})).await;
-        let general = client.listen(None).await;
-        let params = json!({"name": "a__optional", "arguments": {}});
-        let running = client.request("tools/call", params).await;
-        let running_there = server.last("tools/call");
-        let params = json!({"name": "a__optional", "arguments": {}, "task": {"ttl": 60_000}});
-        let failed = client.request("tools/call", params).await;
-        // The task gets an id for the client, with a random part.
-        mints_panic(1);
-        server.answer(
-            &server.last("tools/call"),
-            json!({"task": task("working", 0)}),
-        );
-        settle().await;
-        assert_eq!(failed.error()["data"]["code"], "internal");
-        assert!(!general.is_over());
-        server.answer(&running_there, text(json!("done")));
-        settle().await;
-        running.result();
-        assert_eq!(world.counted("sessions_rebuilt"), 0);
-        assert_eq!(world.counted("calls_answered"), 2);
     });
 }

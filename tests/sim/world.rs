@@ -22,7 +22,7 @@ use mcpvisor::protocol::Failure;
 use mcpvisor::publisher::{Arrangement, CatalogPublisher, CatalogView, RestoredCatalog};
 use mcpvisor::sessions::{Sessions, SessionsSpec};
 use mcpvisor::store::MemoryStore;
-use mcpvisor::supervision::{Arbiters, SeededRandom, Settings, Tuning};
+use mcpvisor::supervision::{Arbiters, Random, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
 use mcpvisor::transport::{Connector, StdioSettings};
 use serde_json::Value;
@@ -119,6 +119,24 @@ pub(crate) fn mints_panic(times: u32) {
     MINTS_PANIC.with(|panics| panics.store(times, SeqCst));
 }
 
+thread_local!(static EVENT_LOGS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
+
+/// How often making the event log of a session panics from now on.
+pub(crate) fn event_logs_panic(times: u32) {
+    EVENT_LOGS_PANIC.with(|panics| panics.store(times, SeqCst));
+}
+
+/// What sessions need of chance is a number for their event log.
+#[derive(Debug)]
+struct SessionRandom(SeededRandom);
+
+impl Random for SessionRandom {
+    fn chance(&self) -> f64 {
+        EVENT_LOGS_PANIC.with(panic_if_due);
+        self.0.chance()
+    }
+}
+
 /// The same ids in every run.
 fn mint() -> Uuid {
     MINTS_PANIC.with(panic_if_due);
@@ -191,7 +209,7 @@ impl World {
             }),
             policy: Arc::new(PanicsOnDemand),
             numbers,
-            random: Arc::new(SeededRandom::new(1)),
+            random: Arc::new(SessionRandom(SeededRandom::new(1))),
             mint,
             sealing: Sealing::new([7; 32], || 0),
             counters: counters.clone(),
