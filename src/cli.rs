@@ -58,6 +58,12 @@ pub enum Command {
     /// file. Starts nothing.
     Check,
 
+    /// Print the default configuration, its JSON Schema or its reference
+    Config {
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+
     /// Show the servers and sessions of the running gateway
     ///
     /// Speaks to the gateway that uses the same configuration, through its data directory.
@@ -73,6 +79,18 @@ pub enum Command {
     ///
     /// An MCP server with a few tools, resources and prompts to try a client or a gateway with.
     ExampleServer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum ConfigVerb {
+    /// Print the default configuration with a comment for every key
+    Default,
+
+    /// Print a JSON Schema of the configuration, for editors
+    Schema,
+
+    /// Print the reference of all keys in Markdown
+    Reference,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -218,6 +236,13 @@ mod tests {
             ("status --json --config a.toml", Some("a.toml"), status),
             ("status", None, Command::Status(StatusArguments::default())),
             ("example-server", None, Command::ExampleServer),
+            (
+                "config schema",
+                None,
+                Command::Config {
+                    verb: ConfigVerb::Schema,
+                },
+            ),
         ];
         for (text, config, command) in cases {
             let arguments = parse(text).unwrap();
@@ -309,6 +334,8 @@ mod tests {
             "serve --json",
             "--config",
             "check extra",
+            "config",
+            "config print",
             "servers stop",
             "servers files",
             "servers stop files --json",

@@ -11,10 +11,14 @@ use mcpvisor::admin::{
     server_table, tree,
 };
 use mcpvisor::cli::{
-    Arguments, Command, Header, ServersArguments, ServersVerb, StatusArguments, StdioArguments,
+    Arguments, Command, ConfigVerb, Header, ServersArguments, ServersVerb, StatusArguments,
+    StdioArguments,
 };
 use mcpvisor::config::watch::{Watch, WatchSettings};
-use mcpvisor::config::{Config, ConfigError, LogFormat, ProcessEnvironment, describe, fill_in};
+use mcpvisor::config::{
+    Config, ConfigError, Loaded, LogFormat, ProcessEnvironment, default_file, describe, fill_in,
+    reference, schema,
+};
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, stored_notices};
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         }) => finish(relay(url, headers)),
         Command::Stdio(_) => finish(serve(path, ServeMode::Stdio, arguments.stateless)),
         Command::Check => finish(check(path)),
+        Command::Config { verb } => finish(print_config(verb)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
         Command::ExampleServer => finish(run_example_server()),
@@ -75,18 +80,13 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
     }
     let load = |path: Option<&Path>| {
         let mut loaded = Config::load(path, &environment)?;
-        loaded.config.front.stateless |= stateless;
+        if stateless {
+            loaded.config = loaded.config.without_sessions();
+        }
         Ok::<_, ConfigError>(loaded)
     };
     let loaded = load(path)?;
-    telemetry::init_logging(match loaded.config.log {
-        LogFormat::Json => true,
-        LogFormat::Human => false,
-        LogFormat::Auto => !std::io::stderr().is_terminal(),
-    });
-    for warning in &loaded.warnings {
-        log::warn!("{warning}");
-    }
+    start_logging(&loaded);
     actix::System::new().block_on(async {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -138,6 +138,17 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
     })
 }
 
+fn start_logging(loaded: &Loaded) {
+    telemetry::init_logging(match loaded.config.log {
+        LogFormat::Json => true,
+        LogFormat::Human => false,
+        LogFormat::Auto => !std::io::stderr().is_terminal(),
+    });
+    for warning in &loaded.warnings {
+        log::warn!("{warning}");
+    }
+}
+
 /// Relays one client over stdin and stdout to a server elsewhere.
 fn relay(url: Url, headers: Vec<Header>) -> Result<(), CliError> {
     transport::install_crypto_provider();
@@ -176,6 +187,14 @@ fn check(path: Option<&Path>) -> Result<(), CliError> {
             Some(notices) => print(&notice_lines(&serde_json::json!({ "notices": notices }))),
             None => print("names          not known: no gateway has listed these servers yet\n"),
         }
+    })
+}
+
+fn print_config(verb: ConfigVerb) -> Result<(), CliError> {
+    print(&match verb {
+        ConfigVerb::Default => default_file(),
+        ConfigVerb::Schema => pretty(&schema())?,
+        ConfigVerb::Reference => reference(),
     })
 }
 

@@ -35,7 +35,7 @@ pub struct ConfigView {
     /// Why the last change of the file was not applied.
     pub refused: Option<String>,
     /// Keys that were changed and need a restart.
-    pub needs_restart: Vec<&'static str>,
+    pub needs_restart: Vec<String>,
 }
 
 /// One configured server.

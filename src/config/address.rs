@@ -4,33 +4,33 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::environment::{Environment, LISTEN};
 use super::problem::Problem;
-use super::raw::{Refusal, Section};
+use super::section::{Section, ValueError};
 
 /// The port of the default address, and of a `PORT` that is none.
-pub(super) const PORT: u16 = 12006;
+pub(crate) const PORT: u16 = 12006;
 
-/// Reads `[gateway] listen` and what the environment says of it.
+pub(crate) const MUST_BE: &str = "an address with its port, as `\"127.0.0.1:12006\"`";
+
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
+    parse(text).ok_or_else(ValueError::as_declared)
+}
+
+/// The address to listen on, after what the environment says of it.
 ///
 /// An address that others can reach is refused unless `allow_unauthenticated` is set, since
 /// clients cannot authenticate.
-pub(super) fn listen(section: &mut Section<'_>, allow_unauthenticated: bool) -> SocketAddr {
-    let default = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
-    let written = section.text("listen");
-    let in_file = match &written {
-        None => default,
-        Some(text) => parse(&text.value).unwrap_or_else(|| {
-            let must_be = Refusal::from("an address with its port, as `\"127.0.0.1:12006\"`");
-            section.refuse_text(text, must_be);
-            default
-        }),
-    };
+pub(crate) fn listen(
+    section: &Section<'_>,
+    in_file: SocketAddr,
+    allow_unauthenticated: bool,
+) -> SocketAddr {
     let environment = section.reader.sources.environment;
     let listen = match from_environment(environment, in_file) {
         Ok(chosen) => {
             chosen
                 .warnings
                 .into_iter()
-                .for_each(|warning| section.reader.warn(warning));
+                .for_each(|warning| section.reader.warn(&warning));
             chosen.address
         }
         Err(message) => {

@@ -12,7 +12,7 @@ const EXECUTABLE: &str = "MCPVISOR_EXE";
 /// Name of the variable that wins over every other address.
 pub(super) const LISTEN: &str = "MCPVISOR_LISTEN";
 
-/// What a configuration may read besides its file.
+/// The variables and the directory that a configuration may read besides its file.
 pub trait Environment {
     /// Value of an environment variable; `None` when it is not set.
     fn var(&self, name: &str) -> Option<OsString>;

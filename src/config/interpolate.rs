@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::environment::Environment;
+use InterpolationError::{Missing, Written};
 
 /// Longest result of one interpolation, in bytes.
 const RESULT_MAX: usize = 1024 * 1024;
@@ -23,7 +24,7 @@ pub(super) struct Sources<'a> {
 
 /// Why a text could not be resolved. Neither form holds a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum InterpolationError {
     /// The text itself is wrong, whatever the environment.
     Written(String),
     /// The environment lacks something; `help` says what to do.
@@ -32,18 +33,19 @@ pub(super) enum Failure {
 
 /// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}` and `$$`;
 /// any other `$` stays as it is. A text without `$` is returned as it was.
-pub(super) fn interpolate<'t>(text: &'t str, from: Sources<'_>) -> Result<Cow<'t, str>, Failure> {
+pub(super) fn interpolate<'t>(
+    text: &'t str,
+    from: Sources<'_>,
+) -> Result<Cow<'t, str>, InterpolationError> {
     if !text.contains('$') {
         return Ok(Cow::Borrowed(text));
     }
     expand(text, from, 0).map(Cow::Owned)
 }
 
-fn expand(text: &str, from: Sources<'_>, depth: usize) -> Result<String, Failure> {
+fn expand(text: &str, from: Sources<'_>, depth: usize) -> Result<String, InterpolationError> {
     if depth > DEPTH_MAX {
-        return Err(Failure::Written(format!(
-            "`${{…}}` nested deeper than {DEPTH_MAX}"
-        )));
+        return Err(Written(format!("`${{…}}` nested deeper than {DEPTH_MAX}")));
     }
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -54,7 +56,7 @@ fn expand(text: &str, from: Sources<'_>, depth: usize) -> Result<String, Failure
             rest = tail;
         } else if let Some(tail) = after.strip_prefix('{') {
             let (inner, tail) = split_at_closing_brace(tail)
-                .ok_or_else(|| Failure::Written("`${` without its `}`".to_owned()))?;
+                .ok_or_else(|| Written("`${` without its `}`".to_owned()))?;
             expanded.push_str(&resolve(inner, from, depth)?);
             rest = tail;
         } else {
@@ -62,9 +64,7 @@ fn expand(text: &str, from: Sources<'_>, depth: usize) -> Result<String, Failure
             rest = after;
         }
         if expanded.len() > RESULT_MAX {
-            return Err(Failure::Written(format!(
-                "text longer than {RESULT_MAX} bytes"
-            )));
+            return Err(Written(format!("text longer than {RESULT_MAX} bytes")));
         }
     }
     expanded.push_str(rest);
@@ -89,7 +89,11 @@ fn split_at_closing_brace(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn resolve(expression: &str, from: Sources<'_>, depth: usize) -> Result<String, Failure> {
+fn resolve(
+    expression: &str,
+    from: Sources<'_>,
+    depth: usize,
+) -> Result<String, InterpolationError> {
     if let Some(path) = expression.strip_prefix("file:") {
         return read(&expand(path, from, depth + 1)?, from.directory);
     }
@@ -104,7 +108,7 @@ fn resolve(expression: &str, from: Sources<'_>, depth: usize) -> Result<String, 
     let value = variable_value(name, from.environment)?;
     let set = value.as_deref().is_some_and(|value| !value.is_empty());
     match operator {
-        None => value.ok_or_else(|| Failure::Missing {
+        None => value.ok_or_else(|| Missing {
             what: format!("the environment variable `{name}` is not set"),
             help: format!("set `{name}`, or write `${{{name}:-default}}`"),
         }),
@@ -127,8 +131,8 @@ fn resolve(expression: &str, from: Sources<'_>, depth: usize) -> Result<String, 
     }
 }
 
-fn unknown_form() -> Failure {
-    Failure::Written(
+fn unknown_form() -> InterpolationError {
+    Written(
         "`${…}` in a form that is not known: write `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, \
          `${env:VAR}` or `${file:path}`, and `$$` for a dollar"
             .to_owned(),
@@ -140,18 +144,21 @@ fn is_variable_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn variable_value(name: &str, environment: &dyn Environment) -> Result<Option<String>, Failure> {
+fn variable_value(
+    name: &str,
+    environment: &dyn Environment,
+) -> Result<Option<String>, InterpolationError> {
     let Some(value) = environment.var(name) else {
         return Ok(None);
     };
-    value.into_string().map(Some).map_err(|_| Failure::Missing {
+    value.into_string().map(Some).map_err(|_| Missing {
         what: format!("the environment variable `{name}` is not UTF-8"),
         help: format!("set `{name}` to a text in UTF-8"),
     })
 }
 
-fn read(path: &str, directory: &Path) -> Result<String, Failure> {
-    let missing = |why: String| Failure::Missing {
+fn read(path: &str, directory: &Path) -> Result<String, InterpolationError> {
+    let missing = |why: String| Missing {
         what: format!("the file of `${{file:…}}` {why}"),
         help: format!(
             "it must be a text file of at most {FILE_MAX} bytes that the gateway may read"
@@ -178,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    fn resolved(text: &str) -> Result<String, Failure> {
+    fn resolved(text: &str) -> Result<String, InterpolationError> {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("token"), "s3cret\n").unwrap();
         let environment: BTreeMap<String, String> = [
@@ -218,7 +225,7 @@ mod tests {
             ("$$", "$"),
             ("$${A}", "${A}"),
             ("$HOME $ 5$", "$HOME $ 5$"),
-            // What came from the environment is not looked into again.
+            // A value of the environment is not looked into again.
             ("${DOLLAR}", "${A}"),
             ("${file:token}", "s3cret"),
             ("${file:${NAME}}", "s3cret"),
@@ -239,7 +246,7 @@ mod tests {
             "${NONE:-${NEITHER}}",
         ] {
             assert!(
-                matches!(resolved(text), Err(Failure::Missing { .. })),
+                matches!(resolved(text), Err(InterpolationError::Missing { .. })),
                 "{text}"
             );
         }
@@ -253,9 +260,15 @@ mod tests {
             "${cmd:ls}",
             "${A:}",
         ] {
-            assert!(matches!(resolved(text), Err(Failure::Written(_))), "{text}");
+            assert!(
+                matches!(resolved(text), Err(InterpolationError::Written(_))),
+                "{text}"
+            );
         }
         let deep = format!("{}x{}", "${NONE:-".repeat(20), "}".repeat(20));
-        assert!(matches!(resolved(&deep), Err(Failure::Written(_))));
+        assert!(matches!(
+            resolved(&deep),
+            Err(InterpolationError::Written(_))
+        ));
     }
 }

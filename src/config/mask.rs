@@ -5,13 +5,22 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::declaration::{Keys as _, Mark};
+use super::keys::ServerKeys;
+
 /// Keys of a server whose texts may be secret.
-const SECRET: [&str; 4] = ["args", "env", "headers", "url"];
+fn secret_keys() -> Vec<&'static str> {
+    let keys = ServerKeys::declared().into_iter();
+    keys.filter(|key| key.is(Mark::Secret))
+        .map(|key| key.name)
+        .collect()
+}
 
 /// The text of a file with the secret texts of its servers hidden. Every byte stays where it is,
 /// so that spans still fit.
 pub(super) fn masked(text: &str, tree: &DeTable<'_>) -> String {
     let mut spans = Vec::new();
+    let secret_keys = secret_keys();
     let servers = tree
         .get("servers")
         .and_then(|servers| servers.get_ref().as_table());
@@ -19,11 +28,11 @@ pub(super) fn masked(text: &str, tree: &DeTable<'_>) -> String {
         let Some(server) = server.get_ref().as_table() else {
             continue;
         };
-        for key in SECRET {
-            let Some(value) = server.get(key) else {
+        for key in &secret_keys {
+            let Some(value) = server.get(*key) else {
                 continue;
             };
-            let plain_url = |url: &str| key == "url" && !url.contains(['@', '?']);
+            let plain_url = |url: &str| *key == "url" && !url.contains(['@', '?']);
             if !value.get_ref().as_str().is_some_and(plain_url) {
                 secret_texts(value, &mut spans);
             }
@@ -61,7 +70,7 @@ fn may_be_secret(table: &str, line: &str) -> bool {
     let key = line.split_once('=').map(|(key, _)| key.trim());
     let plain = |key: &str| key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let in_secret_table = header.ends_with("env") || header.ends_with("headers");
-    in_secret_table || !key.is_some_and(|key| plain(key) && !SECRET.contains(&key))
+    in_secret_table || !key.is_some_and(|key| plain(key) && !secret_keys().contains(&key))
 }
 
 /// A text that holds a `${…}` names its secret and is none.

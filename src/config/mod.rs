@@ -1,22 +1,27 @@
 //! `config.toml`: from the text that somebody wrote to settings that every part may trust.
 //!
 //! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is told
-//! together, with its place. The gateway calls it at the start and at every reload, compares two
+//! together, with its place. Every key is declared once, in [`keys`]. The gateway calls it at the start and at every reload, compares two
 //! configurations with [`Plan::between`], and learns of changes from [`watch`].
 
 mod address;
+mod checks;
+mod declaration;
+mod default_file;
 mod describe;
 mod environment;
 mod interpolate;
+mod keys;
 mod mask;
 mod plan;
 mod problem;
-mod raw;
 mod reader;
-mod resilience;
-mod sections;
+mod reference;
+mod schema;
+mod section;
 mod server;
-mod value;
+mod settings;
+mod units;
 pub mod watch;
 
 #[cfg(test)]
@@ -30,22 +35,24 @@ use std::time::Duration;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use toml::de::DeTable;
 
+pub use default_file::default_file;
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
+pub use keys::LogFormat;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
-pub use sections::LogFormat;
+pub use reference::reference;
+pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
 
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
+use declaration::Keys as _;
 use interpolate::Sources;
-use raw::Section;
+use keys::RootKeys;
 use reader::Reader;
-
-/// The configuration that is used where there is no file: every default, and the example server.
-pub const SHIPPED: &str = include_str!("../../config.toml");
+use section::Section;
 
 /// The name under which the file is looked for.
 const FILE_NAME: &str = "config.toml";
@@ -67,17 +74,19 @@ pub struct Config {
     pub catalog: CatalogSettings,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
+    /// Where the settings above come from; kept for comparing and describing.
+    keys: RootKeys,
 }
 
 /// A configuration and where it comes from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub config: Config,
-    /// What is allowed but odd, one sentence each.
+    /// One sentence for everything that is allowed but odd.
     pub warnings: Vec<String>,
     /// The file; `None` is the one that is compiled in.
     pub path: Option<PathBuf>,
-    /// What the file held when it was read.
+    /// The content of the file when it was read.
     pub fingerprint: Fingerprint,
 }
 
@@ -94,7 +103,8 @@ impl Fingerprint {
 }
 
 impl Config {
-    /// Reads the named file, else `config.toml` in the working directory, else [`SHIPPED`].
+    /// Reads the named file, else `config.toml` in the working directory, else the
+    /// [`default_file`].
     ///
     /// # Errors
     ///
@@ -110,7 +120,10 @@ impl Config {
         let path = match path {
             Some(path) => here.join(path),
             None if in_place.exists() => in_place,
-            None => return Self::parse(SHIPPED, "config.toml (built in)", &here, env),
+            None => {
+                let name = "config.toml (built in)";
+                return Self::parse(&default_file(), name, &here, env);
+            }
         };
         let text = read(&path).map_err(|source| ConfigError::Read {
             path: path.clone(),
@@ -140,19 +153,18 @@ impl Config {
         let file = here.join(name);
         let text = match read(&file) {
             Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                SHIPPED.to_owned()
+                default_file()
             }
             text => text.map_err(failed)?,
         };
         let (tree, _) = DeTable::parse_recoverable(&text);
-        let reader = Reader::new(Sources {
+        let sources = Sources {
             environment: env,
             directory: file.parent().unwrap_or(&here),
-        });
-        let config = assemble(&reader, tree.get_ref());
-        // Reported by whoever loads the file.
-        let _ = reader.finish();
-        Ok(config.data_dir)
+        };
+        // Its problems are reported by whoever loads the file.
+        let reader = Reader::new(sources, keys::known_tables);
+        Ok(assemble(&reader, tree.get_ref()).data_dir)
     }
 
     /// Checks a text; `name` is what errors call it, relative paths start at `directory`.
@@ -171,10 +183,11 @@ impl Config {
         if let Some(error) = errors.first() {
             return Err(ConfigError::Invalid(no_toml(text, name, error)));
         }
-        let reader = Reader::new(Sources {
+        let sources = Sources {
             environment: env,
             directory,
-        });
+        };
+        let reader = Reader::new(sources, keys::known_tables);
         let config = assemble(&reader, tree.get_ref());
         let (problems, warnings) = reader.finish();
         if !problems.is_empty() {
@@ -206,37 +219,12 @@ fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
     Invalid::new(name, &shown, vec![problem.at(Some(span)).help(help)])
 }
 
-/// Reads all sections. What was refused has its default here, and a problem in the reader.
+/// Reads all tables. What was refused has its default here, and a problem in the reader.
 fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
-    let mut root = Section::root(reader, tree);
-    let limits = sections::limits(root.section("limits", "[limits]"));
-    let gateway = sections::gateway(root.section("gateway", "[gateway]"), &limits);
-    let supervision = sections::supervision(
-        root.section("supervision", "[supervision]"),
-        &sections::supervision_default(),
-    );
-    let breaker = resilience::breaker(root.section("breaker", "[breaker]"), Default::default());
-    let sessions = root.section("sessions", "[sessions]");
-    let session = sections::sessions(sessions, &limits, gateway.first_list_wait);
-    let shared = server::Shared {
-        limits: &limits,
-        times: gateway.times,
-        supervision: &supervision,
-        breaker,
-        recorder: sections::recorder(root.section("recorder", "[recorder]")),
-    };
-    let servers = server::servers(&root.section("servers", "[servers]"), &shared);
-    root.finish();
-    Config {
-        data_dir: gateway.data_dir,
-        shutdown_grace: gateway.shutdown_grace,
-        orphan_grace: gateway.orphan_grace,
-        log: gateway.log,
-        front: gateway.front,
-        session,
-        catalog: gateway.catalog,
-        servers,
-    }
+    let root = Section::root(reader, tree);
+    let keys = RootKeys::read(&root, &RootKeys::default());
+    let servers = server::servers(&root.table("servers"), &keys);
+    Config::new(keys, servers)
 }
 
 /// Fills in `${…}` in a text of the command line, as in a text of the file.
@@ -251,8 +239,8 @@ pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, Stri
     };
     match interpolate::interpolate(text, sources) {
         Ok(text) => Ok(text.into_owned()),
-        Err(interpolate::Failure::Written(what)) => Err(format!("it holds {what}")),
-        Err(interpolate::Failure::Missing { what, .. }) => Err(what),
+        Err(interpolate::InterpolationError::Written(what)) => Err(format!("it holds {what}")),
+        Err(interpolate::InterpolationError::Missing { what, .. }) => Err(what),
     }
 }
 

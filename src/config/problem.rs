@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown where it is wrong.
+//! Problems of a configuration, each shown at its place in the file.
 
 use std::fmt;
 use std::io;
@@ -16,9 +16,9 @@ const SHOWN_MAX: usize = 20;
 pub struct Problem {
     /// The full key, as `servers.docs.url`; empty when the file is no TOML.
     pub key: String,
-    /// What is wrong; never holds a value of the environment.
+    /// Never holds a value of the environment.
     pub message: String,
-    /// What to do about it.
+    /// Says what to do about it.
     pub help: Option<String>,
     /// Line in the file, from 1; `None` when the cause is not in the file.
     pub line: Option<usize>,

@@ -1,23 +1,20 @@
-//! `[servers.NAME]`: how each downstream server is reached, named and limited.
+//! From `[servers.NAME]` to the settings of each server.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use globset::Glob;
-use secrecy::SecretString;
 use url::Url;
 
+use super::declaration::Keys as _;
+use super::declaration::texts::{NamedSecrets, SecretText};
+use super::keys::{FaultKeys, RecorderKeys, RootKeys, ServerKeys, TransportKind, tuning};
 use super::problem::Problem;
-use super::raw::{Refusal, Section, Text};
-use super::resilience;
-use super::sections::{
-    CallTimes, DAY, GIB, HOUR, Limits, MIB, MILLI, MINUTE, SECOND, call_times, supervision,
-};
+use super::section::Section;
 use crate::catalog::NameSettings;
 use crate::downstream::{
-    BreakerSettings, EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+    BreakerSettings, QueueSettings, Resilience, RetrySettings, ServerLimits, ServerSettings,
+    TransportSettings,
 };
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -28,32 +25,16 @@ use crate::transport::{
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
 
-/// Headers that the gateway or the connection sets itself.
-const RESERVED_HEADERS: [&str; 14] = [
-    "accept",
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// One `[servers.NAME]` table.
 #[derive(Clone, Debug)]
 pub struct ServerEntry {
     pub name: ServerName,
     pub state: ServerState,
+    /// Its keys, over what the rest of the file says of every server.
+    pub(crate) keys: ServerKeys,
 }
 
-/// What the configuration makes of a server.
+/// How a server stands in the configuration.
 #[derive(Clone, Debug)]
 pub enum ServerState {
     /// It is to run.
@@ -64,241 +45,70 @@ pub enum ServerState {
     Misconfigured(String),
 }
 
-/// What the rest of the file says of every server.
-pub(super) struct Shared<'a> {
-    pub(super) limits: &'a Limits,
-    pub(super) times: CallTimes,
-    pub(super) supervision: &'a SupervisionSettings,
-    pub(super) breaker: BreakerSettings,
-    pub(super) recorder: RecorderSettings,
-}
-
 /// Reads all servers, in the order of the file.
-pub(super) fn servers(section: &Section<'_>, shared: &Shared<'_>) -> Vec<ServerEntry> {
-    let members = section.members("[servers.NAME]");
-    if members.len() > SERVERS_MAX {
+pub(crate) fn servers(section: &Section<'_>, root: &RootKeys) -> Vec<ServerEntry> {
+    let servers = section.servers();
+    if servers.len() > SERVERS_MAX {
         let message = format!("`servers` holds more than {SERVERS_MAX} servers");
         section.reader.problem(Problem::new("servers", message));
         return Vec::new();
     }
-    let mut entries = Vec::with_capacity(members.len());
-    for (name, span, member) in members {
+    let inherited = ServerKeys {
+        request_timeout: root.gateway.request_timeout,
+        request_timeout_max: root.gateway.request_timeout_max,
+        queue_while_restarting: root.gateway.queue_while_restarting,
+        supervision: root.supervision.clone(),
+        breaker: root.breaker.clone(),
+        ..ServerKeys::default()
+    };
+    let mut entries = Vec::with_capacity(servers.len());
+    for (name, span, section) in servers {
         match ServerName::try_new(name) {
-            Ok(name) => entries.push(ServerEntry {
-                state: server(&name, member, shared),
-                name,
-            }),
+            Ok(name) => entries.push(entry(name, &section, &inherited, root)),
             Err(error) => {
                 let path = format!("servers.{}", error.0);
-                section
-                    .reader
-                    .problem(Problem::new(&path, error.to_string()).at(Some(span)));
+                let problem = Problem::new(&path, error.to_string());
+                section.reader.problem(problem.at(Some(span)));
             }
         }
     }
     entries
 }
 
-fn server(name: &ServerName, mut section: Section<'_>, shared: &Shared<'_>) -> ServerState {
-    let reader = section.reader;
-    let enabled = section.flag("enabled", true);
-    let times = call_times(&mut section, shared.times);
-    let supervision = {
-        let own = section.section("supervision", "[servers.NAME.supervision]");
-        supervision(own, shared.supervision)
-    };
-    let names = names(section.section("tools", "`tools` of a server"));
-    let sharing = [
-        ("auto", Sharing::Auto),
-        ("shared", Sharing::Shared),
-        ("principal", Sharing::Principal),
-        ("session", Sharing::Session),
-    ];
-    let sharing = section.choice("sharing", Sharing::Auto, &sharing);
-    let eras = [
-        ("auto", EraChoice::Auto),
-        ("legacy", EraChoice::Legacy),
-        ("modern", EraChoice::Modern),
-    ];
-    let era = section.choice("era", EraChoice::Auto, &eras);
-    let modes = [("eager", StartMode::Eager), ("lazy", StartMode::Lazy)];
-    let start = section.choice("start", StartMode::Eager, &modes);
-    let roots = roots(&mut section);
-    let limits = server_limits(&mut section, times, shared.limits);
-    let resilience = resilience::of_server(&mut section, shared.breaker, shared.limits);
-    let faults = faults(section.section("faults", "[servers.NAME.faults]"));
-    let transport = transport(&mut section, &supervision, shared.limits);
-    section.finish();
-
-    let unusable = reader.take_unusable();
-    match transport {
-        _ if !enabled => ServerState::Disabled,
-        Some(transport) if unusable.is_empty() => ServerState::Ready(Arc::new(ServerSettings {
-            name: name.clone(),
-            transport,
-            supervision,
-            era,
-            start,
-            sharing,
-            roots,
-            names,
-            limits,
-            resilience,
-            recorder: shared.recorder,
-            faults,
-        })),
+fn entry(
+    name: ServerName,
+    section: &Section<'_>,
+    inherited: &ServerKeys,
+    root: &RootKeys,
+) -> ServerEntry {
+    let mut keys = ServerKeys::read(section, inherited);
+    keys.transport = transport_kind(section, keys.transport);
+    let directory = section.reader.sources.directory;
+    let settings = settings(&name, &keys, root, directory);
+    let unusable = section.reader.take_unusable();
+    let state = match settings {
+        _ if !keys.enabled => ServerState::Disabled,
+        Some(settings) if unusable.is_empty() => ServerState::Ready(Arc::new(settings)),
         _ => ServerState::Misconfigured(unusable.join("; ")),
-    }
-}
-
-fn server_limits(section: &mut Section<'_>, times: CallTimes, limits: &Limits) -> ServerLimits {
-    ServerLimits {
-        request_timeout: times.request_timeout,
-        request_timeout_max: times.request_timeout_max,
-        queue_while_restarting: times.queue_while_restarting,
-        calls_max: limits.calls_per_server,
-        list_items_max: limits.list_items,
-        list_pages_max: limits.list_pages,
-        refresh_every: section.duration("refresh_every", 5 * MINUTE, SECOND..=DAY),
-        refresh_debounce: section.duration("refresh_debounce", 100 * MILLI, MILLI..=10 * SECOND),
-        ping_every: section.duration("ping_every", 30 * SECOND, Duration::ZERO..=HOUR),
-        ping_timeout: section.duration("ping_timeout", 10 * SECOND, 10 * MILLI..=10 * MINUTE),
-        era_probe_timeout: section.duration("era_probe_timeout", 5 * SECOND, 10 * MILLI..=HOUR),
-        era_remembered: section.duration("era_remembered", DAY, SECOND..=30 * DAY),
-        entries_max: section.count("entries_max", 8, 1..=1000),
-        entry_idle: section.duration("entry_idle", 5 * MINUTE, SECOND..=DAY),
-        idle_stop: section.duration("idle_stop", Duration::ZERO, Duration::ZERO..=DAY),
-        log_lines: limits.log_lines,
-    }
-}
-
-fn faults(mut section: Section<'_>) -> Option<FaultSettings> {
-    let calls = |section: &mut Section<'_>, key| {
-        let is_written = section.has(key);
-        let calls = section.count(key, 0, 0..=1_000_000_000);
-        is_written.then_some(calls as u64)
     };
-    let faults = FaultSettings {
-        delay: section.duration("delay", Duration::ZERO, Duration::ZERO..=HOUR),
-        drop: section.factor("drop", 0.0, 0.0..=1.0),
-        garbage: section.factor("garbage", 0.0, 0.0..=1.0),
-        refuse: section.factor("refuse", 0.0, 0.0..=1.0),
-        half_open_after: calls(&mut section, "half_open_after"),
-        crash_after: calls(&mut section, "crash_after"),
-    };
-    section.finish();
-    faults.is_on().then_some(faults)
+    ServerEntry { name, state, keys }
 }
 
-fn names(mut section: Section<'_>) -> NameSettings {
-    let prefix = section.text("prefix");
-    if let Some(text) = &prefix {
-        let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-        if text.value.len() > ServerName::LENGTH_MAX || !text.value.bytes().all(legal) {
-            section.refuse_text(
-                text,
-                "at most 32 characters of A-Z, a-z, 0-9 and `-`; an empty text leaves the \
-                 names unchanged",
-            );
-        }
-    }
-    let settings = NameSettings {
-        prefix: prefix.map(|text| text.value),
-        allow: globs(&mut section, "allow"),
-        deny: globs(&mut section, "deny"),
-    };
-    section.finish();
-    settings
-}
+/// Which transport a server has; `None` when a problem was reported.
+fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Option<TransportKind> {
+    use TransportKind::{Http, Stdio};
 
-fn globs(section: &mut Section<'_>, key: &'static str) -> Vec<String> {
-    let texts = section.texts(key).unwrap_or_default();
-    for text in &texts {
-        if text.value.is_empty() || text.value.len() > 256 || Glob::new(&text.value).is_err() {
-            section.refuse_text(
-                text,
-                "a glob over tool names, as `\"search*\"` or `\"{a,b}\"`",
-            );
-        }
-    }
-    texts.into_iter().map(|text| text.value).collect()
-}
-
-fn roots(section: &mut Section<'_>) -> Vec<String> {
-    let texts = section.texts("roots").unwrap_or_default();
-    for text in &texts {
-        let is_file = Url::parse(&text.value).is_ok_and(|url| url.scheme() == "file");
-        if !is_file || !text.value.starts_with("file://") {
-            section.refuse_text(text, "a `file://` URI, as `\"file:///home/me/project\"`");
-        }
-    }
-    texts.into_iter().map(|text| text.value).collect()
-}
-
-/// Which transport a server has, by its `transport` key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Stdio,
-    Http(HttpKind),
-}
-
-/// Reads the keys of both transports, so that none of them is unknown, and keeps what fits.
-/// `None` when a problem was reported.
-fn transport(
-    section: &mut Section<'_>,
-    supervision: &SupervisionSettings,
-    limits: &Limits,
-) -> Option<TransportSettings> {
-    let kind = kind(section);
-    let stdio = stdio(section, supervision, limits);
-    let http = http(section, supervision, limits);
-    let (own, other): (&str, &[&str]) = match kind? {
-        Kind::Stdio => ("command", &["url", "headers", "stream_idle_timeout"]),
-        Kind::Http(_) => (
-            "url",
-            &["command", "args", "env", "inherit_env", "cwd", "limits"],
-        ),
-    };
-    let mut fits = true;
-    for key in other.iter().filter(|key| section.has(key)) {
-        let message = format!("`{}` does not go with `{own}`", section.path(key));
-        section.refuse(
-            &[*key],
-            message,
-            "a server has a `command` or a `url`".to_owned(),
-        );
-        fits = false;
-    }
-    match kind? {
-        Kind::Stdio => stdio.filter(|_| fits).map(TransportSettings::Stdio),
-        Kind::Http(kind) => http
-            .filter(|_| fits)
-            .map(|http| TransportSettings::Http(HttpSettings { kind, ..http })),
-    }
-}
-
-fn kind(section: &mut Section<'_>) -> Option<Kind> {
-    let spellings = [
-        ("stdio", Some(Kind::Stdio)),
-        ("auto", Some(Kind::Http(HttpKind::Auto))),
-        ("http", Some(Kind::Http(HttpKind::Streamable))),
-        ("streamable-http", Some(Kind::Http(HttpKind::Streamable))),
-        ("streamableHttp", Some(Kind::Http(HttpKind::Streamable))),
-        ("streamable_http", Some(Kind::Http(HttpKind::Streamable))),
-        ("sse", Some(Kind::Http(HttpKind::Sse))),
-    ];
-    let written = section.choice("transport", None, &spellings);
     let missing = |key: &str| {
         let message = format!("`{}` is missing", section.path(key));
         section.refuse_table(message, None);
         None
     };
-    match (written, section.has("command"), section.has("url")) {
-        (Some(Kind::Stdio), false, _) => missing("command"),
-        (Some(Kind::Http(_)), _, false) => missing("url"),
+    let kind = match (written, section.has("command"), section.has("url")) {
+        (Some(Stdio), false, _) => missing("command"),
+        (Some(Http(_)), _, false) => missing("url"),
         (Some(kind), _, _) => Some(kind),
-        (None, true, _) => Some(Kind::Stdio),
-        (None, false, true) => Some(Kind::Http(HttpKind::Auto)),
+        (None, true, _) => Some(Stdio),
+        (None, false, true) => Some(Http(HttpKind::Auto)),
         (None, false, false) => {
             let message = format!("`{}` has neither `command` nor `url`", section.name());
             let help = "write `command` for a program that the gateway starts, `url` for a server \
@@ -306,63 +116,82 @@ fn kind(section: &mut Section<'_>) -> Option<Kind> {
             section.refuse_table(message, help.to_owned());
             None
         }
+    }?;
+    let (own, others): (&str, &[&str]) = match kind {
+        Stdio => ("command", &["url", "headers", "stream_idle_timeout"]),
+        Http(_) => {
+            let others = &["command", "args", "env", "inherit_env", "cwd", "limits"];
+            ("url", others)
+        }
+    };
+    let others: Vec<&&str> = others.iter().filter(|key| section.has(key)).collect();
+    for key in &others {
+        let message = format!("`{}` does not go with `{own}`", section.path(key));
+        let help = "a server has a `command` or a `url`".to_owned();
+        section.refuse(&[**key], message, help);
     }
+    others.is_empty().then_some(kind)
 }
 
-fn stdio(
-    section: &mut Section<'_>,
-    supervision: &SupervisionSettings,
-    limits: &Limits,
-) -> Option<StdioSettings> {
-    let directory = section.reader.sources.directory;
-    let command = section.text("command");
-    let args = section.texts("args").unwrap_or_default();
-    let env = env(section);
-    let cwd = section.text("cwd");
-    let inherit_env = section.flag("inherit_env", false);
-    let own_limits = child_limits(section.section("limits", "[servers.NAME.limits]"));
-    for text in command.iter().chain(&cwd) {
-        if text.value.is_empty() || text.value.contains('\0') {
-            section.refuse_text(text, "a text that is not empty");
-        }
-    }
-    for text in args.iter().filter(|text| text.value.contains('\0')) {
-        section.refuse_text(text, "a text without NUL characters");
-    }
-    Some(StdioSettings {
-        command: program(&command?.value, directory),
-        args: args
-            .into_iter()
-            .map(|text| SecretString::from(text.value))
-            .collect(),
-        env,
-        inherit_env,
-        cwd: cwd.map(|text| directory.join(text.value)),
-        line_max: limits.line,
-        write_queue_max: limits.write_queue,
-        // Two steps, closing stdin and SIGTERM, and a little time for the end after SIGKILL.
-        stop_grace: supervision.shutdown_timeout * 2 / 5,
-        limits: own_limits,
+/// `None` when something was refused or is missing.
+fn settings(
+    name: &ServerName,
+    keys: &ServerKeys,
+    root: &RootKeys,
+    directory: &Path,
+) -> Option<ServerSettings> {
+    let transport = match keys.transport? {
+        TransportKind::Stdio => TransportSettings::Stdio(stdio(keys, root, directory)?),
+        TransportKind::Http(kind) => TransportSettings::Http(http(kind, keys, root)?),
+    };
+    let faults = faults(&keys.faults);
+    Some(ServerSettings {
+        name: name.clone(),
+        transport,
+        // Checked when it was read; what was refused has its default.
+        supervision: SupervisionSettings::try_new(tuning(&keys.supervision)).unwrap_or_default(),
+        era: keys.era,
+        start: keys.start,
+        sharing: keys.sharing,
+        roots: keys.roots.clone(),
+        names: NameSettings {
+            prefix: keys.tools.prefix.clone(),
+            allow: keys.tools.allow.clone(),
+            deny: keys.tools.deny.clone(),
+        },
+        limits: limits(keys, root),
+        resilience: resilience(keys, root),
+        recorder: recorder(&root.recorder),
+        faults: faults.is_on().then_some(faults),
     })
 }
 
-fn child_limits(mut section: Section<'_>) -> ChildLimits {
-    let (any_size, any_time) = (16 * MIB..=1024 * GIB, SECOND..=365 * DAY);
-    let memory = section.has("memory_max").then_some(0);
-    let cpu = section.has("cpu_max").then_some(SECOND);
-    let files = section.has("open_files_max").then_some(16);
-    let limits = ChildLimits {
-        memory_max: memory.map(|none| section.size("memory_max", none, any_size) as u64),
-        // The system counts whole seconds.
-        cpu_max: cpu.map(|none| {
-            let time = section.duration("cpu_max", none, any_time);
-            Duration::from_secs(time.as_millis().div_ceil(1000) as u64)
-        }),
-        open_files_max: files
-            .map(|none| section.count("open_files_max", none, 16..=1_000_000) as u64),
-    };
-    section.finish();
-    limits
+fn stdio(keys: &ServerKeys, root: &RootKeys, directory: &Path) -> Option<StdioSettings> {
+    let bytes = |size: usize| size as u64;
+    // The system counts whole seconds.
+    let whole = |time: Duration| Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
+    Some(StdioSettings {
+        command: program(keys.command.as_ref()?, directory),
+        args: keys.args.iter().map(SecretText::to_secret).collect(),
+        env: secrets(&keys.env).collect(),
+        inherit_env: keys.inherit_env,
+        cwd: keys.cwd.as_ref().map(|cwd| directory.join(cwd)),
+        line_max: root.limits.line,
+        write_queue_max: root.limits.write_queue,
+        // Two steps, closing stdin and SIGTERM, and a little time for the end after SIGKILL.
+        stop_grace: keys.supervision.shutdown_timeout * 2 / 5,
+        limits: ChildLimits {
+            memory_max: keys.limits.memory_max.map(bytes),
+            cpu_max: keys.limits.cpu_max.map(whole),
+            open_files_max: keys.limits.open_files_max.map(bytes),
+        },
+    })
+}
+
+fn secrets(texts: &NamedSecrets) -> impl Iterator<Item = (String, secrecy::SecretString)> {
+    texts
+        .iter()
+        .map(|(name, text)| (name.clone(), text.to_secret()))
 }
 
 /// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at
@@ -375,94 +204,77 @@ fn program(command: &str, directory: &Path) -> String {
     directory.join(path).to_string_lossy().into_owned()
 }
 
-fn env(section: &mut Section<'_>) -> BTreeMap<String, SecretString> {
-    let mut env = BTreeMap::new();
-    for (name, value) in section.named_texts("env") {
-        if name.value.is_empty() || name.value.contains(['=', '\0']) {
-            section.refuse_text(&name, "the name of an environment variable");
-        } else if value.value.contains('\0') {
-            section.refuse_text(&value, "a text without NUL characters");
-        } else {
-            env.insert(name.value, SecretString::from(value.value));
-        }
-    }
-    env
-}
-
-fn http(
-    section: &mut Section<'_>,
-    supervision: &SupervisionSettings,
-    limits: &Limits,
-) -> Option<HttpSettings> {
-    let url = section.text("url");
-    let headers = headers(section);
-    let stream_idle_timeout = section.duration("stream_idle_timeout", 10 * MINUTE, SECOND..=DAY);
+fn http(kind: HttpKind, keys: &ServerKeys, root: &RootKeys) -> Option<HttpSettings> {
     Some(HttpSettings {
-        url: http_url(section, &url?)?,
-        kind: HttpKind::Auto,
-        headers,
-        connect_timeout: supervision.connect_timeout,
-        body_max: limits.body,
-        event_max: limits.event,
-        stream_idle_timeout,
-        connections_max: limits.connections_per_server,
+        url: Url::parse(keys.url.as_ref()?.expose()).ok()?,
+        kind,
+        headers: secrets(&keys.headers).collect(),
+        connect_timeout: keys.supervision.connect_timeout,
+        body_max: root.limits.body,
+        event_max: root.limits.event,
+        stream_idle_timeout: keys.stream_idle_timeout,
+        connections_max: root.limits.connections_per_server,
     })
 }
 
-fn http_url(section: &Section<'_>, text: &Text) -> Option<Url> {
-    let refuse = |why: Refusal| {
-        section.refuse_text(text, why);
-        None
-    };
-    let Ok(url) = Url::parse(&text.value) else {
-        return refuse("a URL such as `\"https://example.com/mcp\"`".into());
-    };
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return refuse("a URL that begins with `http://` or `https://`".into());
+fn limits(keys: &ServerKeys, root: &RootKeys) -> ServerLimits {
+    ServerLimits {
+        request_timeout: keys.request_timeout,
+        request_timeout_max: keys.request_timeout_max,
+        queue_while_restarting: keys.queue_while_restarting,
+        calls_max: root.limits.calls_per_server,
+        list_items_max: root.limits.list_items,
+        list_pages_max: root.limits.list_pages,
+        refresh_every: keys.refresh_every,
+        refresh_debounce: keys.refresh_debounce,
+        ping_every: keys.ping_every,
+        ping_timeout: keys.ping_timeout,
+        era_probe_timeout: keys.era_probe_timeout,
+        era_remembered: keys.era_remembered,
+        entries_max: keys.entries_max,
+        entry_idle: keys.entry_idle,
+        idle_stop: keys.idle_stop,
+        log_lines: root.limits.log_lines,
     }
-    if !url.username().is_empty() || url.password().is_some() {
-        let help = "send them as a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`";
-        return refuse(Refusal::from("a URL without credentials").help(help));
-    }
-    if url.fragment().is_some() {
-        return refuse("a URL without a fragment (`#…`)".into());
-    }
-    Some(url)
 }
 
-fn headers(section: &mut Section<'_>) -> Vec<(String, SecretString)> {
-    let mut headers: Vec<(String, SecretString)> = Vec::new();
-    for (name, value) in section.named_texts("headers") {
-        if !is_header_name(&name.value) {
-            section.refuse_text(&name, "named as an HTTP header: letters, digits and `-`");
-        } else if RESERVED_HEADERS
-            .iter()
-            .any(|taken| name.value.eq_ignore_ascii_case(taken))
-        {
-            section.refuse_text(&name, "left out: the gateway sets this header itself");
-        } else if headers
-            .iter()
-            .any(|(taken, _)| name.value.eq_ignore_ascii_case(taken))
-        {
-            section.refuse_text(&name, "given once: header names are equal in any case");
-        } else if !value
-            .value
-            .bytes()
-            .all(|b| matches!(b, b'\t' | 0x20..=0x7e))
-        {
-            section.refuse_text(
-                &value,
-                "a header value: visible ASCII characters and spaces",
-            );
-        } else {
-            headers.push((name.value, SecretString::from(value.value)));
-        }
+fn resilience(keys: &ServerKeys, root: &RootKeys) -> Resilience {
+    Resilience {
+        breaker: BreakerSettings {
+            failures: keys.breaker.failures,
+            within: keys.breaker.within,
+            open_for: keys.breaker.open_for,
+            tools: keys.breaker.tools,
+            tool_errors: keys.breaker.tool_errors,
+        },
+        queue: QueueSettings {
+            max: root.limits.queue_per_server,
+            wait: root.limits.queue_wait,
+        },
+        retry: RetrySettings {
+            is_allowed: keys.retry,
+            per_minute: root.limits.retries_per_minute,
+        },
     }
-    headers
 }
 
-/// A token of RFC 9110, section 5.6.2.
-fn is_header_name(name: &str) -> bool {
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !name.is_empty() && name.len() <= 256 && name.bytes().all(token)
+fn recorder(keys: &RecorderKeys) -> RecorderSettings {
+    RecorderSettings {
+        messages_max: keys.messages,
+        bytes_max: keys.bytes,
+        body_max: keys.bodies,
+        reports_max: keys.reports,
+    }
+}
+
+fn faults(keys: &FaultKeys) -> FaultSettings {
+    let calls = |calls: usize| calls as u64;
+    FaultSettings {
+        delay: keys.delay,
+        drop: keys.drop,
+        garbage: keys.garbage,
+        refuse: keys.refuse,
+        half_open_after: keys.half_open_after.map(calls),
+        crash_after: keys.crash_after.map(calls),
+    }
 }

@@ -1,4 +1,4 @@
-//! What can only be seen from inside, and the plan of a reload.
+//! Declarations, plans of reloads, and secrets, seen from inside.
 
 use std::collections::BTreeMap;
 
@@ -16,42 +16,75 @@ fn config(text: &str, variables: &[(&str, &str)]) -> Config {
     }
 }
 
+/// Whether a file has the key, also where it is commented out.
+fn has_key(text: &str, key: &str) -> bool {
+    text.lines().any(|line| {
+        let line = line.trim_start_matches(['#', ' ']);
+        let is_assigned = line
+            .strip_prefix(key)
+            .is_some_and(|rest| rest.starts_with(" = "));
+        let is_header =
+            line.starts_with('[') && line.split(['[', ']', '.']).any(|part| part == key);
+        is_assigned || is_header
+    })
+}
+
 #[test]
-fn every_key_that_is_read_stands_in_the_shipped_file() {
-    let environment = BTreeMap::<String, String>::new();
-    let sources = Sources {
-        environment: &environment,
-        directory: Path::new("/"),
-    };
-    let reader = Reader::new(sources);
-    let tree = DeTable::parse(SHIPPED).unwrap();
-    assemble(&reader, tree.get_ref());
-    let known = reader.known();
-    let kinds: Vec<&str> = known.iter().map(|(kind, _)| *kind).collect();
-    for kind in [
-        "",
+fn every_key_stands_in_the_default_file_and_in_the_reference() {
+    let tables = keys::known_tables();
+    let labels: Vec<&str> = tables.iter().map(|(label, _)| *label).collect();
+    for label in [
         "[gateway]",
         "[supervision]",
+        "[breaker]",
         "[sessions]",
         "[limits]",
+        "[recorder]",
         "[servers.NAME]",
+        "[servers.NAME.limits]",
+        "[servers.NAME.faults]",
     ] {
-        assert!(kinds.contains(&kind), "{kind} was not read");
+        assert!(labels.contains(&label), "{label} is not declared");
     }
-    for (kind, keys) in &known {
+    let (file, page) = (default_file(), reference());
+    for (label, keys) in &tables {
         for key in keys {
-            let as_key = SHIPPED.lines().any(|line| {
-                let line = line.trim_start_matches(['#', ' ']);
-                let at_start = line
-                    .strip_prefix(key)
-                    .is_some_and(|rest| rest.starts_with(" ="));
-                let header =
-                    line.starts_with('[') && line.split(['[', ']', '.']).any(|part| part == *key);
-                at_start || header || line.contains(&format!(" {key} = "))
-            });
-            assert!(as_key, "`{key}` of {kind} is not in the shipped file");
+            assert!(has_key(&file, key), "`{key}` of {label} is not in the file");
+            let is_explained = page.contains(&format!("| `{key}` |"));
+            let is_table = page.contains(&format!(".{key}]"));
+            assert!(is_explained || is_table, "`{key}` of {label} has no row");
         }
     }
+}
+
+#[test]
+fn a_sentence_ends_with_a_full_stop() {
+    fn check(table: &declaration::KeyTable) {
+        assert!(table.about.ends_with('.'), "{}", table.about);
+        for key in &table.keys {
+            assert!(
+                key.sentence.ends_with('.'),
+                "{}: {}",
+                key.name,
+                key.sentence
+            );
+            key.table.iter().for_each(check);
+        }
+    }
+    check(&declaration::KeyTable::of::<RootKeys>(""));
+}
+
+/// A default is written in one place: what the parts use by themselves is what the file says.
+#[test]
+fn the_defaults_of_the_parts_are_the_declared_ones() {
+    let config = config("[servers.a]\ncommand = \"x\"", &[]);
+    let ServerState::Ready(server) = &config.servers[0].state else {
+        panic!("not ready")
+    };
+    assert_eq!(config.catalog, CatalogSettings::default());
+    assert_eq!(server.supervision, Default::default());
+    assert_eq!(server.resilience.breaker, Default::default());
+    assert_eq!(server.recorder, Default::default());
 }
 
 const BASE: &str = r#"
@@ -66,7 +99,7 @@ headers = { K = "${SECRET:-one}" }
 command = "y"
 "#;
 
-/// What a plan does, in one line.
+/// The steps of a plan, in one line.
 fn told(plan: &Plan) -> String {
     let names = |servers: &[std::sync::Arc<ServerSettings>]| -> String {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();

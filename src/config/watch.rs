@@ -2,7 +2,7 @@
 //!
 //! The *directory* is watched, since editors replace the file and Kubernetes swaps a link beside
 //! it; and the file is looked at every few seconds, since network file systems tell nothing.
-//! What counts is the content: a file that was only touched is no change. It knows nothing of
+//! Only the content counts: a file that was only touched is no change. It knows nothing of
 //! what a change means, and does not look at files that `${file:…}` names: SIGHUP is for those.
 
 use std::fs;
@@ -147,8 +147,8 @@ async fn quiet(pokes: &mut mpsc::Receiver<()>, settle: Duration) {
     }
 }
 
-/// What the file holds if it is not what was seen, and not being written right now. A file that
-/// cannot be read, as between the two steps of a replacement, is no change.
+/// The content of the file if it is new and not being written right now. A file that cannot be
+/// read, as between the two steps of a replacement, is no change.
 async fn settled<L: Future<Output = Option<Fingerprint>>>(
     mut look: impl FnMut() -> L,
     seen: Fingerprint,
@@ -267,7 +267,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_new_content_that_stands_counts() {
-        // What is seen at each look, and what is told in the end.
+        // The content at each look, and the one that is reported in the end.
         let cases: [(&[Option<&str>], Option<&str>); 8] = [
             (&[None], None),
             (&[Some("old")], None),

@@ -300,7 +300,7 @@ impl Gateway {
         }
         self.state.counters.add(Counter::ConfigReloaded);
         for key in &plan.needs_restart {
-            log::warn!(key; "this change needs a restart");
+            log::warn!(key = key.as_str(); "this change needs a restart");
         }
         let names = |servers: &[Arc<ServerSettings>]| {
             servers

@@ -1,5 +1,6 @@
 //! `config.toml` from the outside: what is accepted, what is refused and how that is told.
 
+mod generated;
 mod random;
 mod refused;
 
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor::config::{
-    Config, ConfigError, Environment, LogFormat, SHIPPED, ServerState, describe,
+    Config, ConfigError, Environment, LogFormat, ServerState, default_file, describe,
 };
 use mcpvisor::downstream::{ServerSettings, Sharing, TransportSettings};
 use mcpvisor::transport::{HttpKind, HttpSettings, StdioSettings};
@@ -22,6 +23,7 @@ fn env(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn load_with(text: &str, environment: &dyn Environment) -> Result<Config, ConfigError> {
     let loaded = Config::parse(text, "config.toml", Path::new("/etc/gate"), environment)?;
+    generated::assert_schema_accepts(text);
     Ok(loaded.config)
 }
 
@@ -68,17 +70,12 @@ fn http(settings: &ServerSettings) -> &HttpSettings {
 #[test]
 fn the_shipped_file_is_the_default_and_starts_the_example_server() {
     let environment = env(&[("MCPVISOR_EXE", "/usr/bin/mcpvisor")]);
-    let shipped = load_with(SHIPPED, &environment).unwrap();
+    let shipped = load_with(&default_file(), &environment).unwrap();
     let empty = load("");
     let gateway = |config: &Config| {
-        let servers = Vec::new();
-        format!(
-            "{:#?}",
-            Config {
-                servers,
-                ..config.clone()
-            }
-        )
+        let mut config = config.clone();
+        config.servers.clear();
+        format!("{config:#?}")
     };
     assert_eq!(gateway(&shipped), gateway(&empty));
     assert!(empty.servers.is_empty());
@@ -94,7 +91,8 @@ fn the_shipped_file_is_the_default_and_starts_the_example_server() {
 #[test]
 fn every_documented_server_key_is_accepted_with_its_documented_default() {
     // The commented part of the shipped file, without its comment signs, is a configuration too.
-    let (_, commented) = SHIPPED.split_once("# A server is a program").unwrap();
+    let file = default_file();
+    let (_, commented) = file.split_once("# A server is a program").unwrap();
     let is_code = |line: &&str| {
         let key = line.trim_start_matches("# ");
         let first = key.split([' ', '=']).next().unwrap_or_default();

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use mcpvisor::config::{Config, SHIPPED, describe};
+use mcpvisor::config::{Config, default_file, describe};
 use proptest::prelude::*;
 
-use super::env;
+use super::{env, generated};
 
 /// Texts that are near enough to a configuration to reach every reader.
 fn nearly_toml() -> impl Strategy<Value = String> {
@@ -69,7 +69,10 @@ proptest! {
     fn no_text_is_a_panic(text in prop_oneof![any::<String>(), nearly_toml()]) {
         let environment = env(&[("A", "x"), ("B", "")]);
         match Config::parse(&text, "config.toml", Path::new("/"), &environment) {
-            Ok(loaded) => prop_assert!(!describe(&loaded).is_empty()),
+            Ok(loaded) => {
+                prop_assert!(!describe(&loaded).is_empty());
+                generated::assert_schema_accepts(&text);
+            }
             Err(error) => {
                 prop_assert!(!error.problems().is_empty());
                 prop_assert!(!error.to_string().is_empty() && !error.summary().contains('\n'));
@@ -78,8 +81,9 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_file_is_no_panic(at in 0..SHIPPED.len(), cut in 0..64_usize, with in ".{0,3}") {
-        let bytes = SHIPPED.as_bytes();
+    fn a_damaged_file_is_no_panic(at in 0..default_file().len(), cut in 0..64_usize, with in ".{0,3}") {
+        let file = default_file();
+        let bytes = file.as_bytes();
         let end = (at + cut).min(bytes.len());
         let damaged = [&bytes[..at], with.as_bytes(), &bytes[end..]].concat();
         let text = String::from_utf8_lossy(&damaged);

@@ -1,14 +1,23 @@
-//! Durations and sizes as people write them.
+//! Durations and sizes, and how people write them.
 
 use std::time::Duration;
 
+pub(crate) const MILLI: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const KIB: usize = 1 << 10;
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const GIB: usize = 1 << 30;
+
 /// Reads `500ms`, `30s`, `1h 30m`.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     humantime::parse_duration(text.trim()).ok()
 }
 
 /// Reads `16MiB`, `512KiB`, `1MB` or a plain number of bytes.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
     let unit = text.strip_prefix(digits)?.trim();
@@ -33,7 +42,7 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// Writes a duration in its largest whole unit.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(crate) fn show_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     let units = [
         ("d", 86_400_000),
@@ -52,7 +61,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
 }
 
 /// Writes a number of bytes in its largest whole unit.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units
         .iter()

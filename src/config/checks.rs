@@ -1,0 +1,185 @@
+//! Checks of single texts, and what each must be in words.
+
+use std::path::PathBuf;
+
+use globset::Glob;
+use url::Url;
+
+use super::declaration::texts::{NamedSecrets, SecretText};
+use super::section::{Section, ValueError};
+use crate::id::ServerName;
+
+/// Headers that the gateway or the connection sets itself.
+const RESERVED_HEADERS: [&str; 14] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+fn checked(text: &str, is_right: bool) -> Result<String, ValueError> {
+    let value = is_right.then(|| text.to_owned());
+    value.ok_or_else(ValueError::as_declared)
+}
+
+/// Refuses a pair of keys of which the first must be at least as large as the second.
+pub(crate) fn is_at_least<T: PartialOrd>(
+    section: &Section<'_>,
+    larger: (&str, T),
+    smaller: (&str, T),
+    help: Option<&str>,
+) {
+    if larger.1 < smaller.1 {
+        let (one, other) = (section.path(larger.0), section.path(smaller.0));
+        let message = format!("`{one}` must be at least `{other}`");
+        section.refuse(&[larger.0, smaller.0], message, help.map(str::to_owned));
+    }
+}
+
+pub(crate) const ENDPOINT: &str = "a path such as `\"/mcp\"`: letters, digits and `-_.~/`, no \
+                                   slash at its end, and none of `/health`, `/healthz`, `/readyz`";
+
+pub(crate) fn endpoint(path: &str) -> Result<String, ValueError> {
+    const TAKEN: [&str; 3] = ["/health", "/healthz", "/readyz"];
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '~');
+    let is_well_formed = path.starts_with('/')
+        && path.len() <= 256
+        && path.chars().all(plain)
+        && !path.contains("//")
+        && !path.contains("/.")
+        && (path == "/" || !path.ends_with('/'));
+    checked(path, is_well_formed && !TAKEN.contains(&path))
+}
+
+pub(crate) const ORIGIN: &str = "an origin such as `\"https://app.example.com\"`, no path";
+
+pub(crate) fn origin(text: &str) -> Result<String, ValueError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
+    let is_right = text.split_once("://").is_some_and(|(scheme, host)| {
+        !scheme.is_empty() && scheme.bytes().all(legal) && is_host(host)
+    });
+    checked(text, text == "*" || is_right)
+}
+
+pub(crate) const HOST: &str = "a host such as `\"mcp.example.com\"`, no scheme and no path";
+
+pub(crate) fn host(text: &str) -> Result<String, ValueError> {
+    checked(text, is_host(text))
+}
+
+fn is_host(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._:*[]".contains(&b);
+    !text.is_empty() && text.len() <= 256 && text.bytes().all(legal)
+}
+
+pub(crate) const DIRECTORY: &str = "the path of a directory";
+
+pub(crate) fn directory(text: &str) -> Result<PathBuf, ValueError> {
+    not_empty(text).map(PathBuf::from)
+}
+
+pub(crate) const NOT_EMPTY: &str = "a text that is not empty";
+
+pub(crate) fn not_empty(text: &str) -> Result<String, ValueError> {
+    checked(text, !text.is_empty() && !text.contains('\0'))
+}
+
+pub(crate) const NO_NUL: &str = "a text without NUL characters";
+
+pub(crate) fn no_nul(text: &str) -> Result<(), ValueError> {
+    if text.contains('\0') {
+        return Err(NO_NUL.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn secret_no_nul(text: &str) -> Result<SecretText, ValueError> {
+    no_nul(text).map(|()| SecretText::new(text))
+}
+
+pub(crate) fn variable_name(name: &str, _: &NamedSecrets) -> Result<(), ValueError> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err("the name of an environment variable".into());
+    }
+    Ok(())
+}
+
+pub(crate) fn header_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueError> {
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
+    if !is_header_name(name) {
+        Err("named as an HTTP header: letters, digits and `-`".into())
+    } else if RESERVED_HEADERS.iter().any(|reserved| is(reserved)) {
+        Err("left out: the gateway sets this header itself".into())
+    } else if taken.iter().any(|(other, _)| is(other)) {
+        Err("given once: header names are equal in any case".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// A token of RFC 9110, section 5.6.2.
+fn is_header_name(name: &str) -> bool {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.len() <= 256 && name.bytes().all(token)
+}
+
+pub(crate) fn header_value(text: &str) -> Result<(), ValueError> {
+    if !text.bytes().all(|b| matches!(b, b'\t' | 0x20..=0x7e)) {
+        return Err("a header value: visible ASCII characters and spaces".into());
+    }
+    Ok(())
+}
+
+pub(crate) const URL: &str = "a URL that begins with `http://` or `https://`";
+
+pub(crate) fn url(text: &str) -> Result<SecretText, ValueError> {
+    let Ok(url) = Url::parse(text) else {
+        return Err("a URL such as `\"https://example.com/mcp\"`".into());
+    };
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(ValueError::as_declared());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        let help = "send them as a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`";
+        return Err(ValueError::from("a URL without credentials").help(help));
+    }
+    if url.fragment().is_some() {
+        return Err("a URL without a fragment (`#…`)".into());
+    }
+    Ok(SecretText::new(url.as_str()))
+}
+
+pub(crate) const ROOT: &str = "a `file://` URI, as `\"file:///home/me/project\"`";
+
+pub(crate) fn root(text: &str) -> Result<String, ValueError> {
+    let is_file = Url::parse(text).is_ok_and(|url| url.scheme() == "file");
+    checked(text, is_file && text.starts_with("file://"))
+}
+
+pub(crate) const GLOB: &str = "a glob over tool names, as `\"search*\"` or `\"{a,b}\"`";
+
+pub(crate) fn glob(text: &str) -> Result<String, ValueError> {
+    let is_right = !text.is_empty() && text.len() <= 256 && Glob::new(text).is_ok();
+    checked(text, is_right)
+}
+
+pub(crate) const PREFIX: &str = "at most 32 characters of A-Z, a-z, 0-9 and `-`; an empty text \
+                                 leaves the names unchanged";
+
+pub(crate) fn prefix(text: &str) -> Result<String, ValueError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    checked(
+        text,
+        text.len() <= ServerName::LENGTH_MAX && text.bytes().all(legal),
+    )
+}

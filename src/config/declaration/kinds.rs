@@ -1,0 +1,383 @@
+//! Numbers, words and tables as values of keys.
+
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::{Key, KeyTable, Keys, ValueKind};
+use crate::config::problem::nearest;
+use crate::config::section::{Scalar, Section, ValueError};
+use crate::config::units::{parse_duration, parse_size, show_duration, show_size};
+
+/// A value, or a text that becomes one once its `${…}` is filled in.
+fn or_variable(schema: Json) -> Json {
+    json!({ "anyOf": [schema, { "$ref": "#/$defs/variable" }] })
+}
+
+/// A number, a time or a size within limits.
+pub(crate) struct RangeKind<T> {
+    name: &'static str,
+    allowed: RangeInclusive<T>,
+    parse: fn(&Scalar) -> Option<T>,
+    toml: fn(&T) -> String,
+    schema: fn(&RangeInclusive<T>) -> Json,
+    needs_unit: bool,
+}
+
+pub(crate) fn duration(allowed: RangeInclusive<Duration>) -> RangeKind<Duration> {
+    RangeKind {
+        name: "a duration",
+        allowed,
+        parse: |scalar| match scalar {
+            Scalar::Text { text, .. } => parse_duration(text),
+            _ => None,
+        },
+        toml: |value| format!("\"{}\"", show_duration(*value)),
+        schema: |_| json!({ "$ref": "#/$defs/duration" }),
+        needs_unit: true,
+    }
+}
+
+/// A number of bytes.
+pub(crate) fn size(allowed: RangeInclusive<usize>) -> RangeKind<usize> {
+    RangeKind {
+        name: "a size",
+        allowed,
+        parse: |scalar| match scalar {
+            Scalar::Text { text, .. } => usize::try_from(parse_size(text)?).ok(),
+            Scalar::Integer(number) => usize::try_from((*number)?).ok(),
+            _ => None,
+        },
+        toml: |value| format!("\"{}\"", show_size(*value as u64)),
+        schema: |allowed| {
+            let bytes = number_schema("integer", allowed);
+            json!({ "anyOf": [bytes, { "$ref": "#/$defs/size" }] })
+        },
+        needs_unit: false,
+    }
+}
+
+/// A whole number.
+pub(crate) fn count(allowed: RangeInclusive<usize>) -> RangeKind<usize> {
+    RangeKind {
+        name: "a number",
+        allowed,
+        parse: |scalar| match scalar {
+            Scalar::Integer(number) => usize::try_from((*number)?).ok(),
+            filled_in => filled_in.parse(),
+        },
+        toml: |value| value.to_string(),
+        schema: |allowed| or_variable(number_schema("integer", allowed)),
+        needs_unit: false,
+    }
+}
+
+/// A number that need not be whole.
+pub(crate) fn factor(allowed: RangeInclusive<f64>) -> RangeKind<f64> {
+    RangeKind {
+        name: "a number",
+        allowed,
+        parse: |scalar| match scalar {
+            Scalar::Float(number) => Some(*number),
+            Scalar::Integer(number) => number.map(|number| number as f64),
+            filled_in => filled_in.parse(),
+        },
+        toml: |value| format!("{value:?}"),
+        schema: |allowed| or_variable(number_schema("number", allowed)),
+        needs_unit: false,
+    }
+}
+
+fn number_schema<T: Serialize>(name: &str, allowed: &RangeInclusive<T>) -> Json {
+    json!({ "type": name, "minimum": allowed.start(), "maximum": allowed.end() })
+}
+
+impl<T: Copy + PartialOrd> ValueKind for RangeKind<T> {
+    type Value = T;
+
+    fn must_be(&self) -> String {
+        let bound = |value: &T| match (self.toml)(value) {
+            quoted if quoted.starts_with('"') => format!("`{quoted}`"),
+            number => number.trim_end_matches(".0").to_owned(),
+        };
+        let (from, to) = (bound(self.allowed.start()), bound(self.allowed.end()));
+        let never = if from == "`\"0s\"`" {
+            " (`\"0s\"` turns it off)"
+        } else {
+            ""
+        };
+        format!("{} from {from} to {to}{never}", self.name)
+    }
+
+    fn schema(&self) -> Json {
+        (self.schema)(&self.allowed)
+    }
+
+    fn toml(&self, value: &T) -> Option<String> {
+        Some((self.toml)(value))
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<T> {
+        section.scalar(
+            key,
+            || self.must_be(),
+            |scalar| {
+                let value = (self.parse)(scalar).filter(|value| self.allowed.contains(value));
+                value.ok_or_else(|| match scalar {
+                    Scalar::Integer(Some(number)) if self.needs_unit && *number >= 0 => {
+                        let help = format!("write it with its unit, as `\"{number}s\"`");
+                        ValueError::as_declared().help(&help)
+                    }
+                    _ => ValueError::as_declared(),
+                })
+            },
+        )
+    }
+}
+
+/// `true` or `false`.
+pub(crate) struct FlagKind;
+
+pub(crate) fn flag() -> FlagKind {
+    FlagKind
+}
+
+impl ValueKind for FlagKind {
+    type Value = bool;
+
+    fn must_be(&self) -> String {
+        "`true` or `false`".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        or_variable(json!({ "type": "boolean" }))
+    }
+
+    fn toml(&self, value: &bool) -> Option<String> {
+        Some(value.to_string())
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<bool> {
+        section.scalar(
+            key,
+            || self.must_be(),
+            |scalar| {
+                let flag = match scalar {
+                    Scalar::Flag(flag) => Some(*flag),
+                    filled_in => filled_in.parse(),
+                };
+                flag.ok_or_else(ValueError::as_declared)
+            },
+        )
+    }
+}
+
+/// One of a few words; several may mean the same.
+pub(crate) struct ChoiceKind<T: 'static>(&'static [(&'static str, T)]);
+
+pub(crate) fn choice<T>(words: &'static [(&'static str, T)]) -> ChoiceKind<T> {
+    ChoiceKind(words)
+}
+
+impl<T> ChoiceKind<T> {
+    fn words(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|(word, _)| *word)
+    }
+}
+
+impl<T: Copy + PartialEq> ValueKind for ChoiceKind<T> {
+    type Value = T;
+
+    fn must_be(&self) -> String {
+        let words: Vec<&str> = self.words().collect();
+        format!("one of `\"{}\"`", words.join("\"`, `\""))
+    }
+
+    fn schema(&self) -> Json {
+        or_variable(json!({ "enum": self.words().collect::<Vec<_>>() }))
+    }
+
+    fn toml(&self, value: &T) -> Option<String> {
+        let (word, _) = self.0.iter().find(|(_, choice)| choice == value)?;
+        Some(format!("\"{word}\""))
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<T> {
+        section.scalar(
+            key,
+            || self.must_be(),
+            |scalar| {
+                let must_be = ValueError::as_declared();
+                let Scalar::Text { text, is_filled_in } = scalar else {
+                    return Err(must_be);
+                };
+                match self.0.iter().find(|(word, _)| word == text) {
+                    Some((_, choice)) => Ok(*choice),
+                    None if *is_filled_in => Err(must_be),
+                    None => Err(match nearest(text, self.words()) {
+                        Some(word) => must_be.help(&format!("did you mean `\"{word}\"`?")),
+                        None => must_be,
+                    }),
+                }
+            },
+        )
+    }
+}
+
+/// A value that may be absent.
+pub(crate) struct OptionalKind<K> {
+    kind: K,
+    example: &'static str,
+}
+
+/// `example` is shown in the default file, as TOML.
+pub(crate) fn optional<K>(kind: K, example: &'static str) -> OptionalKind<K> {
+    OptionalKind { kind, example }
+}
+
+impl<K: ValueKind> ValueKind for OptionalKind<K> {
+    type Value = Option<K::Value>;
+
+    fn must_be(&self) -> String {
+        self.kind.must_be()
+    }
+
+    fn schema(&self) -> Json {
+        self.kind.schema()
+    }
+
+    fn toml(&self, value: &Option<K::Value>) -> Option<String> {
+        self.kind.toml(value.as_ref()?)
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<Option<K::Value>> {
+        self.kind.read(section, key).map(Some)
+    }
+
+    fn show(&self, value: &Option<K::Value>) -> Option<String> {
+        match value {
+            Some(value) => self.kind.show(value),
+            None => Some("none".to_owned()),
+        }
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some(self.example)
+    }
+}
+
+/// A table with keys of its own.
+pub(crate) struct TableKind<S> {
+    label: &'static str,
+    example: Option<&'static str>,
+    keys: PhantomData<S>,
+}
+
+/// `label` is how errors call the table.
+pub(crate) fn table<S>(label: &'static str) -> TableKind<S> {
+    TableKind {
+        label,
+        example: None,
+        keys: PhantomData,
+    }
+}
+
+impl<S> TableKind<S> {
+    /// The keys are explained elsewhere; the default file shows this line of them.
+    pub(crate) fn such_as(self, example: &'static str) -> Self {
+        Self {
+            example: Some(example),
+            ..self
+        }
+    }
+}
+
+impl<S: Keys> ValueKind for TableKind<S> {
+    type Value = S;
+
+    fn must_be(&self) -> String {
+        "a table".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        table_schema(&S::declared())
+    }
+
+    fn toml(&self, _: &S) -> Option<String> {
+        None
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<S> {
+        Some(self.read_over(section, key, &S::default()))
+    }
+
+    fn read_over(&self, section: &Section<'_>, key: &'static str, base: &S) -> S {
+        S::read(&section.table(key), base)
+    }
+
+    fn table(&self) -> Option<KeyTable> {
+        Some(KeyTable {
+            example: self.example,
+            ..KeyTable::of::<S>(self.label)
+        })
+    }
+}
+
+/// A table with free names, each with a table of keys. Reads nothing: what it holds is read by
+/// name, over what other tables say.
+pub(crate) struct NamedTablesKind<S> {
+    label: &'static str,
+    name_pattern: &'static str,
+    keys: PhantomData<S>,
+}
+
+pub(crate) fn named_tables<S>(
+    label: &'static str,
+    name_pattern: &'static str,
+) -> NamedTablesKind<S> {
+    NamedTablesKind {
+        label,
+        name_pattern,
+        keys: PhantomData,
+    }
+}
+
+impl<S: Keys> ValueKind for NamedTablesKind<S> {
+    type Value = ();
+
+    fn must_be(&self) -> String {
+        "a table of tables".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        json!({
+            "type": "object",
+            "propertyNames": { "pattern": self.name_pattern },
+            "additionalProperties": table_schema(&S::declared()),
+        })
+    }
+
+    fn toml(&self, (): &()) -> Option<String> {
+        None
+    }
+
+    fn read(&self, _: &Section<'_>, _: &'static str) -> Option<()> {
+        None
+    }
+
+    fn table(&self) -> Option<KeyTable> {
+        Some(KeyTable::of::<S>(self.label))
+    }
+}
+
+/// The JSON Schema of a table with these keys and no others.
+pub(crate) fn table_schema(keys: &[Key]) -> Json {
+    let properties: Map<String, Json> = keys
+        .iter()
+        .map(|key| (key.name.to_owned(), key.property()))
+        .collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}

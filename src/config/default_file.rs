@@ -1,0 +1,134 @@
+//! The commented default file, `config.toml`, written from the declarations.
+
+use super::declaration::{Key, KeyTable, Keys as _, Mark};
+use super::keys::RootKeys;
+
+/// Longest line, in characters.
+const WIDTH: usize = 100;
+
+const HEAD: &str = r#"# The configuration of mcpvisor. This file is the default configuration: every key that is not
+# commented out stands here with its default. An unknown key is an error.
+#
+#   Durations   "500ms", "30s", "10m", "1h"
+#   Sizes       "512KiB", "16MiB", "1MB", or a plain number of bytes
+#   Variables   in any text, after the file was parsed:
+#               "${VAR}", "${env:VAR}"   the environment variable; an error if it is not set
+#               "${VAR:-default}"        a default if it is not set or empty
+#               "${VAR:+alt}"            "alt" if it is set, else nothing
+#               "${file:path}"           what a file holds, without its last line break
+#               "$$"                     a dollar
+#               "${MCPVISOR_EXE}"        the path of the running binary
+#   Paths       relative ones start at the directory of this file
+#
+# The file is watched: a change is applied at once, and only what changed is touched. A file with
+# an error changes nothing. Keys marked (restart) need a restart of the gateway.
+#
+# `mcpvisor config default` prints this file, and `mcpvisor config schema` a JSON Schema of it.
+"#;
+
+const EXAMPLE_SERVER: &str = r#"
+# A server that is built in, so that there is something to try. Remove it when you have your own.
+[servers.example]
+command = "${MCPVISOR_EXE}"
+args = ["example-server"]
+
+"#;
+
+/// The text before a key of a server.
+const BEFORE_KEY: [(&str, &str); 3] = [
+    (
+        "command",
+        "# A server is a program that the gateway starts ...\n#\n# [servers.files]\n",
+    ),
+    ("url", "#\n# ... or a URL.\n#\n# [servers.docs]\n"),
+    ("enabled", "#\n# For both, with their defaults:\n#\n"),
+];
+
+/// The default configuration as a file, with a comment for every key. It is used where there is
+/// no file.
+pub fn default_file() -> String {
+    let mut text = HEAD.to_owned();
+    for key in RootKeys::declared() {
+        match key.table {
+            Some(table) if key.name == "servers" => {
+                text.push_str(EXAMPLE_SERVER);
+                servers(&mut text, &table);
+            }
+            Some(table) => {
+                text.push('\n');
+                comment(&mut text, "# ", &table.about);
+                text.push_str(&format!("[{}]\n", key.name));
+                for key in &table.keys {
+                    gateway_key(&mut text, key);
+                }
+            }
+            None => {}
+        }
+    }
+    text
+}
+
+fn gateway_key(text: &mut String, key: &Key) {
+    let restart = if key.is(Mark::NeedsRestart) {
+        " (restart)"
+    } else {
+        ""
+    };
+    comment(text, "# ", &format!("{}{restart}", key.sentence));
+    let sign = if key.example.is_some() { "# " } else { "" };
+    text.push_str(&format!("{sign}{}\n", assignment(key)));
+}
+
+/// The keys of a server, all commented out.
+fn servers(text: &mut String, table: &KeyTable) {
+    for key in &table.keys {
+        let before = BEFORE_KEY.iter().find(|(name, _)| *name == key.name);
+        before.iter().for_each(|(_, before)| text.push_str(before));
+        let Some(inner) = &key.table else {
+            commented_key(text, key);
+            continue;
+        };
+        text.push_str("#\n");
+        comment(
+            text,
+            "## ",
+            if inner.example.is_some() {
+                &key.sentence
+            } else {
+                &inner.about
+            },
+        );
+        text.push_str(&format!("# [servers.files.{}]\n", key.name));
+        match inner.example {
+            Some(example) => text.push_str(&format!("# {example}\n")),
+            None => inner.keys.iter().for_each(|key| commented_key(text, key)),
+        }
+    }
+}
+
+/// Prose has two signs, so that a key needs only one taken away.
+fn commented_key(text: &mut String, key: &Key) {
+    comment(text, "## ", &key.sentence);
+    text.push_str(&format!("# {}\n", assignment(key)));
+}
+
+fn assignment(key: &Key) -> String {
+    let value = key.example.or(key.default.as_deref()).unwrap_or_default();
+    format!("{} = {value}", key.name)
+}
+
+/// Adds a comment, broken between words.
+fn comment(text: &mut String, sign: &str, sentence: &str) {
+    let mut line = sign.trim_end().to_owned();
+    for word in sentence.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text.push_str(&line);
+            text.push('\n');
+            line = sign.trim_end().to_owned();
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push('\n');
+}

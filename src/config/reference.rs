@@ -1,0 +1,76 @@
+//! The reference of all keys, docs/configuration.md, written from the declarations.
+
+use super::declaration::{Key, KeyTable, Keys as _, Mark};
+use super::keys::RootKeys;
+
+const HEAD: &str = "\
+# Configuration
+
+Every key of `config.toml`. A change of the file is applied while the gateway runs; the last column
+says where that takes more. `mcpvisor check` judges a file, `mcpvisor config default` prints the
+default file with these explanations as comments, and `mcpvisor config schema` prints a JSON Schema
+([config.schema.json](config.schema.json)) for editors: Even Better TOML and others read
+`#:schema PATH` in the first line of a file.
+
+In any text, `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path}` are filled in;
+`$$` is a dollar. Durations are written as `\"500ms\"`, `\"30s\"` or `\"1h 30m\"`, sizes as
+`\"512KiB\"`, `\"16MiB\"` or a number of bytes. Relative paths start at the directory of the file.
+
+This page is printed by `mcpvisor config reference`.
+";
+
+/// The reference of all keys, in Markdown.
+pub fn reference() -> String {
+    let mut text = HEAD.to_owned();
+    for key in RootKeys::declared() {
+        if let Some(inner) = &key.table {
+            let name = match key.name {
+                "servers" => "servers.NAME",
+                name => name,
+            };
+            table(&mut text, name, inner);
+        }
+    }
+    text
+}
+
+fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
+    text.push_str(&format!("\n## [{name}]\n\n{}\n\n", table_of_keys.about));
+    if table_of_keys.example.is_some() {
+        return;
+    }
+    text.push_str(
+        "| Key | Meaning | Value | Default | A change |\n| --- | --- | --- | --- | --- |\n",
+    );
+    let (tables, keys): (Vec<&Key>, Vec<&Key>) = table_of_keys
+        .keys
+        .iter()
+        .partition(|key| key.table.is_some());
+    for key in keys {
+        text.push_str(&row(key));
+    }
+    for key in tables {
+        if let Some(inner) = &key.table {
+            table(text, &format!("{name}.{}", key.name), inner);
+        }
+    }
+}
+
+fn row(key: &Key) -> String {
+    let default = match (&key.default, key.example) {
+        (Some(default), _) => format!("`{default}`"),
+        (None, Some(example)) => format!("none; such as `{example}`"),
+        (None, None) => "none".to_owned(),
+    };
+    let change = match key.marks.first() {
+        Some(Mark::NeedsRestart) => "needs a restart",
+        Some(Mark::Reconnects) => "reconnects the server",
+        _ => "",
+    };
+    let cells = [&key.sentence, &key.must_be, &default].map(|cell| cell.replace('|', "\\|"));
+    let [sentence, must_be, default] = cells;
+    format!(
+        "| `{}` | {sentence} | {must_be} | {default} | {change} |\n",
+        key.name
+    )
+}

@@ -1,0 +1,31 @@
+//! The JSON Schema of `config.toml`, for editors.
+
+use serde_json::{Value as Json, json};
+
+use super::declaration::Keys as _;
+use super::declaration::kinds::table_schema;
+use super::keys::RootKeys;
+
+/// The JSON Schema (draft 2020-12) of the file as JSON. It knows every key; what it cannot say,
+/// such as the range of a duration, only `mcpvisor check` judges.
+pub fn schema() -> Json {
+    let mut schema = table_schema(&RootKeys::declared());
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("config.toml of mcpvisor");
+    schema["$defs"] = json!({
+        "variable": {
+            "description": "A text whose ${…} is filled in.",
+            "type": "string",
+            "pattern": r"\$\{",
+        },
+        "duration": {
+            "type": "string",
+            "pattern": r"^\s*[0-9][0-9a-zA-Zµ.\s]*$|\$\{",
+        },
+        "size": {
+            "type": "string",
+            "pattern": r"^\s*[0-9_]+ *([bB]|[kKmMgG]([iI]?[bB])?)?\s*$|\$\{",
+        },
+    });
+    schema
+}

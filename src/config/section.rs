@@ -1,0 +1,350 @@
+//! One table of the file: the TOML tree with the place of every key, and typed access to it.
+//!
+//! All that is wrong is gathered by the [`Reader`]; nothing stops at the first error.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::interpolate::{InterpolationError, interpolate};
+use super::problem::Problem;
+use super::reader::Reader;
+
+/// Where a problem that the environment caused goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Into the problems of the file.
+    Gateway,
+    /// Makes one server unusable; the others run.
+    Server,
+}
+
+/// A value that is no table and no array.
+pub(crate) enum Scalar {
+    Text {
+        text: String,
+        /// Whether a `${…}` stood in it.
+        is_filled_in: bool,
+    },
+    /// `None` if it is too large.
+    Integer(Option<i64>),
+    Float(f64),
+    Flag(bool),
+    Other,
+}
+
+impl Scalar {
+    /// Reads a number or flag that came from a variable.
+    pub(crate) fn parse<T: std::str::FromStr>(&self) -> Option<T> {
+        match self {
+            Self::Text {
+                text,
+                is_filled_in: true,
+            } => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// One text with its place.
+#[derive(Clone)]
+pub(crate) struct ConfigText {
+    pub(crate) value: String,
+    /// The full key, with the index in an array.
+    path: String,
+    span: Range<usize>,
+    is_filled_in: bool,
+}
+
+/// Why a value is refused; says what it must be, and never quotes it.
+pub(crate) struct ValueError {
+    /// `None`: as its declaration says.
+    must_be: Option<String>,
+    help: Option<String>,
+}
+
+impl ValueError {
+    pub(crate) fn as_declared() -> Self {
+        Self {
+            must_be: None,
+            help: None,
+        }
+    }
+
+    pub(crate) fn help(mut self, help: &str) -> Self {
+        self.help = Some(help.to_owned());
+        self
+    }
+}
+
+impl From<&str> for ValueError {
+    fn from(must_be: &str) -> Self {
+        Self {
+            must_be: Some(must_be.to_owned()),
+            help: None,
+        }
+    }
+}
+
+/// One table of the file, or the place where it could stand.
+pub(crate) struct Section<'r> {
+    pub(crate) reader: &'r Reader<'r>,
+    path: String,
+    scope: Scope,
+    table: Option<&'r DeTable<'r>>,
+    /// Where its name stands.
+    named_at: Option<Range<usize>>,
+}
+
+impl<'r> Section<'r> {
+    /// The whole document.
+    pub(crate) fn root(reader: &'r Reader<'r>, table: &'r DeTable<'r>) -> Self {
+        Self {
+            reader,
+            path: String::new(),
+            scope: Scope::Gateway,
+            table: Some(table),
+            named_at: None,
+        }
+    }
+
+    /// The full name of a key of this section.
+    pub(crate) fn path(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// The full name of this section.
+    pub(crate) fn name(&self) -> &str {
+        &self.path
+    }
+
+    fn entry(&self, key: &str) -> Option<&'r Spanned<DeValue<'r>>> {
+        self.table?.get(key)
+    }
+
+    /// Whether a key was written.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.entry(key).is_some()
+    }
+
+    /// A table inside this one; empty when it was not written.
+    pub(crate) fn table(&self, key: &str) -> Section<'r> {
+        let entry = self.entry(key);
+        Section {
+            reader: self.reader,
+            path: self.path(key),
+            scope: self.scope,
+            table: entry.and_then(|value| self.as_table(key, value)),
+            named_at: entry.map(Spanned::span),
+        }
+    }
+
+    /// The servers inside this table, in the order of the file, each with the place of its name.
+    pub(crate) fn servers(&self) -> Vec<(&'r str, Range<usize>, Section<'r>)> {
+        let entries = self.table.into_iter().flat_map(|table| table.iter());
+        let server = |(key, value): (&'r Spanned<_>, &'r Spanned<DeValue<'r>>)| {
+            let name: &'r Cow<'r, str> = key.get_ref();
+            let section = Section {
+                reader: self.reader,
+                path: self.path(name),
+                scope: Scope::Server,
+                table: Some(self.as_table(name, value)?),
+                named_at: Some(key.span()),
+            };
+            Some((name.as_ref(), key.span(), section))
+        };
+        entries.filter_map(server).collect()
+    }
+
+    fn as_table(&self, key: &str, value: &'r Spanned<DeValue<'r>>) -> Option<&'r DeTable<'r>> {
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            let path = self.path(key);
+            let message = format!("`{path}` must be a table");
+            self.reader
+                .problem(Problem::new(&path, message).at(Some(value.span())));
+        }
+        table
+    }
+
+    /// Says of every key but these that it is unknown.
+    pub(crate) fn refuse_unknown(&self, known: &[&'static str]) {
+        for key in self.table.into_iter().flat_map(|table| table.keys()) {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let path = self.path(name);
+                self.reader.unknown_key(name, &path, key.span(), known);
+            }
+        }
+    }
+
+    /// A value that was checked; what is wrong with it is reported.
+    pub(crate) fn checked<T>(
+        &self,
+        text: &ConfigText,
+        must_be: &str,
+        result: Result<T, ValueError>,
+    ) -> Option<T> {
+        let refuse = |error| {
+            let span = text.span.clone();
+            self.refuse_value(&text.path, span, text.is_filled_in, must_be, error);
+        };
+        result.map_err(refuse).ok()
+    }
+
+    /// Says that a key's value is wrong: in the file, or, where the environment took part in a
+    /// server's value, for this server only.
+    fn refuse_value(
+        &self,
+        path: &str,
+        span: Range<usize>,
+        is_filled_in: bool,
+        must_be: &str,
+        error: ValueError,
+    ) {
+        let from = if is_filled_in {
+            " (after its `${…}` was filled in)"
+        } else {
+            ""
+        };
+        let must_be = error.must_be.as_deref().unwrap_or(must_be);
+        let message = format!("`{path}`{from} must be {must_be}");
+        if is_filled_in && self.scope == Scope::Server {
+            self.reader.unusable(message);
+        } else {
+            self.reader
+                .problem(Problem::new(path, message).at(Some(span)).help(error.help));
+        }
+    }
+
+    /// Says that keys do not go together; points at the first of them that was written.
+    pub(crate) fn refuse(&self, keys: &[&str], message: String, help: impl Into<Option<String>>) {
+        let table = self.table;
+        let written = keys.iter().find_map(|key| table?.get_key_value(*key));
+        let span = written.map(|(key, value)| key.span().start..value.span().end);
+        let key = keys.first().copied().unwrap_or_default();
+        self.reader
+            .problem(Problem::new(&self.path(key), message).at(span).help(help));
+    }
+
+    /// Says that the whole section is wrong; points at its name.
+    pub(crate) fn refuse_table(&self, message: String, help: impl Into<Option<String>>) {
+        let problem = Problem::new(&self.path, message)
+            .at(self.named_at.clone())
+            .help(help);
+        self.reader.problem(problem);
+    }
+
+    /// Fills in a text; a failure is reported.
+    fn fill_in(&self, path: &str, span: &Range<usize>, text: &str) -> Option<String> {
+        match interpolate(text, self.reader.sources) {
+            Ok(value) => Some(value.into_owned()),
+            Err(InterpolationError::Missing { what, .. }) if self.scope == Scope::Server => {
+                self.reader.unusable(format!("`{path}`: {what}"));
+                None
+            }
+            Err(InterpolationError::Missing { what, help }) => {
+                let problem = Problem::new(path, format!("`{path}`: {what}"));
+                self.reader
+                    .problem(problem.at(Some(span.clone())).help(help));
+                None
+            }
+            Err(InterpolationError::Written(what)) => {
+                let problem = Problem::new(path, format!("`{path}` holds {what}"));
+                self.reader.problem(problem.at(Some(span.clone())));
+                None
+            }
+        }
+    }
+
+    /// The value of a key, which `parse` makes of what was written.
+    pub(crate) fn scalar<T>(
+        &self,
+        key: &str,
+        must_be: impl FnOnce() -> String,
+        parse: impl FnOnce(&Scalar) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        let value = self.entry(key)?;
+        let path = self.path(key);
+        let scalar = match value.get_ref() {
+            DeValue::String(text) => Scalar::Text {
+                text: self.fill_in(&path, &value.span(), text)?,
+                is_filled_in: text.contains("${"),
+            },
+            DeValue::Integer(number) => {
+                let digits = number.as_str();
+                Scalar::Integer(i64::from_str_radix(digits, number.radix()).ok())
+            }
+            DeValue::Float(number) => Scalar::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(flag) => Scalar::Flag(*flag),
+            _ => Scalar::Other,
+        };
+        let is_filled_in = matches!(&scalar, Scalar::Text { is_filled_in, .. } if *is_filled_in);
+        let refuse = |error| {
+            self.refuse_value(&path, value.span(), is_filled_in, &must_be(), error);
+        };
+        parse(&scalar).map_err(refuse).ok()
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Option<ConfigText> {
+        self.text_of(self.path(key), self.entry(key)?)
+    }
+
+    fn text_of(&self, path: String, value: &Spanned<DeValue<'_>>) -> Option<ConfigText> {
+        let span = value.span();
+        let DeValue::String(text) = value.get_ref() else {
+            let found = value.get_ref().type_str();
+            let must_be = format!("a text in quotes, not {found}");
+            self.refuse_value(&path, span, false, &must_be, ValueError::as_declared());
+            return None;
+        };
+        Some(ConfigText {
+            value: self.fill_in(&path, &span, text)?,
+            path,
+            span,
+            is_filled_in: text.contains("${"),
+        })
+    }
+
+    /// An array of texts; `None` when it was not written.
+    pub(crate) fn texts(&self, key: &str) -> Option<Vec<ConfigText>> {
+        let value = self.entry(key)?;
+        let path = self.path(key);
+        let Some(array) = value.get_ref().as_array() else {
+            let must_be = "an array of texts, as `[\"a\", \"b\"]`";
+            self.refuse_value(
+                &path,
+                value.span(),
+                false,
+                must_be,
+                ValueError::as_declared(),
+            );
+            return None;
+        };
+        let text = |(index, value)| self.text_of(format!("{path}[{index}]"), value);
+        Some(array.iter().enumerate().filter_map(text).collect())
+    }
+
+    /// A table of texts under free names, in the order of the file, each with the text of its
+    /// name; `None` when it was not written.
+    pub(crate) fn named_texts(&self, key: &str) -> Option<Vec<(ConfigText, ConfigText)>> {
+        let table = self.as_table(key, self.entry(key)?)?;
+        let named = |(name, value): (&Spanned<Cow<'_, str>>, _)| {
+            let path = format!("{}.{}", self.path(key), name.get_ref());
+            let name = ConfigText {
+                value: name.get_ref().to_string(),
+                path: path.clone(),
+                span: name.span(),
+                is_filled_in: false,
+            };
+            Some((name, self.text_of(path, value)?))
+        };
+        Some(table.iter().filter_map(named).collect())
+    }
+}
