@@ -9,7 +9,6 @@ use mcpvisor::protocol::{DeclaredCapabilities, Envelope, Revision};
 use mcpvisor::sessions::{ServeOutcome, SessionlessRequest};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::client::envelope;
 use crate::server::ask;
