@@ -31,7 +31,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// What is to be done: serving, unless a command was written.
+    /// The command; without one, the gateway serves.
     pub fn verb(&self) -> Command {
         self.command.clone().unwrap_or(Command::Serve)
     }
@@ -42,7 +42,7 @@ pub enum Command {
     /// Run the gateway (the default)
     ///
     /// It reads its configuration again when the file changes and on SIGHUP, and stops on Ctrl-C
-    /// and SIGTERM after the calls under way.
+    /// and SIGTERM after the calls in flight.
     Serve,
 
     /// Serve one client over stdin and stdout

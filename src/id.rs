@@ -1,4 +1,4 @@
-//! The names by which the parts of the gateway speak of each other.
+//! Names and numbers of servers, sessions, principals and calls.
 
 use std::collections::HashMap;
 use std::fmt;

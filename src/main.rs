@@ -1,6 +1,7 @@
 //! The binary: arguments, configuration, gateway, signals, drain.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What went wrong, told on stderr.
+/// The error that a command ends with, for stderr.
 type CliError = Box<dyn std::error::Error>;
 
 fn finish(outcome: Result<(), CliError>) -> ExitCode {
@@ -68,7 +69,7 @@ enum ServeMode {
 }
 
 fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), CliError> {
-    // First of all: there are no threads yet.
+    // Before the first thread starts, since this changes the environment.
     let inherited = match mode {
         ServeMode::Http => service::inherited_listener()?,
         ServeMode::Stdio => None,
@@ -87,55 +88,66 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
     };
     let loaded = load(path)?;
     start_logging(&loaded);
-    actix::System::new().block_on(async {
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let watched = loaded.path.clone();
-        let watch = watched
-            .as_deref()
-            .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
-        let (_watch, mut changes) = watch.unzip();
-        let mut gateway = match mode {
-            ServeMode::Http => Gateway::start(loaded, inherited).await?,
-            ServeMode::Stdio => Gateway::start_for_stdio(loaded).await?,
-        };
-        let client = match mode {
-            ServeMode::Http => None,
-            ServeMode::Stdio => Some(gateway.serve_stdio()?),
-        };
-        let left = async {
-            match client {
-                Some(client) => client.await,
+    let watched = loaded.path.clone();
+    let reload = || load(watched.as_deref().or(path));
+    actix::System::new().block_on(run_gateway(loaded, mode, inherited, reload))
+}
+
+/// Runs a gateway until a signal or its only client ends it. `reload` reads the configuration
+/// again.
+async fn run_gateway(
+    loaded: Loaded,
+    mode: ServeMode,
+    inherited: Option<TcpListener>,
+    reload: impl Fn() -> Result<Loaded, ConfigError>,
+) -> Result<(), CliError> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let watched = loaded.path.clone();
+    let watch = watched
+        .as_deref()
+        .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
+    let (_watch, mut changes) = watch.unzip();
+    let mut gateway = match mode {
+        ServeMode::Http => Gateway::start(loaded, inherited).await?,
+        ServeMode::Stdio => Gateway::start_for_stdio(loaded).await?,
+    };
+    let client = match mode {
+        ServeMode::Http => None,
+        ServeMode::Stdio => Some(gateway.serve_stdio()?),
+    };
+    let client_left = async {
+        match client {
+            Some(client) => client.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(client_left);
+    service::notify(ServiceState::Ready(&gateway.summary()));
+    loop {
+        let changed = async {
+            match &mut changes {
+                Some(changes) => changes.recv().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::pin!(left);
-        service::notify(ServiceState::Ready(&gateway.summary()));
-        loop {
-            let changed = async {
-                match &mut changes {
-                    Some(changes) => changes.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                Some(_) = changed => {}
-                Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
-                _ = terminate.recv() => break,
-                _ = tokio::signal::ctrl_c() => break,
-                () = &mut left => break,
-            }
-            service::notify(ServiceState::Reloading);
-            gateway.reload(load(watched.as_deref().or(path)));
-            service::notify(ServiceState::Ready(&gateway.summary()));
-        }
-        service::notify(ServiceState::Stopping);
         tokio::select! {
-            () = gateway.stop() => Ok(()),
-            _ = terminate.recv() => Err("stopped at once, as it was told twice".into()),
-            _ = tokio::signal::ctrl_c() => Err("stopped at once, as it was told twice".into()),
+            Some(_) = changed => {}
+            Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
+            _ = terminate.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+            () = &mut client_left => break,
         }
-    })
+        service::notify(ServiceState::Reloading);
+        gateway.reload(reload());
+        service::notify(ServiceState::Ready(&gateway.summary()));
+    }
+    service::notify(ServiceState::Stopping);
+    tokio::select! {
+        () = gateway.stop() => Ok(()),
+        _ = terminate.recv() => Err("stopped at once by a second signal".into()),
+        _ = tokio::signal::ctrl_c() => Err("stopped at once by a second signal".into()),
+    }
 }
 
 fn start_logging(loaded: &Loaded) {

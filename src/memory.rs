@@ -1,8 +1,8 @@
-//! Memory of the process, as far as the system has a say in it.
+//! The heap of the process.
 
-/// Gives pages that are free within the heap back to the system. glibc keeps them after a crowd
-/// of small objects has gone, since some neighbours stay. Takes a few milliseconds: not for a
-/// thread that serves.
+/// Gives free pages within the heap back to the system. glibc keeps them after many small objects
+/// were freed, since others between them stay. Takes a few milliseconds: not for a thread that
+/// serves.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn trim_heap() {
     // SAFETY: takes no pointers; the allocator locks what it walks through.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::data_dir::private_file;
+use super::data_dir::write_private;
 use crate::downstream::{CrashReport, CrashSink};
 use crate::telemetry::{Counter, Counters};
 
@@ -24,7 +24,7 @@ const READ_MAX: u64 = 16 << 20;
 /// Reports in a list.
 const LIST_MAX: usize = 100;
 
-/// Writes reports on a thread of its own, and keeps the last of each server.
+/// Writes reports on a thread of its own, and keeps the last ones of each server.
 #[derive(Debug)]
 pub struct CrashWriter {
     queue: Arc<Mutex<Option<SyncSender<CrashReport>>>>,
@@ -117,19 +117,13 @@ struct ReportDirectory {
 impl ReportDirectory {
     fn keep(&mut self, report: &CrashReport) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.directory)?;
-        // A clock that was set back must not make the newest one look old.
+        // Later than the newest one, also after the clock was set back.
         let newest = list(&self.directory, Some(&report.server))?;
         let after = newest.first().map_or(0, |newest| newest.at + 1);
         let at = (self.clock)().max(after);
         let path = self.directory.join(file_name(&report.server, at));
-        // A reader never finds half of one.
-        let unfinished = self.directory.join(format!("{}.new", report.server));
-        let mut file = private_file(&unfinished)?;
-        file.set_len(0)?;
         let json = serde_json::to_vec_pretty(&DatedReport { at, report })?;
-        file.write_all(&json)?;
-        drop(file);
-        fs::rename(&unfinished, &path)?;
+        write_private(&path, &json)?;
         let earlier = if report.was_up {
             self.failed_starts.remove(&report.server);
             None
@@ -138,7 +132,7 @@ impl ReportDirectory {
             self.failed_starts.insert(server, path.clone())
         };
         if let Some(earlier) = earlier {
-            // One that is gone already is as good.
+            // An error means that it is gone already.
             let _ = fs::remove_file(earlier);
         }
         self.remove_oldest(&report.server, report.keep)?;
@@ -205,7 +199,7 @@ pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Value> {
     let mut last = Value::Null;
     let mut lines = Vec::new();
     for found in found.iter().take(LIST_MAX) {
-        // One that was just removed, or that somebody spoiled, is left out.
+        // A report that was just removed or cannot be read is left out.
         let Ok(report) = read(&directory.join(&found.file)) else {
             continue;
         };

@@ -41,7 +41,7 @@ pub(super) struct RunFile {
 }
 
 impl DataDir {
-    /// Makes the directory if need be and locks it; blocks for a moment if it is in use.
+    /// Makes the directory if it is not there and locks it; blocks for a moment if it is in use.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl DataDir {
         }
     }
 
-    /// Writes who runs here, for those who find the directory locked.
+    /// Writes which process this is, for those that find the directory locked.
     ///
     /// # Errors
     ///
@@ -80,9 +80,7 @@ impl DataDir {
             pid: std::process::id(),
             listen: listen.to_owned(),
         };
-        let mut file = private_file(&self.path.join("run.json"))?;
-        file.set_len(0)?;
-        file.write_all(serde_json::to_string(&run)?.as_bytes())
+        write_private(&self.path.join("run.json"), &serde_json::to_vec(&run)?)
     }
 
     /// The name of the directory among all others: the same for every gateway that uses it. A copy
@@ -99,9 +97,7 @@ impl DataDir {
             return Ok(owner);
         }
         let owner = mint();
-        let mut file = private_file(&path)?;
-        file.set_len(0)?;
-        file.write_all(format!("{owner} {place}\n").as_bytes())?;
+        write_private(&path, format!("{owner} {place}\n").as_bytes())?;
         Ok(owner)
     }
 
@@ -113,20 +109,20 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // A file that stays tells of a process that is gone, which the lock shows.
+        // A file that stays does no harm: without the lock its process is gone.
         let _ = fs::remove_file(self.path.join("run.json"));
     }
 }
 
-/// The name that was given to the directory in this place.
+/// The name in the text of the file, if it was given to the directory in this place.
 fn instance_id_in(kept: &str, place: &str) -> Option<Uuid> {
-    // Without its end the file was not written to the end.
+    // A line without its end was not written whole.
     let (owner, at) = kept.strip_suffix('\n')?.split_once(' ')?;
     let owner = Uuid::try_parse(owner).ok()?;
     (at == place).then_some(owner)
 }
 
-/// What tells a directory from its copies, as far as the system does.
+/// Tells a directory from its copies, as far as the system does.
 fn directory_identity(path: &Path) -> io::Result<String> {
     let directory = fs::metadata(path)?;
     #[cfg(unix)]
@@ -156,8 +152,20 @@ pub(super) fn read_run_file(path: &Path) -> Option<RunFile> {
     serde_json::from_slice(&fs::read(path.join("run.json")).ok()?).ok()
 }
 
+/// Writes a file that only its owner may read. A reader finds the whole of the old text or of the
+/// new one.
+pub(super) fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let mut file = private_file(Path::new(&unfinished))?;
+    file.set_len(0)?;
+    file.write_all(text)?;
+    drop(file);
+    fs::rename(unfinished, path)
+}
+
 /// Opens a file that only its owner may read.
-pub(super) fn private_file(path: &Path) -> io::Result<File> {
+fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
     #[cfg(unix)]

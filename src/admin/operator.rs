@@ -1,4 +1,4 @@
-//! What the command line may ask of a running gateway, and the answers.
+//! Requests of the command line to a running gateway, and their answers.
 
 use std::fmt;
 use std::future::Future;
@@ -69,7 +69,7 @@ pub trait Operator {
     /// Says why there are none.
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, String>;
 
-    /// The crash reports of a server, or of all, as [`super::crashes`] tells them. A server that
+    /// The crash reports of a server, or of all, as [`super::crashes`] returns them. A server that
     /// is not configured any more may have some.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ pub fn crash_text(answer: &serde_json::Value) -> String {
     format!("{list}\nthe last one:\n{last}\n")
 }
 
-/// What the merged catalog settled by itself: renamed, shortened and hidden items, a line each.
+/// How the catalog was merged: renamed, shortened and hidden items, a line each.
 pub fn notice_lines(status: &serde_json::Value) -> String {
     let notices = status["notices"].as_array().into_iter().flatten();
     notices
@@ -88,11 +88,11 @@ fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result
     };
     writeln!(
         text,
-        "mcpvisor {} · pid {} · up {} · http://{}",
+        "mcpvisor {} · pid {} · up {} · {}",
         word(&status["version"]),
         status["pid"],
         seconds(&status["uptime_seconds"]),
-        word(&status["listen"]),
+        place(status["listen"].as_str().unwrap_or("?")),
     )?;
     let config = &status["config"];
     let path = config["path"].as_str().unwrap_or("built in");
@@ -129,6 +129,15 @@ fn write_tree(text: &mut String, status: &serde_json::Value) -> std::fmt::Result
     }
     text.push_str(&notice_lines(status));
     Ok(())
+}
+
+/// Where clients connect: an address, or `stdio`.
+fn place(listen: &str) -> String {
+    if listen.contains(':') {
+        format!("http://{listen}")
+    } else {
+        listen.to_owned()
+    }
 }
 
 fn write_server(text: &mut String, server: &serde_json::Value, last: bool) -> std::fmt::Result {

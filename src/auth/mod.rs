@@ -1,6 +1,6 @@
-//! Who a request comes from, and what that principal may do: the seams where authentication and
-//! policy go. Both allow everything so far, which is why the gateway refuses to listen beyond
-//! loopback unless it is told to.
+//! Who a request comes from, and what that principal may do: the places of authentication and
+//! policy. Both allow everything so far, which is why the gateway listens beyond loopback only when
+//! the configuration allows that.
 
 use crate::id::{Principal, ServerName};
 use crate::protocol::Failure;

@@ -1,153 +1,144 @@
-//! Reading the arguments of a tool or prompt, with errors that a person can act on.
+//! The arguments of tools and prompts, checked against their JSON Schema with errors that a person
+//! can act on.
 
-use std::ops::RangeInclusive;
+use serde_json::{Map, Value, json};
 
-use serde_json::{Map, Value};
-
-/// The arguments of one call. Each reader returns a sentence when the value does not fit.
-pub(super) struct Args<'a> {
-    given: Option<&'a Map<String, Value>>,
+/// A schema for named arguments.
+pub(super) fn schema(properties: Value, required: &[&str]) -> Value {
+    let mut schema =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
 }
 
-impl<'a> Args<'a> {
-    /// Refuses what is not an object and names that are not in `known`.
-    pub(super) fn new(value: &'a Value, known: &[&str]) -> Result<Self, String> {
-        let given = match value {
-            Value::Null => None,
-            Value::Object(map) => Some(map),
+/// The checked arguments of one call, with defaults filled in.
+#[derive(Debug)]
+pub(super) struct Args(Map<String, Value>);
+
+impl Args {
+    /// Returns a sentence for what does not fit the schema.
+    pub(super) fn read(schema: &Value, given: &Value) -> Result<Self, String> {
+        let none = Map::new();
+        let given = match given {
+            Value::Null => &none,
+            Value::Object(given) => given,
             _ => return Err("`arguments` is not an object".to_owned()),
         };
-        match given
-            .into_iter()
-            .flatten()
-            .find(|(name, _)| !known.contains(&name.as_str()))
-        {
-            Some((name, _)) if known.is_empty() => {
-                Err(format!("unknown argument `{name}`: there are none here"))
+        let properties = schema["properties"].as_object().unwrap_or(&none);
+        if let Some(name) = given.keys().find(|name| !properties.contains_key(*name)) {
+            let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+            return Err(match known.as_slice() {
+                [] => format!("unknown argument `{name}`: there are none here"),
+                known => format!("unknown argument `{name}`: known are {}", known.join(", ")),
+            });
+        }
+        let mut args = Map::new();
+        for (name, property) in properties {
+            let value = match given.get(name).filter(|value| !value.is_null()) {
+                Some(value) => {
+                    check(name, property, value)?;
+                    value
+                }
+                None => &property["default"],
+            };
+            if !value.is_null() {
+                args.insert(name.clone(), value.clone());
+            } else if schema["required"]
+                .as_array()
+                .is_some_and(|all| all.contains(&json!(name)))
+            {
+                return Err(format!("argument `{name}` is missing"));
             }
-            Some((name, _)) => Err(format!(
-                "unknown argument `{name}`: known are {}",
-                known.join(", ")
-            )),
-            None => Ok(Self { given }),
         }
+        Ok(Self(args))
     }
 
-    fn get(&self, name: &str) -> Option<&'a Value> {
-        self.given?.get(name).filter(|value| !value.is_null())
+    fn value(&self, name: &str) -> &Value {
+        self.0.get(name).unwrap_or(&Value::Null)
     }
 
-    pub(super) fn text(&self, name: &str) -> Result<&'a str, String> {
-        self.text_or(name)?
-            .ok_or_else(|| format!("argument `{name}` is missing"))
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.value(name).as_str().unwrap_or_default()
     }
 
-    pub(super) fn text_or(&self, name: &str) -> Result<Option<&'a str>, String> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(format!(
-                "argument `{name}` must be a string, not {}",
-                short(other)
-            )),
-        }
+    pub(super) fn integer(&self, name: &str) -> u64 {
+        self.value(name).as_u64().unwrap_or_default()
     }
 
-    pub(super) fn number(&self, name: &str) -> Result<f64, String> {
-        let Some(value) = self.get(name) else {
-            return Err(format!("argument `{name}` is missing"));
-        };
-        value
-            .as_f64()
-            .ok_or_else(|| format!("argument `{name}` must be a number, not {}", short(value)))
-    }
-
-    pub(super) fn integer(
-        &self,
-        name: &str,
-        default: u64,
-        range: RangeInclusive<u64>,
-    ) -> Result<u64, String> {
-        let Some(value) = self.get(name) else {
-            return Ok(default);
-        };
-        value
-            .as_u64()
-            .filter(|number| range.contains(number))
-            .ok_or_else(|| {
-                let (low, high) = range.into_inner();
-                format!(
-                    "argument `{name}` must be an integer from {low} to {high}, not {value:.40}"
-                )
-            })
-    }
-
-    pub(super) fn choice(
-        &self,
-        name: &str,
-        choices: &[&'static str],
-    ) -> Result<&'static str, String> {
-        let given = self.text_or(name)?;
-        let Some(given) = given else {
-            return Ok(choices[0]);
-        };
-        let known = choices.iter().find(|choice| **choice == given);
-        known.copied().ok_or_else(|| {
-            format!(
-                "argument `{name}` must be one of {}, not `{given:.40}`",
-                choices.join(", ")
-            )
-        })
+    pub(super) fn number(&self, name: &str) -> f64 {
+        self.value(name).as_f64().unwrap_or_default()
     }
 }
 
-/// A value for an error message, cut at 40 characters.
-fn short(value: &Value) -> String {
-    value.to_string().chars().take(40).collect()
+/// Says what is wrong with a value of a string, number or integer.
+fn check(name: &str, property: &Value, value: &Value) -> Result<(), String> {
+    let wanted = match property["type"].as_str() {
+        Some("integer") => {
+            let bound = |key: &str| property[key].as_u64().unwrap_or_default();
+            let range = bound("minimum")..=bound("maximum");
+            if value.as_u64().is_some_and(|number| range.contains(&number)) {
+                return Ok(());
+            }
+            format!("an integer from {} to {}", range.start(), range.end())
+        }
+        Some("number") if value.is_number() => return Ok(()),
+        Some("number") => "a number".to_owned(),
+        _ => match property["enum"].as_array() {
+            Some(choices) if choices.contains(value) => return Ok(()),
+            Some(choices) => {
+                let choices: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
+                format!("one of {}", choices.join(", "))
+            }
+            None if value.is_string() => return Ok(()),
+            None => "a string".to_owned(),
+        },
+    };
+    let short: String = value.to_string().chars().take(40).collect();
+    Err(format!("argument `{name}` must be {wanted}, not {short}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn all() -> Value {
+        let properties = json!({
+            "text": {"type": "string"}, "number": {"type": "number"},
+            "integer": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1},
+            "choice": {"type": "string", "enum": ["a", "b"], "default": "a"},
+        });
+        schema(properties, &["text", "number"])
+    }
 
     #[test]
     fn arguments_are_checked() {
-        let given = json!({"text": "x", "number": 4, "big": 1e300, "negative": -1, "none": null});
-        let known = ["text", "number", "big", "negative", "none"];
-        let args = Args::new(&given, &known).unwrap();
-        assert_eq!(args.text("text"), Ok("x"));
-        assert_eq!(args.text_or("none"), Ok(None));
-        assert_eq!(args.integer("number", 1, 1..=4), Ok(4));
-        assert_eq!(args.integer("none", 1, 1..=4), Ok(1));
-        assert_eq!(args.number("big"), Ok(1e300));
-        assert_eq!(args.choice("none", &["a", "b"]), Ok("a"));
-        assert!(
-            args.text("number")
-                .unwrap_err()
-                .contains("must be a string, not 4")
-        );
-        assert!(args.text("none").unwrap_err().contains("missing"));
-        assert!(
-            args.number("text")
-                .unwrap_err()
-                .contains("must be a number")
-        );
-        assert!(
-            args.choice("text", &["a", "b"])
-                .unwrap_err()
-                .contains("one of a, b")
-        );
-        for name in ["big", "negative", "text"] {
-            assert!(
-                args.integer(name, 1, 0..=4)
-                    .unwrap_err()
-                    .contains("from 0 to 4"),
-                "{name}"
-            );
+        let given = json!({"text": "x", "number": 1e300, "integer": 4});
+        let args = Args::read(&all(), &given).unwrap();
+        assert_eq!(args.text("text"), "x");
+        assert_eq!(args.integer("integer"), 4);
+        assert_eq!(args.number("number"), 1e300);
+        assert_eq!(args.text("choice"), "a");
+        let given = json!({"text": "x", "number": 1, "integer": null});
+        assert_eq!(Args::read(&all(), &given).unwrap().integer("integer"), 1);
+        for (name, value, words) in [
+            ("text", json!(4), "must be a string, not 4"),
+            ("text", json!(null), "missing"),
+            ("number", json!("x"), "must be a number"),
+            ("choice", json!("x"), "one of a, b"),
+            ("integer", json!(1e300), "from 1 to 4"),
+            ("integer", json!(-1), "from 1 to 4"),
+            ("integer", json!(0), "from 1 to 4"),
+            ("integer", json!("x"), "from 1 to 4"),
+            ("other", json!(1), "known are choice, integer"),
+        ] {
+            let mut given = json!({"text": "x", "number": 1});
+            given[name] = value;
+            let error = Args::read(&all(), &given).unwrap_err();
+            assert!(error.contains(words), "{error}");
         }
-        assert!(Args::new(&given, &["text"]).is_err());
-        assert!(Args::new(&given, &[]).is_err());
-        assert!(Args::new(&json!([1]), &known).is_err());
+        assert!(Args::read(&schema(json!({}), &[]), &given).is_err());
+        assert!(Args::read(&all(), &json!([1])).is_err());
     }
 }

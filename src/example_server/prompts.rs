@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::args::Args;
+use super::args::{Args, schema};
 use super::state::RpcError;
 
 const STYLES: [&str; 3] = ["friendly", "formal", "pirate"];
@@ -61,26 +61,27 @@ pub(super) fn get(params: &Value) -> Result<Value, RpcError> {
 fn text(name: &str, arguments: &Value) -> Result<(&'static str, String), String> {
     match name {
         "about" => {
-            Args::new(arguments, &[])?;
-            Ok((
-                "What this server can do",
-                "What can the example server do?".to_owned(),
-            ))
+            Args::read(&schema(json!({}), &[]), arguments)?;
+            let text = "What can the example server do?".to_owned();
+            Ok(("What this server can do", text))
         }
         "greeting" => {
-            let args = Args::new(arguments, &["name", "style"])?;
-            let style = args.choice("style", &STYLES)?;
-            let text = format!("Write a {style} greeting for {}.", args.text("name")?);
-            Ok(("A greeting", text))
+            let style = json!({"type": "string", "enum": STYLES, "default": STYLES[0]});
+            let properties = json!({"name": {"type": "string"}, "style": style});
+            let args = Args::read(&schema(properties, &["name"]), arguments)?;
+            let (style, name) = (args.text("style"), args.text("name"));
+            Ok((
+                "A greeting",
+                format!("Write a {style} greeting for {name}."),
+            ))
         }
         "review" => {
-            let args = Args::new(arguments, &["code", "language"])?;
-            let language = args.text_or("language")?.unwrap_or_default();
-            let code = args.text("code")?;
-            Ok((
-                "A review",
-                format!("Review this code:\n\n```{language}\n{code}\n```"),
-            ))
+            let text = json!({"type": "string"});
+            let properties = json!({"code": text, "language": text});
+            let args = Args::read(&schema(properties, &["code"]), arguments)?;
+            let (language, code) = (args.text("language"), args.text("code"));
+            let text = format!("Review this code:\n\n```{language}\n{code}\n```");
+            Ok(("A review", text))
         }
         _ => Err(format!("unknown prompt `{name:.80}`")),
     }

@@ -1,11 +1,11 @@
 //! Tools of the example: one for each thing that a server can do to its client.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::args::Args;
+use super::args::{Args, schema};
 use super::resources::COUNTER;
 use super::state::{ExampleSession, LEVELS, RpcError};
 
@@ -16,173 +16,109 @@ const BYTES_MAX: u64 = 32 * 1024 * 1024;
 const ADDED_MAX: usize = 1000;
 const FLOODS: [&str; 4] = ["stdout", "stderr", "both", "notifications"];
 
-pub(super) fn list(session: &ExampleSession) -> Value {
-    let mut tools = vec![
-        tool(
-            "echo",
-            "Echo",
-            "Answers with the message it was given.",
-            READ_ONLY,
-        )
-        .with_input("message", json!({"type": "string"}), true),
-        tool(
-            "add",
-            "Add",
-            "Adds two numbers; the answer is also structured content.",
-            READ_ONLY,
-        )
-        .with_input("a", json!({"type": "number"}), true)
-        .with_input("b", json!({"type": "number"}), true)
-        .with_output(json!({"sum": {"type": "number"}})),
-        tool(
-            "slow",
-            "Slow",
-            "Takes its time, reports progress and can be cancelled.",
-            READ_ONLY,
-        )
-        .with_input("steps", integer(1, STEPS_MAX, 5), false)
-        .with_input("delay_ms", integer(0, DELAY_MAX_MS, 200), false),
-        tool(
-            "ask",
-            "Ask",
-            "Asks the user a question (elicitation) and repeats the answer.",
-            READ_ONLY,
-        )
-        .with_input(
-            "question",
-            json!({"type": "string", "default": QUESTION}),
-            false,
-        ),
-        tool(
-            "crash",
-            "Crash",
-            "Ends the process of this server with exit code 13.",
-            DESTRUCTIVE,
-        )
-        .with_input("delay_ms", integer(0, DELAY_MAX_MS, 0), false),
-        tool(
-            "flood",
-            "Flood",
-            "Writes noise that is no answer, then answers.",
-            READ_ONLY,
-        )
-        .with_input("lines", integer(1, LINES_MAX, 1000), false)
-        .with_input(
-            "kind",
-            json!({"type": "string", "enum": FLOODS, "default": FLOODS[0]}),
-            false,
-        ),
-        tool(
-            "big",
-            "Big",
-            "Answers with a text of the given size.",
-            READ_ONLY,
-        )
-        .with_input("bytes", integer(0, BYTES_MAX, 1024 * 1024), false),
-        tool("log", "Log", "Sends a log message at a level.", READ_ONLY)
-            .with_input("message", json!({"type": "string"}), true)
-            .with_input(
-                "level",
-                json!({"type": "string", "enum": LEVELS, "default": LEVELS[0]}),
-                false,
-            ),
-        tool(
-            "touch",
-            "Touch",
-            "Adds one to the resource example://counter.",
-            MODIFIES,
-        ),
-        tool(
-            "add_tool",
-            "Add a tool",
-            "Adds a tool that echoes its arguments.",
-            MODIFIES,
-        )
-        .with_input("name", name_schema(), true)
-        .with_input("description", json!({"type": "string"}), false),
-        tool(
-            "remove_tool",
-            "Remove a tool",
-            "Removes a tool that add_tool added.",
-            MODIFIES,
-        )
-        .with_input("name", name_schema(), true),
-    ];
-    for (name, description) in &session.state().added {
-        let mut added = tool(name, name, description, READ_ONLY);
-        added.0["inputSchema"] = json!({"type": "object"});
-        tools.push(added);
-    }
-    let tools: Vec<Value> = tools.into_iter().map(|tool| tool.0).collect();
-    json!({ "tools": tools })
-}
-
 const QUESTION: &str = "What is your name?";
-pub(super) const BUILT_IN: [&str; 11] = [
-    "echo",
-    "add",
-    "slow",
-    "ask",
-    "crash",
-    "flood",
-    "big",
-    "log",
-    "touch",
-    "add_tool",
-    "remove_tool",
-];
+const ADDED_DESCRIPTION: &str = "A tool that add_tool added.";
 
-/// What a tool does to its surroundings: read only, destructive, idempotent.
-type Hints = (bool, bool, bool);
-const READ_ONLY: Hints = (true, false, true);
-const MODIFIES: Hints = (false, false, false);
-const DESTRUCTIVE: Hints = (false, true, false);
+/// The built-in tools, as they are listed.
+static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let text = json!({"type": "string"});
+    let number = json!({"type": "number"});
+    let tool_name = json!({"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"});
+    let output = json!({"type": "object", "properties": {"sum": number}, "required": ["sum"]});
+    vec![
+        json!({
+            "name": "echo", "title": "Echo", "annotations": hints(true, false),
+            "description": "Answers with the message it was given.",
+            "inputSchema": schema(json!({"message": text}), &["message"]),
+        }),
+        json!({
+            "name": "add", "title": "Add", "annotations": hints(true, false),
+            "description": "Adds two numbers; the answer is also structured content.",
+            "inputSchema": schema(json!({"a": number, "b": number}), &["a", "b"]),
+            "outputSchema": output,
+        }),
+        json!({
+            "name": "slow", "title": "Slow", "annotations": hints(true, false),
+            "description": "Takes its time, reports progress and can be cancelled.",
+            "inputSchema": schema(json!({
+                "steps": integer(1, STEPS_MAX, 5), "delay_ms": integer(0, DELAY_MAX_MS, 200),
+            }), &[]),
+        }),
+        json!({
+            "name": "ask", "title": "Ask", "annotations": hints(true, false),
+            "description": "Asks the user a question (elicitation) and repeats the answer.",
+            "inputSchema": schema(json!({"question": {"type": "string", "default": QUESTION}}), &[]),
+        }),
+        json!({
+            "name": "crash", "title": "Crash", "annotations": hints(false, true),
+            "description": "Ends the process of this server with exit code 13.",
+            "inputSchema": schema(json!({"delay_ms": integer(0, DELAY_MAX_MS, 0)}), &[]),
+        }),
+        json!({
+            "name": "flood", "title": "Flood", "annotations": hints(true, false),
+            "description": "Writes noise that is no answer, then answers.",
+            "inputSchema": schema(json!({
+                "lines": integer(1, LINES_MAX, 1000), "kind": choice(&FLOODS),
+            }), &[]),
+        }),
+        json!({
+            "name": "big", "title": "Big", "annotations": hints(true, false),
+            "description": "Answers with a text of the given size.",
+            "inputSchema": schema(json!({"bytes": integer(0, BYTES_MAX, 1024 * 1024)}), &[]),
+        }),
+        json!({
+            "name": "log", "title": "Log", "annotations": hints(true, false),
+            "description": "Sends a log message at a level.",
+            "inputSchema": schema(json!({"message": text, "level": choice(&LEVELS)}), &["message"]),
+        }),
+        json!({
+            "name": "touch", "title": "Touch", "annotations": hints(false, false),
+            "description": "Adds one to the resource example://counter.",
+            "inputSchema": schema(json!({}), &[]),
+        }),
+        json!({
+            "name": "add_tool", "title": "Add a tool", "annotations": hints(false, false),
+            "description": "Adds a tool that echoes its arguments.",
+            "inputSchema": schema(json!({"name": tool_name, "description": text}), &["name"]),
+        }),
+        json!({
+            "name": "remove_tool", "title": "Remove a tool", "annotations": hints(false, false),
+            "description": "Removes a tool that add_tool added.",
+            "inputSchema": schema(json!({"name": tool_name}), &["name"]),
+        }),
+    ]
+});
 
-struct Tool(Value);
-
-fn tool(name: &str, title: &str, description: &str, hints: Hints) -> Tool {
-    let (read_only, destructive, idempotent) = hints;
-    Tool(json!({
-        "name": name, "title": title, "description": description,
-        "inputSchema": {"type": "object", "properties": {}, "additionalProperties": false},
-        "annotations": {
-            "readOnlyHint": read_only, "destructiveHint": destructive,
-            "idempotentHint": idempotent, "openWorldHint": false,
-        },
-    }))
-}
-
-impl Tool {
-    fn with_input(mut self, name: &str, schema: Value, required: bool) -> Self {
-        let input = &mut self.0["inputSchema"];
-        input["properties"][name] = schema;
-        if required {
-            let mut names = input["required"].as_array().cloned().unwrap_or_default();
-            names.push(name.into());
-            input["required"] = names.into();
-        }
-        self
-    }
-
-    fn with_output(mut self, properties: Value) -> Self {
-        let required: Vec<&String> = properties
-            .as_object()
-            .into_iter()
-            .flat_map(Map::keys)
-            .collect();
-        let required = json!(required);
-        self.0["outputSchema"] =
-            json!({"type": "object", "properties": properties, "required": required});
-        self
-    }
+/// What a tool does to its surroundings.
+fn hints(read_only: bool, destructive: bool) -> Value {
+    json!({
+        "readOnlyHint": read_only, "destructiveHint": destructive,
+        "idempotentHint": read_only, "openWorldHint": false,
+    })
 }
 
 fn integer(low: u64, high: u64, default: u64) -> Value {
     json!({"type": "integer", "minimum": low, "maximum": high, "default": default})
 }
 
-fn name_schema() -> Value {
-    json!({"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"})
+/// One of these texts, of which the first is the default.
+fn choice(choices: &[&str]) -> Value {
+    json!({"type": "string", "enum": choices, "default": choices.first()})
+}
+
+fn built_in(name: &str) -> Option<&'static Value> {
+    TOOLS.iter().find(|tool| tool["name"] == name)
+}
+
+pub(super) fn list(session: &ExampleSession) -> Value {
+    let mut tools = TOOLS.clone();
+    tools.extend(session.state().added.iter().map(|(name, description)| {
+        json!({
+            "name": name, "title": name, "description": description,
+            "annotations": hints(true, false), "inputSchema": {"type": "object"},
+        })
+    }));
+    json!({ "tools": tools })
 }
 
 /// Runs a tool. A tool that is not there is a protocol error (S-TOOL-11), one that fails or
@@ -191,25 +127,29 @@ pub(super) async fn call(session: &Arc<ExampleSession>, params: &Value) -> Resul
     let Some(name) = params["name"].as_str() else {
         return Err(RpcError::params("`name` is missing or not a string"));
     };
-    let arguments = &params["arguments"];
-    if !BUILT_IN.contains(&name) {
+    let given = &params["arguments"];
+    let Some(tool) = built_in(name) else {
         if !session.state().added.contains_key(name) {
             return Err(RpcError::params(format!("unknown tool `{name:.80}`")));
         }
-        return Ok(text_result(format!("{name} was called with {arguments}")));
-    }
+        return Ok(text_result(format!("{name} was called with {given}")));
+    };
+    let args = match Args::read(&tool["inputSchema"], given) {
+        Ok(args) => args,
+        Err(error) => return Ok(error_result(error)),
+    };
     let outcome = match name {
-        "echo" => echo(arguments),
-        "add" => return Ok(add(session, arguments)),
-        "slow" => slow(session, arguments, &params["_meta"]["progressToken"]).await,
-        "ask" => ask(session, arguments).await,
-        "crash" => crash(session, arguments).await,
-        "flood" => flood(session, arguments).await,
-        "big" => big(arguments),
-        "log" => log(session, arguments).await,
-        "touch" => touch(session, arguments).await,
-        "add_tool" => add_tool(session, arguments).await,
-        _ => remove_tool(session, arguments).await,
+        "echo" => Ok(args.text("message").to_owned()),
+        "add" => return Ok(add(session, &args)),
+        "slow" => Ok(slow(session, &args, &params["_meta"]["progressToken"]).await),
+        "ask" => ask(session, args.text("question")).await,
+        "crash" => crash(session, &args).await,
+        "flood" => Ok(flood(session, &args).await),
+        "big" => big(&args),
+        "log" => Ok(log(session, &args).await),
+        "touch" => Ok(touch(session).await),
+        "add_tool" => add_tool(session, &args).await,
+        _ => remove_tool(session, args.text("name")).await,
     };
     Ok(outcome.map_or_else(error_result, text_result))
 }
@@ -222,45 +162,25 @@ fn error_result(text: String) -> Value {
     json!({"content": [{"type": "text", "text": text}], "isError": true})
 }
 
-fn echo(arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["message"])?;
-    Ok(args.text("message")?.to_owned())
-}
-
-fn add(session: &ExampleSession, arguments: &Value) -> Value {
-    let sum = Args::new(arguments, &["a", "b"])
-        .and_then(|args| Ok(args.number("a")? + args.number("b")?))
-        .and_then(|sum| {
-            let whole = sum.fract() == 0.0 && sum.abs() < 9e15;
-            #[expect(clippy::cast_possible_truncation, reason = "whole and in range")]
-            let number = if whole { json!(sum as i64) } else { json!(sum) };
-            if number.is_null() {
-                Err("the sum is too large for a number".to_owned())
-            } else {
-                Ok(number)
-            }
-        });
-    match sum {
-        Err(error) => error_result(error),
-        Ok(sum) => {
-            let structured = json!({"sum": sum});
-            let mut result = text_result(structured.to_string());
-            if session.since("2025-06-18") {
-                result["structuredContent"] = structured;
-            }
-            result
-        }
+fn add(session: &ExampleSession, args: &Args) -> Value {
+    let sum = args.number("a") + args.number("b");
+    let whole = sum.fract() == 0.0 && sum.abs() < 9e15;
+    #[expect(clippy::cast_possible_truncation, reason = "whole and in range")]
+    let sum = if whole { json!(sum as i64) } else { json!(sum) };
+    if sum.is_null() {
+        return error_result("the sum is too large for a number".to_owned());
     }
+    let structured = json!({"sum": sum});
+    let mut result = text_result(structured.to_string());
+    if session.since("2025-06-18") {
+        result["structuredContent"] = structured;
+    }
+    result
 }
 
-async fn slow(
-    session: &ExampleSession,
-    arguments: &Value,
-    token: &Value,
-) -> Result<String, String> {
-    let args = Args::new(arguments, &["steps", "delay_ms"])?;
-    let steps = args.integer("steps", 5, 1..=STEPS_MAX)?;
-    let delay = Duration::from_millis(args.integer("delay_ms", 200, 0..=DELAY_MAX_MS)?);
+async fn slow(session: &ExampleSession, args: &Args, token: &Value) -> String {
+    let steps = args.integer("steps");
+    let delay = Duration::from_millis(args.integer("delay_ms"));
     for step in 1..=steps {
         tokio::time::sleep(delay).await;
         if token.is_string() || token.is_number() {
@@ -271,12 +191,10 @@ async fn slow(
             session.notify("notifications/progress", Some(params)).await;
         }
     }
-    Ok(format!("done after {steps} steps"))
+    format!("done after {steps} steps")
 }
 
-async fn ask(session: &Arc<ExampleSession>, arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["question"])?;
-    let question = args.text_or("question")?.unwrap_or(QUESTION);
+async fn ask(session: &Arc<ExampleSession>, question: &str) -> Result<String, String> {
     if !session.since("2025-06-18") {
         return Err(
             "the user cannot be asked: elicitation came with revision 2025-06-18".to_owned(),
@@ -311,24 +229,20 @@ async fn ask(session: &Arc<ExampleSession>, arguments: &Value) -> Result<String,
     }
 }
 
-async fn crash(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["delay_ms"])?;
-    let delay = args.integer("delay_ms", 0, 0..=DELAY_MAX_MS)?;
-    tokio::time::sleep(Duration::from_millis(delay)).await;
+async fn crash(session: &ExampleSession, args: &Args) -> Result<String, String> {
+    tokio::time::sleep(Duration::from_millis(args.integer("delay_ms"))).await;
     session.crash.notify_one();
     std::future::pending().await
 }
 
-async fn flood(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["lines", "kind"])?;
-    let lines = args.integer("lines", 1000, 1..=LINES_MAX)?;
-    let kind = args.choice("kind", &FLOODS)?;
+async fn flood(session: &ExampleSession, args: &Args) -> String {
+    let (lines, kind) = (args.integer("lines"), args.text("kind"));
     let mut sent = 0;
     for number in 1..=lines {
         let noise = format!("noise {number} of {lines}, not JSON");
         if kind == "notifications" {
-            let said = session.log("info", "flood", noise.into()).await;
-            sent += u64::from(said);
+            let is_sent = session.log("info", "flood", noise.into()).await;
+            sent += u64::from(is_sent);
             continue;
         }
         if kind != "stdout" {
@@ -338,61 +252,50 @@ async fn flood(session: &ExampleSession, arguments: &Value) -> Result<String, St
             session.send_line(noise).await;
         }
         sent += 1;
-        // A closed reader of stderr never waits, so other requests get their turn here.
+        // Writing to stderr never waits: other requests run here.
         tokio::task::consume_budget().await;
     }
-    Ok(format!("wrote {sent} lines of {kind}"))
+    format!("wrote {sent} lines of {kind}")
 }
 
-fn big(arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["bytes"])?;
-    let bytes = args.integer("bytes", 1024 * 1024, 0..=BYTES_MAX)?;
-    let bytes = usize::try_from(bytes).map_err(|error| error.to_string())?;
+fn big(args: &Args) -> Result<String, String> {
+    let bytes = usize::try_from(args.integer("bytes")).map_err(|error| error.to_string())?;
     Ok("0123456789abcdef".chars().cycle().take(bytes).collect())
 }
 
-async fn log(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["message", "level"])?;
-    let level = args.choice("level", &LEVELS)?;
-    let message = args.text("message")?;
-    let sent = session.log(level, "example", message.into()).await;
-    let what = if sent {
+async fn log(session: &ExampleSession, args: &Args) -> String {
+    let level = args.text("level");
+    let is_sent = session.log(level, "example", args.text("message").into());
+    let outcome = if is_sent.await {
         "sent"
     } else {
         "kept back, the client asked for more severe ones only"
     };
-    Ok(format!("message at level {level}: {what}"))
+    format!("message at level {level}: {outcome}")
 }
 
-async fn touch(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
-    Args::new(arguments, &[])?;
+async fn touch(session: &ExampleSession) -> String {
     let (count, subscribed) = {
         let mut state = session.state();
         state.touched += 1;
         (state.touched, state.subscribed.contains(COUNTER))
     };
     if subscribed {
+        let params = json!({"uri": COUNTER});
         session
-            .notify(
-                "notifications/resources/updated",
-                Some(json!({"uri": COUNTER})),
-            )
+            .notify("notifications/resources/updated", Some(params))
             .await;
     }
-    Ok(format!("{COUNTER} is now {count}"))
+    format!("{COUNTER} is now {count}")
 }
 
-async fn add_tool(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["name", "description"])?;
-    let name = args.text("name")?;
-    let description = args
-        .text_or("description")?
-        .unwrap_or("A tool that add_tool added.");
+async fn add_tool(session: &ExampleSession, args: &Args) -> Result<String, String> {
+    let name = args.text("name");
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
         return Err("`name` must be 1 to 64 of A-Z a-z 0-9 _ . -".to_owned());
     }
-    if BUILT_IN.contains(&name) {
+    if built_in(name).is_some() {
         return Err(format!("`{name}` is built in"));
     }
     {
@@ -400,22 +303,26 @@ async fn add_tool(session: &ExampleSession, arguments: &Value) -> Result<String,
         if added.len() >= ADDED_MAX && !added.contains_key(name) {
             return Err(format!("there are {ADDED_MAX} added tools already"));
         }
+        let description = match args.text("description") {
+            "" => ADDED_DESCRIPTION,
+            given => given,
+        };
         added.insert(name.to_owned(), description.to_owned());
     }
-    session
-        .notify("notifications/tools/list_changed", None)
-        .await;
+    tools_changed(session).await;
     Ok(format!("added `{name}`"))
 }
 
-async fn remove_tool(session: &ExampleSession, arguments: &Value) -> Result<String, String> {
-    let args = Args::new(arguments, &["name"])?;
-    let name = args.text("name")?;
+async fn remove_tool(session: &ExampleSession, name: &str) -> Result<String, String> {
     if session.state().added.remove(name).is_none() {
         return Err(format!("`{name:.80}` was not added by add_tool"));
     }
+    tools_changed(session).await;
+    Ok(format!("removed `{name}`"))
+}
+
+async fn tools_changed(session: &ExampleSession) {
     session
         .notify("notifications/tools/list_changed", None)
         .await;
-    Ok(format!("removed `{name}`"))
 }

@@ -1,28 +1,17 @@
-//! The edge that clients connect to: turns HTTP requests into messages to sessions, and what
-//! sessions say into HTTP answers. No decision about MCP is made here.
+//! The edge that clients connect to: turns what they send into messages to sessions, and what
+//! sessions answer into HTTP, HTTP+SSE or lines. What a message means is read in [`intake`], once
+//! for all of them.
 
-mod accept;
-mod body;
-mod caller_cache;
 mod channel;
 mod encode;
-mod event_body;
-mod guard;
-mod headers;
-mod health;
-mod incoming;
+mod http;
+mod intake;
 mod legacy_sse;
-mod list_body;
-mod mcp;
-mod new_connections;
-mod respond;
-mod server;
-mod sessionless;
 mod settings;
 mod state;
 mod stdio;
 
-pub use server::FrontServer;
+pub use http::FrontServer;
 pub use settings::FrontSettings;
-pub use state::{Front, Health, HealthSource, ServerHealth};
+pub use state::Front;
 pub use stdio::{Relay, RelaySettings};

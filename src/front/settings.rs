@@ -1,4 +1,4 @@
-//! What the client-facing edge listens on and allows.
+//! The settings of the client-facing edge.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct FrontSettings {
     pub workers: usize,
     /// Largest request body, in bytes.
     pub body_max: usize,
-    /// Bytes of request bodies under way in all; more are refused with 503.
+    /// Bytes of all request bodies in flight; more are refused with 503.
     pub bytes_in_flight_max: usize,
     /// Time for a request's head.
     pub head_timeout: Duration,

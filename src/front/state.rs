@@ -1,52 +1,32 @@
-//! What every request handler has: the front, behind a gate that opens once the gateway is built.
+//! The state of every request handler: the front, behind a gate that opens once the gateway is
+//! built.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use serde::Serialize;
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body::BytesInFlight;
-use super::guard::origin_is_allowed;
-use super::legacy_sse::SseChannels;
+use super::http::body::BytesInFlight;
+use super::http::guard::origin_is_allowed;
+use super::legacy_sse::channels::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::Authenticate;
 use crate::sessions::Sessions;
 use crate::telemetry::Counters;
 
-/// How the gateway is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Health {
-    /// Whether lists can be answered.
-    pub listed: bool,
-    pub uptime_seconds: u64,
-    pub servers: Vec<ServerHealth>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ServerHealth {
-    pub name: String,
-    /// A phase of supervision, `disabled` or `misconfigured`.
-    pub state: String,
-}
-
-/// Asked for each health request.
-pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
-
-/// What every request handler has.
+/// The state that request handlers share.
 pub struct Front {
     pub(super) settings: ArcSwap<FrontSettings>,
     pub(super) sessions: Sessions,
     pub(super) authenticate: Arc<dyn Authenticate>,
-    pub(super) health: HealthSource,
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
     /// Cancelled when the gateway stops.
     pub(super) draining: CancellationToken,
-    /// Cancelled with that, and when another process takes the connections from now on: then
-    /// requests are still answered, and what would last ends.
+    /// Cancelled with `draining`, and earlier when the socket is handed over to another process:
+    /// then requests are still answered, and streams end.
     pub(super) closing: CancellationToken,
     /// Open channels of HTTP+SSE.
     pub(super) channels: SseChannels,
@@ -54,25 +34,16 @@ pub struct Front {
     pub(super) in_flight: TaskTracker,
 }
 
-/// What every worker has: the front, once the gateway is built.
+/// The front, once the gateway is built.
 #[derive(Default)]
 pub(super) struct FrontGate {
-    pub(super) front: OnceLock<Front>,
-    pub(super) opened: Notify,
+    pub(super) front: SetOnce<Front>,
 }
 
 impl FrontGate {
     /// Waits for the front: clients may connect a moment before it is there.
     pub(super) async fn front(&self) -> &Front {
-        loop {
-            if let Some(front) = self.front.get() {
-                return front;
-            }
-            let opened = self.opened.notified();
-            if self.front.get().is_none() {
-                opened.await;
-            }
-        }
+        self.front.wait().await
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -94,14 +65,12 @@ impl Front {
         settings: FrontSettings,
         sessions: Sessions,
         authenticate: Arc<dyn Authenticate>,
-        health: HealthSource,
         counters: Counters,
     ) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
             sessions,
             authenticate,
-            health,
             counters,
             bytes: BytesInFlight::default(),
             draining: CancellationToken::new(),
@@ -111,11 +80,16 @@ impl Front {
         }
     }
 
+    /// Cancelled when the gateway stops, or hands its socket over.
+    pub fn closing(&self) -> CancellationToken {
+        self.closing.clone()
+    }
+
     pub(super) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
     }
 
-    /// Whether no stream should begin: another process would keep it for longer.
+    /// Whether streams are refused.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.is_cancelled()
     }

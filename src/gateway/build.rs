@@ -1,4 +1,4 @@
-//! Puts the tree together: what every part is built from.
+//! Builds the tree of parts.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::transport::{
     Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
 };
 
-/// What the tree is built on.
+/// The parts that exist before the tree.
 pub(super) struct TreeInputs<'g> {
     pub(super) arbiters: &'g Arbiters,
     pub(super) spawner: &'g Spawner,

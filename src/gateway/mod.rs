@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use crate::admin::{ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
+use crate::admin::{AdminEndpoints, ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
 use crate::auth::AllowAnonymous;
 use crate::calls::Sealing;
 use crate::catalog::ServerPart;
@@ -78,6 +78,7 @@ pub enum StartError {
 pub struct Gateway {
     state: Arc<GatewayState>,
     server: FrontServer,
+    endpoints: AdminEndpoints,
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
@@ -86,15 +87,16 @@ pub struct Gateway {
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
     config: Config,
-    /// Where it serves, in words.
+    /// The address that clients connect to, or `stdio`.
     listen: String,
     _control: ControlServer,
     _data_dir: DataDir,
 }
 
 impl Gateway {
-    /// Starts everything; with a socket that somebody opened before and keeps open, connections
-    /// are left to the next process when it stops. Must be called within an actix system, on the thread that ends last.
+    /// Starts everything. With a socket that a service manager opened and keeps open, connections
+    /// are left to the next process when this one stops. Must be called within an actix system, on
+    /// the thread that ends last.
     ///
     /// # Errors
     ///
@@ -126,33 +128,29 @@ impl Gateway {
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
         let shares_socket = matches!(client_transport, ClientTransport::Http(Some(_)));
-        let listener = match client_transport {
-            ClientTransport::Http(Some(inherited)) => Some(inherited),
-            ClientTransport::Http(None) => Some(listen(config.front.listen)?),
-            ClientTransport::Stdio => None,
-        };
+        let listener = open_listener(client_transport, &config)?;
         let owner = data_dir.owner(Uuid::new_v4)?;
         let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
+        let endpoints = AdminEndpoints::default();
         let server = match listener {
-            Some(listener) => FrontServer::start(listener, &config.front).await?,
+            Some(listener) => {
+                let endpoints = endpoints.clone();
+                let routes = move |app: &mut _| endpoints.routes(app);
+                FrontServer::start(listener, &config.front, routes).await?
+            }
             None => FrontServer::without_listener()?,
         };
         let address = server.address.map(|address| address.to_string());
         let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let view = config_view(loaded.path, loaded.warnings);
+        let servers = ready_servers(&config);
+        let saved = SavedState::load(&store, &config, &servers).await;
         let unreadable = |source| StartError::StateFile {
             path: path.clone(),
             source,
         };
-        let servers = ready_servers(&config);
-        let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
-        let known = load_parts(&*store, &servers, |name| names.contains(&name))
-            .await
-            .map_err(unreadable)?;
-        let sealing = Sealing::load(&*store, unix_millis)
-            .await
-            .map_err(unreadable)?;
+        let SavedState { parts, sealing } = saved.map_err(unreadable)?;
         let counters = Counters::default();
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
@@ -163,7 +161,7 @@ impl Gateway {
             crashes: crashes.sink(),
             sealing,
         };
-        let state = build(&config, inputs, view, known.clone())?;
+        let state = build(&config, inputs, view, parts.clone())?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
         let operator = Rc::new(GatewayOperator {
@@ -179,6 +177,7 @@ impl Gateway {
             _clocks: AbortOnDropHandle::new(actix_rt::spawn(clocks)),
             state,
             server,
+            endpoints,
             arbiters,
             spawner,
             store,
@@ -189,16 +188,24 @@ impl Gateway {
             _control: control,
             _data_dir: data_dir,
         };
-        gateway.offer_tree();
-        gateway.arrange();
-        let known = known.into_iter().map(|(part, _)| part).collect();
-        // They may hold what the servers need.
-        let grace = gateway.config.orphan_grace;
-        gateway.spawner.end_orphans(grace).await;
-        // A request that comes right away finds its server, if not connected yet.
-        gateway.start_servers(known).await;
-        gateway.server.open(gateway.front());
+        gateway
+            .begin(parts.into_iter().map(|(part, _)| part).collect())
+            .await;
         Ok(gateway)
+    }
+
+    /// Starts the servers, then serves. `known` is what the process before this one listed.
+    async fn begin(&self, known: Vec<Arc<ServerPart>>) {
+        self.offer_tree();
+        self.arrange();
+        // Orphans may hold what the servers need.
+        self.spawner.end_orphans(self.config.orphan_grace).await;
+        // Before the first request, which finds its server then, if not connected yet.
+        self.start_servers(known).await;
+        let front = self.front();
+        self.endpoints
+            .open(health_source(self.state.clone(), front.closing()));
+        self.server.open(front);
     }
 
     /// Where clients connect; nowhere if nothing listens.
@@ -234,12 +241,10 @@ impl Gateway {
             self.config.front.clone(),
             self.state.sessions.clone(),
             Arc::new(AllowAnonymous),
-            health_source(self.state.clone()),
             self.state.counters.clone(),
         )
     }
 
-    /// `known` is what the process before this one listed.
     async fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
         for server in &self.config.servers {
             if let ServerState::Misconfigured(reason) = &server.state {
@@ -356,7 +361,7 @@ impl Gateway {
             .await
             .is_err()
         {
-            log::warn!("some calls did not end in time; they are given up");
+            log::warn!("some calls did not end in time; they are cancelled");
         }
         self.server.drain();
         self.state.sessions.drain();
@@ -378,6 +383,38 @@ impl Gateway {
             log::warn!(error:%; "not every thread ended");
         }
     }
+}
+
+/// State of the process before this one.
+struct SavedState {
+    /// The lists of each server, and when they were read.
+    parts: Vec<(Arc<ServerPart>, u64)>,
+    sealing: Sealing,
+}
+
+impl SavedState {
+    async fn load(
+        store: &SqliteStore,
+        config: &Config,
+        servers: &[Arc<ServerSettings>],
+    ) -> Result<Self, StoreError> {
+        let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
+        Ok(Self {
+            parts: load_parts(store, servers, |name| names.contains(&name)).await?,
+            sealing: Sealing::load(store, unix_millis).await?,
+        })
+    }
+}
+
+fn open_listener(
+    client_transport: ClientTransport,
+    config: &Config,
+) -> Result<Option<TcpListener>, StartError> {
+    Ok(match client_transport {
+        ClientTransport::Http(Some(inherited)) => Some(inherited),
+        ClientTransport::Http(None) => Some(listen(config.front.listen)?),
+        ClientTransport::Stdio => None,
+    })
 }
 
 /// Servers that can be started, in config order.

@@ -1,4 +1,4 @@
-//! The service manager (systemd): the socket that it opened, and what it is told.
+//! The service manager (systemd): the socket that it opened, and the states that it is told.
 //!
 //! The manager keeps the socket open while the gateway is started again, so that connections wait
 //! instead of being refused.
@@ -32,7 +32,7 @@ pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
     }
 }
 
-/// What the manager is told.
+/// The state of the gateway for the manager.
 #[derive(Clone, Copy, Debug)]
 pub enum ServiceState<'a> {
     /// Requests are answered; with a line for its status.
@@ -44,7 +44,7 @@ pub enum ServiceState<'a> {
 
 /// Tells the manager, if there is one (`NOTIFY_SOCKET`).
 pub fn notify(state: ServiceState<'_>) {
-    let told = match state {
+    let notified = match state {
         ServiceState::Ready(status) => {
             sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
         }
@@ -52,10 +52,10 @@ pub fn notify(state: ServiceState<'_>) {
             .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
         ServiceState::Stopping => sd_notify::notify(&[
             NotifyState::Stopping,
-            NotifyState::Status("finishing the calls under way"),
+            NotifyState::Status("finishing the calls in flight"),
         ]),
     };
-    if let Err(error) = told {
-        log::warn!(error:%; "the service manager cannot be told");
+    if let Err(error) = notified {
+        log::warn!(error:%; "the service manager cannot be notified");
     }
 }

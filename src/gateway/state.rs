@@ -1,4 +1,4 @@
-//! What the running gateway can say of itself, to operators and to monitoring.
+//! The state of the running gateway, for operators and for monitoring.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -6,18 +6,21 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::admin::{ConfigView, Inoperable, Operator, OrderOutcome, ServerStatus, Status, crashes};
+use crate::admin::{
+    ConfigView, Health, HealthSource, Inoperable, Operator, OrderOutcome, ServerHealth,
+    ServerStatus, Status, crashes,
+};
 use crate::catalog::ItemKind;
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Server, ServerOrder};
-use crate::front::{Health, HealthSource, ServerHealth};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine};
 
-/// What the status is made of; shared by every thread that is asked for it.
+/// The parts that a status is read from; shared by all threads.
 pub(super) struct GatewayState {
     pub(super) started: Instant,
     pub(super) downstreams: Downstreams,
@@ -31,11 +34,12 @@ pub(super) struct GatewayState {
     pub(super) config: ArcSwap<ConfigView>,
 }
 
-pub(super) fn health_source(state: Arc<GatewayState>) -> HealthSource {
+pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
             listed: state.catalog.is_listed(),
+            closing: closing.is_cancelled(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
                 .into_iter()

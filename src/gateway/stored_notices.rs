@@ -1,4 +1,4 @@
-//! What is known of the servers without starting any: their lists as a gateway kept them.
+//! Notices about the servers without starting any, from the lists that a gateway stored.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::publisher::load_parts;
 use crate::store::SqliteStore;
 use crate::telemetry::unix_millis;
 
-/// What the catalog of this configuration settles by itself, by the lists that the servers had
-/// when a gateway ran last: renamed, shortened and hidden items, a sentence each. `None` when none
-/// ran in the data directory, or its state cannot be read.
+/// Which items the catalog of this configuration renames, shortens and hides, a sentence each, by
+/// the lists that the servers had when a gateway ran last. `None` when none ran in the data
+/// directory, or its state cannot be read.
 pub async fn stored_notices(config: &Config) -> Option<Vec<String>> {
     let path = config.data_dir.join(STATE_FILE);
     if !path.exists() {
         return None;
     }
-    // A gateway that is starting has it now.
+    // It is in use by a gateway that is starting.
     let _alone = DataDir::lock(&config.data_dir).ok()?;
     let store = SqliteStore::open(&path, unix_millis).ok()?;
     let servers = ready_servers(config);
-    // Nothing is to be removed here.
+    // `true` keeps the lists of all servers.
     let known = load_parts(&store, &servers, |_| true).await.ok()?;
     let parts: Vec<_> = servers
         .iter()

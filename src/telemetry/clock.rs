@@ -1,4 +1,4 @@
-//! The time of day, for what must mean the same to the next process.
+//! The time of day, for times that outlive the process.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Everything that is counted, in one place.
+//! The counters of the gateway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $counter:ident = $name:literal,)*) => {
-        /// What is counted. Counts only grow, from the start of the process.
+        /// A counter. Counts only grow, from the start of the process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter {
@@ -20,7 +20,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// HTTP requests that were refused before any session was concerned.
+    /// HTTP requests that were refused before they reached a session.
     RequestsRefused = "requests_refused",
     /// Requests whose handling panicked.
     RequestsPanicked = "requests_panicked",
@@ -49,7 +49,7 @@ counters! {
     /// Questions of servers that reached a client.
     QuestionsAsked = "questions_asked",
     QuestionsUnanswered = "questions_unanswered",
-    /// Connections to servers that were ready.
+    /// Connections to servers that became ready.
     ServersConnected = "servers_connected",
     /// Connections to servers that ended, for whatever reason.
     ServersLost = "servers_lost",
@@ -67,7 +67,7 @@ counters! {
     TasksFollowed = "tasks_followed",
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
-    /// Messages of servers outside of calls that were lost, since they said too many.
+    /// Messages of servers outside of calls that were lost, since there were too many.
     ServerEventsLost = "news_lost",
     /// Times that the machine had slept, or the process was stopped.
     ClockJumps = "clock_jumps",

@@ -1,4 +1,5 @@
-//! The last lines that a server wrote beside its messages, for people who look for a reason.
+//! The last lines that a server wrote beside its messages, for people who look for the cause of a
+//! failure.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use serde::Serialize;
 pub enum LogSource {
     /// The server's standard error.
     Stderr,
-    /// The server's standard output, but no message.
+    /// A line on the server's standard output that is no message.
     Stray,
     /// The gateway's own remarks about the server.
     Gateway,
@@ -46,7 +47,7 @@ impl Default for LogRingSettings {
     }
 }
 
-/// What went through a [`LogRing`] since it was made, in lines.
+/// The lines that went through a [`LogRing`] since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogCounters {
     pub stderr: u64,

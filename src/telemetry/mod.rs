@@ -1,4 +1,4 @@
-//! What the gateway tells of itself: its log, its counters, and the last words of servers.
+//! The gateway's log and counters, and the last lines that servers wrote.
 
 mod clock;
 mod counters;

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use crate::served::Served;
 use crate::server::{ask, note, text, tool};
-use crate::world::{World, event_logs_panic, millis, mints_panic, panic_if_due, pass, run, seconds, settle};
+use crate::world::{
+    World, event_logs_panic, millis, mints_panic, panic_if_due, pass, run, seconds, settle,
+};
 
 const CHANGED: &str = "notifications/tools/list_changed";
 const UPDATED: &str = "notifications/resources/updated";

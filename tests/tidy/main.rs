@@ -59,7 +59,7 @@ const BOUND: &[(&str, &[&str])] = &[
             "gateway",
         ],
     ),
-    ("actix_web::", &["front"]),
+    ("actix_web::", &["admin", "front"]),
     ("actix_cors::", &["front"]),
     ("awc::", &["transport"]),
     ("notify::", &["config"]),
@@ -89,7 +89,6 @@ const ACTS: &[&str] = &[
 const STILL_CIRCULAR: &[&str] = &[
     "calls",
     "downstream",
-    "front",
     "publisher",
     "sessions",
     "supervision",

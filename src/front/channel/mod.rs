@@ -1,5 +1,5 @@
-//! One client whose messages all come and go over one channel: HTTP+SSE and stdio. What a session
-//! says on its many streams leaves on the one.
+//! One client whose messages all come and go over one channel: HTTP+SSE and stdio. The events of
+//! all streams of its session are written to that channel.
 
 mod outgoing;
 mod sessionless;
@@ -8,26 +8,22 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
-use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::incoming::{BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of};
-use crate::bridge::meta::claims_modern;
-use crate::calls::ClientReply;
+use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::id::{Principal, SessionId};
-use crate::protocol::{Envelope, EnvelopeError, ErrorKind, Failure, Method, Request, RequestId};
-use crate::sessions::{FoundSession, FromClient, Sessions};
+use crate::protocol::{Envelope, ErrorKind, Failure, Request};
+use crate::sessions::{FoundSession, Sessions};
 
 use sessionless::CancellableRequests;
 
 /// Messages that wait to be written.
 const QUEUE_MAX: usize = 64;
 
-/// Exchanges under way: calls that are not answered, and answers that wait to be written.
+/// Requests in flight: those without an answer, and answers that wait to be written.
 const REQUESTS_MAX: usize = 1024;
 
 /// What a channel is opened with.
@@ -36,21 +32,21 @@ pub(super) struct ChannelParts {
     pub(super) principal: Principal,
     /// Index of the arbiter that the session is to live on.
     pub(super) arbiter: usize,
-    /// A client that takes nothing for so long is given up; `None` waits.
+    /// A client that reads nothing for so long is disconnected; `None` waits.
     pub(super) write_timeout: Option<Duration>,
     /// Cancelled when the gateway stops.
-    pub(super) draining: CancellationToken,
+    pub(super) closing: CancellationToken,
 }
 
 /// The gateway's end of a channel. Every future of it must run on an arbiter.
 pub(super) struct Channel {
     parts: ChannelParts,
-    /// Absent once the channel is closed, so that its reader sees the end.
+    /// `None` once the channel is closed, so that its reader sees the end.
     out: Mutex<Option<mpsc::Sender<Bytes>>>,
     session: OnceLock<SessionId>,
     /// Held while the session is opened.
     opening: tokio::sync::Mutex<()>,
-    /// Whether the session's own stream is carried over.
+    /// Set once the general stream is written to the channel.
     general_stream_started: OnceLock<()>,
     /// Requests without a session.
     sessionless: CancellableRequests,
@@ -104,62 +100,65 @@ impl Channel {
     ///
     /// Returns the refusal that the client is to read, with the id of its request if there is one.
     pub(super) async fn receive(self: &Arc<Self>, body: Bytes) -> Result<(), RequestFailure> {
-        if is_array(&body) {
-            return self.batch(&body).await;
-        }
-        let envelope =
-            Envelope::parse(body.clone()).map_err(|error| envelope_failure(&error, &body))?;
+        let envelope = match intake::read(body, None, self.parts.closing.is_cancelled())? {
+            Incoming::Batch(body) => return self.batch(&body).await,
+            Incoming::Sessionless(request) => {
+                let id = Some(request.id.clone());
+                let served = self.serve(request);
+                return served.map_err(|failure| RequestFailure { failure, id });
+            }
+            Incoming::Initialize(request) => {
+                let opened = self.initialize(&request).await;
+                let id = Some(request.id);
+                return opened.map_err(|failure| RequestFailure { failure, id });
+            }
+            Incoming::InSession(envelope) => envelope,
+        };
         let id = request_id_of(&envelope);
-        let refuse = |failure| RequestFailure { failure, id };
-        if let Envelope::Request(request) = &envelope {
-            if self.parts.draining.is_cancelled() {
-                return Err(refuse(shutting_down()));
-            }
-            // S-LIFE-21: the message decides, each for itself.
-            if claims_modern(request) {
-                return self.serve(request.clone()).map_err(refuse);
-            }
-            if request.method == Method::Initialize {
-                return self.initialize(request).await.map_err(refuse);
-            }
-        }
+        self.pass_on(envelope)
+            .await
+            .map_err(|failure| RequestFailure { failure, id })
+    }
+
+    /// Hands a message to the session of this channel.
+    async fn pass_on(self: &Arc<Self>, envelope: Envelope) -> Result<(), Failure> {
         if let Envelope::Notification(notification) = &envelope
             && self.cancel_request(notification)
         {
             return Ok(());
         }
-        let Some(session) = self.find().await.map_err(refuse)? else {
-            return self.before_initialize(&envelope).await;
-        };
-        self.start_general_stream();
-        let Envelope::Request(request) = &envelope else {
-            drop(self.send_to_session(&session, envelope, true));
+        let Some(session) = self.find().await? else {
+            if let Envelope::Request(request) = &envelope {
+                self.write(intake::before_initialize(request)?).await;
+            }
             return Ok(());
         };
-        let permit = self.permit().map_err(|failure| RequestFailure {
-            failure,
-            id: Some(request.id.clone()),
-        })?;
-        let request = request.id.clone();
-        let answer = self.send_to_session(&session, envelope, true);
+        self.start_general_stream();
+        let sessions = &self.parts.sessions;
+        let Some(request) = request_id_of(&envelope) else {
+            drop(intake::send(sessions, &session, envelope, true));
+            return Ok(());
+        };
+        let permit = self.permit()?;
+        let sent = intake::send(sessions, &session, envelope, true);
         let channel = Arc::clone(self);
         self.spawn(async move {
-            channel.write_answer(request, answer.await.ok()).await;
+            channel.write_answer(request, sent.answer.await.ok()).await;
             drop(permit);
         });
         Ok(())
     }
 
-    /// A permit among the requests under way.
+    /// A permit among the requests in flight.
     fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit.map_err(|_| {
-            let message = format!("{REQUESTS_MAX} requests are under way on this channel");
+            let message = format!("{REQUESTS_MAX} requests are in flight on this channel");
             Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
         })
     }
 
-    /// Ends after the calls under way.
+    /// Ends after the requests in flight.
     pub(super) async fn drained(&self) {
         self.requests.close();
         self.requests.wait().await;
@@ -185,7 +184,7 @@ impl Channel {
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         if self.ended.is_cancelled() {
-            return Err(session_ended());
+            return Err(no_session());
         }
         let ChannelParts {
             sessions,
@@ -201,24 +200,6 @@ impl Channel {
         Ok(())
     }
 
-    /// S-LIFE-01: until then, there is nothing but `ping`.
-    async fn before_initialize(&self, envelope: &Envelope) -> Result<(), RequestFailure> {
-        let Envelope::Request(request) = envelope else {
-            return Ok(());
-        };
-        if request.method == Method::Ping {
-            let id = request.id.as_str();
-            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-            self.write(answer.into()).await;
-            return Ok(());
-        }
-        let message = format!("`{}` came before `initialize`", request.method);
-        Err(RequestFailure {
-            failure: Failure::new(ErrorKind::SessionRequired, message),
-            id: Some(request.id.clone()),
-        })
-    }
-
     /// The session of this channel, if it was opened. One that is over closes the channel.
     async fn find(&self) -> Result<Option<FoundSession>, Failure> {
         let Some(id) = self.session.get() else {
@@ -228,82 +209,25 @@ impl Channel {
         if found.is_none() {
             self.ended.cancel();
         }
-        found.map(Some).ok_or_else(session_ended)
+        found.map(Some).ok_or_else(no_session)
     }
 
-    /// Hands a message to its session.
-    fn send_to_session(
-        &self,
-        session: &FoundSession,
-        envelope: Envelope,
-        accepts_stream: bool,
-    ) -> oneshot::Receiver<ClientReply> {
-        let number = self.parts.sessions.numbers().next();
-        let (reply, answer) = oneshot::channel();
-        session.address.do_send(FromClient {
-            envelope,
-            number,
-            accepts_stream,
-            reply,
-        });
-        answer
-    }
-
-    /// An array of messages: only in 2025-03-26 (S-HTTP-10, S-HTTP-11). Its answers are one array.
+    /// An array of messages, of which the answers are one array.
     async fn batch(self: &Arc<Self>, body: &Bytes) -> Result<(), RequestFailure> {
-        let refuse = |message: String| Failure::new(ErrorKind::InvalidRequest, message);
         let Some(session) = self.find().await? else {
-            return Err(refuse("a batch came before `initialize`".to_owned()).into());
+            let message = "a batch came before `initialize`";
+            return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
         };
-        if !session.revision.has_batches() {
-            let message = format!("revision {} has no batches", session.revision);
-            return Err(refuse(message).into());
-        }
-        let messages: Vec<&RawValue> = serde_json::from_slice(body)
-            .map_err(|error| envelope_failure(&EnvelopeError::Json(error.to_string()), body))?;
-        if messages.is_empty() || messages.len() > BATCH_MAX {
-            let message = format!("a batch holds 1 to {BATCH_MAX} messages");
-            return Err(refuse(message).into());
-        }
         let permit = self.permit()?;
-        let answers: Vec<_> = messages
-            .into_iter()
-            .map(|message| {
-                self.send_batch_member(&session, body.slice_ref(message.get().as_bytes()))
-            })
-            .collect();
+        let answers = intake::send_batch(&self.parts.sessions, &session, body)?;
         let channel = Arc::clone(self);
         self.spawn(async move {
-            let answers = join_all(answers.into_iter().map(BatchAnswer::answer)).await;
-            let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
-            if !answers.is_empty() {
-                let joined = answers.join(&b","[..]);
-                let array = [&b"["[..], &joined, &b"]"[..]].concat();
-                channel.write(array.into()).await;
+            if let Some(answers) = answers.await {
+                channel.write(answers).await;
             }
             drop(permit);
         });
         Ok(())
-    }
-
-    /// Sends one message of a batch; its client cannot be asked meanwhile.
-    fn send_batch_member(&self, session: &FoundSession, frame: Bytes) -> BatchAnswer {
-        match Envelope::parse(frame.clone()) {
-            // A session does not begin inside of an array (S-LIFE-07).
-            Ok(Envelope::Request(request)) if request.method == Method::Initialize => {
-                let message = "`initialize` is not allowed in a batch";
-                let failure = Failure::new(ErrorKind::InvalidRequest, message);
-                BatchAnswer::Refused(failure.answer(request.id.as_str()).into())
-            }
-            Ok(envelope) => {
-                let id = request_id_of(&envelope);
-                BatchAnswer::Sent(id, self.send_to_session(session, envelope, false))
-            }
-            Err(error) => {
-                let refusal = envelope_failure(&error, &frame);
-                BatchAnswer::Refused(refusal.failure.answer(refusal.id()).into())
-            }
-        }
     }
 
     /// Runs a part of the channel's work until the channel ends.
@@ -329,43 +253,18 @@ impl Channel {
         };
         match sent {
             Ok(Ok(())) => {}
-            // It left.
+            // The client left.
             Ok(Err(_)) => self.ended.cancel(),
             Err(_) => {
-                log::info!("a client that reads nothing any more is given up");
+                log::info!("a client that reads nothing any more is disconnected");
                 self.ended.cancel();
             }
         }
     }
 }
 
-/// What becomes of one message of a batch.
-enum BatchAnswer {
-    Refused(Bytes),
-    Sent(Option<RequestId>, oneshot::Receiver<ClientReply>),
-}
-
-impl BatchAnswer {
-    async fn answer(self) -> Option<Bytes> {
-        match self {
-            Self::Refused(answer) => Some(answer),
-            Self::Sent(id, answer) => match answer.await {
-                Ok(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
-                    Some(answer)
-                }
-                Ok(ClientReply::List(list)) => Some(Bytes::from(list.concat())),
-                Ok(ClientReply::Accepted | ClientReply::Stream(_) | ClientReply::Over) => None,
-                Err(_) => id.map(|id| session_ended().answer(id.as_str()).into()),
-            },
-        }
-    }
-}
-
-fn session_ended() -> Failure {
+/// A message for a session that has ended.
+fn no_session() -> Failure {
     let message = "the session is over; open another channel and send `initialize`";
     Failure::new(ErrorKind::SessionNotFound, message)
-}
-
-fn shutting_down() -> Failure {
-    Failure::new(ErrorKind::ShuttingDown, "the gateway is shutting down").retry_after_ms(1000)
 }

@@ -1,27 +1,27 @@
-//! What a session says on its streams, written on the one channel.
+//! Answers and streams of a session, written to its channel.
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::{Channel, session_ended};
+use super::Channel;
 use crate::calls::{ClientReply, EventId, StreamEvent};
+use crate::front::intake::{self, RequestFailure};
 use crate::protocol::RequestId;
-use crate::sessions::OpenStream;
 
-/// Times in a row that a stream is opened and ends without a word, before it is given up.
+/// Times in a row that a stream may be opened and end without an event.
 const EMPTY_STREAMS_MAX: u32 = 8;
 
 /// How far a stream was read.
 enum StreamEnd {
-    /// The answer that it belongs to was on it.
+    /// The last event was the answer to its request.
     Answered,
     /// It ended; more may follow after the event with this id.
     Ended,
 }
 
 impl Channel {
-    /// Writes what became of a request; `None` when its session died.
+    /// Writes the answer to a request; `None` when its session ended before.
     pub(super) async fn write_answer(&self, request: RequestId, answer: Option<ClientReply>) {
         match answer {
             Some(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
@@ -32,14 +32,11 @@ impl Channel {
             Some(ClientReply::Stream(events)) => {
                 self.forward_stream(Some(&request), Some(events)).await
             }
-            None => {
-                let answer = session_ended().answer(request.as_str());
-                self.write(answer.into()).await;
-            }
+            None => self.write_session_ended(request).await,
         }
     }
 
-    /// Begins to carry over what belongs to no request, once.
+    /// Begins to write the session's general stream, once.
     pub(super) fn start_general_stream(self: &Arc<Self>) {
         if self.general_stream_started.set(()).is_err() {
             return;
@@ -54,23 +51,22 @@ impl Channel {
         });
     }
 
-    /// Writes a stream's messages up to its end. A stream that breaks off, since the client read
-    /// more slowly than it was filled, goes on after the last event.
+    /// Writes a stream's messages up to its end. A stream that breaks off, since the client reads
+    /// too slowly, is resumed after the last event.
     async fn forward_stream(
         &self,
         request: Option<&RequestId>,
         events: Option<mpsc::Receiver<StreamEvent>>,
     ) {
         let mut last_id = None;
-        let mut silent = 0;
+        let mut empty_streams = 0;
         let mut next = events;
         loop {
             let opened = match (next.take(), request) {
                 (Some(events), _) => Some(events),
-                // Without an event there is nothing that could be gone on with.
+                // Without an event id the stream cannot be resumed.
                 (None, Some(request)) if last_id.is_none() => {
-                    let answer = session_ended().answer(request.as_str());
-                    return self.write(answer.into()).await;
+                    return self.write_session_ended(request.clone()).await;
                 }
                 (None, _) => self.reopen(last_id.as_ref()).await,
             };
@@ -79,10 +75,14 @@ impl Channel {
             if let StreamEnd::Answered = self.read(&mut events, &mut last_id).await {
                 return;
             }
-            silent = if last_id == before { silent + 1 } else { 0 };
+            empty_streams = if last_id == before {
+                empty_streams + 1
+            } else {
+                0
+            };
             // The general stream ends when the gateway stops.
-            let is_over = request.is_none() && self.parts.draining.is_cancelled();
-            if is_over || silent >= EMPTY_STREAMS_MAX {
+            let is_over = request.is_none() && self.parts.closing.is_cancelled();
+            if is_over || empty_streams >= EMPTY_STREAMS_MAX {
                 return;
             }
         }
@@ -108,14 +108,15 @@ impl Channel {
     /// `None` when nothing follows.
     async fn reopen(&self, last_event_id: Option<&EventId>) -> Option<mpsc::Receiver<StreamEvent>> {
         let session = self.find().await.ok()??;
-        let (reply, answer) = oneshot::channel();
-        session.address.do_send(OpenStream {
-            last_event_id: last_event_id.map(EventId::to_string),
-            reply,
-        });
-        match answer.await {
+        let last_event_id = last_event_id.map(EventId::to_string);
+        match intake::open_stream(&session, last_event_id).await {
             Ok(ClientReply::Stream(events)) => Some(events),
             _ => None,
         }
+    }
+
+    async fn write_session_ended(&self, request: RequestId) {
+        let (failure, id) = (intake::session_ended(), Some(request));
+        self.write(RequestFailure { failure, id }.frame()).await;
     }
 }

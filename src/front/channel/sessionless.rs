@@ -1,7 +1,8 @@
-//! Requests without a session (2026-07-28) on a channel: each says of itself all that is to be
-//! known, several are under way at a time, and each is taken back by its id.
+//! Requests without a session (2026-07-28) on a channel. Several are in flight at a time, and the
+//! client cancels each by its id.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -14,13 +15,37 @@ use crate::downstream::Caller;
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
-/// Requests under way, by the client's id, and how each is taken back.
+/// Requests in flight by the client's id, with the number of each and how it is cancelled. The
+/// number tells a request from a later one of the same id.
 #[derive(Default)]
-pub(super) struct CancellableRequests(Mutex<HashMap<RequestId, CancellationToken>>);
+pub(super) struct CancellableRequests {
+    all: Mutex<HashMap<RequestId, (u64, CancellationToken)>>,
+    numbers: AtomicU64,
+}
 
 impl CancellableRequests {
-    fn all(&self) -> MutexGuard<'_, HashMap<RequestId, CancellationToken>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> MutexGuard<'_, HashMap<RequestId, (u64, CancellationToken)>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, id: RequestId) -> (u64, CancellationToken) {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let request = (number, CancellationToken::new());
+        self.all().insert(id, request.clone());
+        request
+    }
+
+    fn finish(&self, id: &RequestId, number: u64) {
+        let mut all = self.all();
+        if all.get(id).is_some_and(|(found, _)| *found == number) {
+            all.remove(id);
+        }
+    }
+
+    /// False when no request of this id is in flight.
+    fn cancel(&self, id: &RequestId) -> bool {
+        let found = self.all().remove(id);
+        found.inspect(|(_, token)| token.cancel()).is_some()
     }
 }
 
@@ -35,28 +60,26 @@ impl Channel {
         let claim = RequestMeta::read(&request)?;
         let caller = Caller::sessionless(&claim, self.principal().clone())?;
         let permit = self.permit()?;
-        let cancelled = CancellationToken::new();
-        self.sessionless.all().insert(id.clone(), cancelled.clone());
+        let (number, cancelled) = self.sessionless.start(id.clone());
         let channel = Arc::clone(self);
         self.spawn(async move {
             let ran = cancelled
                 .run_until_cancelled(channel.run(request, caller))
                 .await;
-            channel.sessionless.all().remove(&id);
+            channel.sessionless.finish(&id, number);
             drop((ran, permit));
         });
         Ok(())
     }
 
-    /// The client takes a request back. False when it is none of those without a session.
+    /// Cancels a request without a session. False when the notification is about none of them.
     pub(super) fn cancel_request(&self, notification: &Notification) -> bool {
         if notification.method != Method::Cancelled {
             return false;
         }
         let id = notification.member(notification.params.request_id.as_ref());
         let id = id.and_then(|id| RequestId::try_new(id).ok());
-        let taken = id.and_then(|id| self.sessionless.all().remove(&id));
-        taken.inspect(CancellationToken::cancel).is_some()
+        id.is_some_and(|id| self.sessionless.cancel(&id))
     }
 
     async fn run(&self, request: Request, caller: Caller) {
@@ -68,7 +91,7 @@ impl Channel {
             arbiter: self.parts.arbiter,
             accepts_stream: true,
         });
-        // Held as long as the client waits: dropped, it takes the request back.
+        // Kept as long as the client waits: dropping it cancels the request.
         let (answer, _waiting) = match started.await {
             ServeOutcome::Done(answer) => (Some(answer), None),
             ServeOutcome::Running(running) => (running.answer.await.ok(), Some(running.waiting)),
@@ -79,8 +102,8 @@ impl Channel {
         }
         if listens {
             // Over stdio the server also cancels the request that listened (S-SUB-07).
-            let params = format!(r#"{{"requestId":{}}}"#, id.as_str());
-            let params: serde_json::Value = serde_json::from_str(&params).unwrap_or_default();
+            let id: serde_json::Value = serde_json::from_str(id.as_str()).unwrap_or_default();
+            let params = serde_json::json!({ "requestId": id });
             let frame = notification(&Method::Cancelled, Some(&params));
             self.write(frame).await;
         }
@@ -92,5 +115,22 @@ impl Channel {
                 self.write(message).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_ends_leaves_a_later_one_of_its_id() {
+        let requests = CancellableRequests::default();
+        let id = RequestId::from(1);
+        let (first, _) = requests.start(id.clone());
+        let (_, cancelled) = requests.start(id.clone());
+        requests.finish(&id, first);
+        assert!(requests.cancel(&id));
+        assert!(cancelled.is_cancelled());
+        assert!(!requests.cancel(&id));
     }
 }

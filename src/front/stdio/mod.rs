@@ -6,13 +6,11 @@ mod relay;
 
 use std::io;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::channel::{Channel, ChannelParts};
-use super::incoming::RequestFailure;
-use super::server::FrontServer;
+use super::http::FrontServer;
 use super::state::Front;
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure};
@@ -42,11 +40,11 @@ impl FrontServer {
             let _ = ready.send(front.settings.load().body_max);
             let (channel, messages) = Channel::open(ChannelParts {
                 sessions: front.sessions.clone(),
-                // Whoever started this process.
+                // The user who started this process.
                 principal: Principal::default(),
                 arbiter: 0,
                 write_timeout: None,
-                draining: front.closing.clone(),
+                closing: front.closing.clone(),
             });
             let _ = written.send(messages);
             let is_there = run_loop(front, &channel, lines).await;
@@ -64,8 +62,8 @@ impl FrontServer {
     }
 }
 
-/// Takes what the client says until it says nothing more, or the gateway stops. Whether it still
-/// hears us.
+/// Receives messages until the client's input ends or the gateway stops. Returns whether the client
+/// still reads.
 async fn run_loop(
     front: &Front,
     channel: &std::sync::Arc<Channel>,
@@ -89,14 +87,10 @@ async fn run_loop(
             Some(Line::Whole(line)) => channel.receive(line).await,
             Some(Line::TooLong { .. }) => Err(too_long(front.settings.load().body_max).into()),
         };
-        if let Err(refusal) = taken {
-            channel.write(failure_frame(&refusal)).await;
+        if let Err(refused) = taken {
+            channel.write(refused.frame()).await;
         }
     }
-}
-
-fn failure_frame(refusal: &RequestFailure) -> Bytes {
-    refusal.failure.answer(refusal.id()).into()
 }
 
 fn too_long(max: usize) -> Failure {

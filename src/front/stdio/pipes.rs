@@ -1,5 +1,5 @@
 //! Lines from stdin and to stdout, each on a thread of its own: reads of a terminal or a pipe
-//! cannot be taken back, and a thread that is left in one does not hold the process.
+//! cannot be cancelled, and a thread that is left in one does not keep the process from ending.
 
 use std::io::{self, Read, Write};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::transport::{Line, LineSplitter};
 /// Lines that were read and not taken yet.
 const LINES_MAX: usize = 16;
 
-/// What a pipe holds.
+/// Bytes that a pipe holds.
 const READ_SIZE: usize = 64 * 1024;
 
 /// How long the last messages may take to be written.

@@ -1,9 +1,9 @@
-//! A thin bridge: what one client says over stdin goes to a server behind a URL, a gateway for
-//! example, and what that says goes to stdout.
+//! A thin bridge: messages of one client go from stdin to a server behind a URL, a gateway for
+//! example, and those of the server to stdout.
 //!
 //! The client sees one unbroken connection. Streams are resumed, a session that the server forgot
-//! is opened anew with the client's own `initialize`, and what was certainly not sent is sent
-//! again. What may have run is never repeated.
+//! is opened anew with the client's own `initialize`, and a message that was certainly not sent is
+//! sent again. A request that may have run is never repeated.
 
 mod pending_request;
 mod receive;
@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use secrecy::SecretString;
-use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,9 +25,7 @@ use url::Url;
 
 use super::pipes::{self, WRITE_OUT_MAX};
 use super::too_long;
-use crate::front::incoming::{
-    BATCH_MAX, RequestFailure, envelope_failure, is_array, request_id_of,
-};
+use crate::front::intake::{self, RequestFailure, is_array, request_id_of};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
 };
@@ -39,7 +36,7 @@ use crate::transport::{
 use pending_request::PendingRequest;
 use renew::RelayPhase;
 
-/// What a server says that was not written yet; a client that reads more slowly is given up.
+/// Messages of the server that wait for the client; with more, the relay ends.
 const EVENTS_MAX: usize = 4096;
 
 /// Messages that wait to be written.
@@ -48,10 +45,10 @@ const QUEUE_MAX: usize = 64;
 /// Requests of the client that are not answered.
 const PENDING_MAX: usize = 1024;
 
-/// Messages that are no requests and wait for a session.
+/// Notifications and answers that wait for a session.
 const QUEUED_MAX: usize = 256;
 
-/// How long answers are waited for when the client has said its last.
+/// How long answers are waited for after the client's last message.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// How long each step of the end may take.
@@ -60,7 +57,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(2);
 /// How long a server that cannot be reached is tried again for one message.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
-/// Where a relay leads to, and what it takes.
+/// Where a relay leads to, and its limits.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     pub url: Url,
@@ -87,12 +84,12 @@ impl RelaySettings {
     }
 }
 
-/// What the relay hears beside its client.
+/// Events other than messages of the client.
 enum RelayEvent {
     Event(LinkEvent),
-    /// It is time to send this request again.
+    /// Send this request again.
     Retry(u64),
-    /// It is time to open the link again.
+    /// Open the link again.
     Reopen,
 }
 
@@ -120,8 +117,8 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// Returns what keeps the server from ever being reached (settings that HTTP cannot carry),
-    /// and that the client does not read what it is told.
+    /// Returns why the server can never be reached (settings that HTTP cannot carry), and fails
+    /// when the client reads too slowly.
     pub async fn run(settings: RelaySettings, stopped: impl Future<Output = ()>) -> io::Result<()> {
         let message_max = settings.message_max;
         let (ready, may_read) = oneshot::channel();
@@ -144,7 +141,6 @@ impl Relay {
             out,
         };
         relay.open().await.map_err(io::Error::other)?;
-        // The threads wait for these.
         let _ = (ready.send(message_max), start.send(messages));
         let too_slow = relay.too_slow.clone();
         let ended = tokio::select! {
@@ -160,7 +156,7 @@ impl Relay {
         ended
     }
 
-    /// Relays until the client reads no more, or has said its last and was answered.
+    /// Relays until the client reads no more, or its input has ended and all was answered.
     async fn run_loop(
         &mut self,
         lines: &mut mpsc::Receiver<Line>,
@@ -198,7 +194,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Ends the session and lets go of everything.
+    /// Ends the session.
     async fn close(mut self) {
         if let Some(link) = self.link.take() {
             link.close(CLOSE_MAX).await;
@@ -214,27 +210,21 @@ impl Relay {
         if !is_array(&line) {
             return self.on_message(line).await;
         }
-        // The revision that has batches is the other side's business: each member goes for itself.
-        let members: Result<Vec<&RawValue>, _> = serde_json::from_slice(&line);
-        match members {
-            Ok(members) if (1..=BATCH_MAX).contains(&members.len()) => {
+        // The server decides whether its revision has batches: each message is sent by itself.
+        match intake::members(&line) {
+            Ok(members) => {
                 for member in members {
-                    let member = line.slice_ref(member.get().as_bytes());
                     self.on_message(member).await;
                 }
             }
-            _ => {
-                let message = format!("a batch holds 1 to {BATCH_MAX} messages");
-                let failure = Failure::new(ErrorKind::InvalidRequest, message);
-                self.refuse(&failure.into()).await;
-            }
+            Err(failure) => self.refuse(&failure).await,
         }
     }
 
     async fn on_message(&mut self, frame: Bytes) {
-        let envelope = match Envelope::parse(frame.clone()) {
+        let envelope = match intake::envelope(frame) {
             Ok(envelope) => envelope,
-            Err(error) => return self.refuse(&envelope_failure(&error, &frame)).await,
+            Err(failure) => return self.refuse(&failure).await,
         };
         let id = request_id_of(&envelope);
         let taken = match envelope {
@@ -245,7 +235,7 @@ impl Relay {
         if let Err(failure) = taken {
             match &id {
                 Some(_) => self.refuse(&RequestFailure { failure, id }).await,
-                // Nobody waits for an answer to what has none.
+                // Notifications and answers have no answer that could tell.
                 None => log::warn!(failure:%; "a message of the client was not sent"),
             }
         }
@@ -288,7 +278,7 @@ impl Relay {
         }
     }
 
-    /// Takes back a request of the client; one that is unknown or answered is ignored.
+    /// Cancels a request of the client; one that is unknown or answered is ignored.
     fn cancel(&mut self, notification: &Notification) -> Result<(), Failure> {
         let params = &notification.params;
         let id = notification.member(params.request_id.as_ref());
@@ -303,7 +293,7 @@ impl Relay {
         };
         self.pending.remove(&number);
         if sessionless {
-            // The end of its stream says it (C-CANC-02).
+            // The end of its stream tells the server (C-CANC-02).
             if let Some(link) = &self.link {
                 link.forget(number);
             }
@@ -321,7 +311,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends what has no answer, or keeps it for the next session.
+    /// Sends a notification or answer, or keeps it for the next session.
     fn send_or_queue(&mut self, frame: Bytes) -> Result<(), Failure> {
         let overloaded = |why: String| Failure::new(ErrorKind::Overloaded, why);
         match (&self.phase, &self.link) {
@@ -345,8 +335,8 @@ impl Relay {
         number
     }
 
-    async fn refuse(&self, refusal: &RequestFailure) {
-        self.write(super::failure_frame(refusal)).await;
+    async fn refuse(&self, refused: &RequestFailure) {
+        self.write(refused.frame()).await;
     }
 
     async fn write(&self, message: Bytes) {

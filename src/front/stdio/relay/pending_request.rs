@@ -1,4 +1,4 @@
-//! A request that is not answered yet, and how long it is tried.
+//! A request without an answer, and how long sending it is tried.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::transport::{LinkError, OutgoingFrame};
 /// Delays between attempts to reach a server that is away.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(2));
 
-/// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
+/// The key of `_meta` that names the `subscriptions/listen` to which a message belongs.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 pub(super) struct PendingRequest {
     request: Request,
-    /// Whether the client waits for the answer, or the relay itself.
+    /// Whether the client waits for the answer; otherwise the relay itself does.
     pub(super) from_client: bool,
-    /// Whether it went out, and an answer may come.
+    /// Whether it was sent, so that an answer may come.
     pub(super) sent: bool,
     attempts: u32,
     /// When the first attempt failed.
@@ -66,7 +66,8 @@ impl PendingRequest {
         outgoing
     }
 
-    /// News of a subscription under the client's own id of it; `None` when it names none.
+    /// A notification of a subscription under the client's own id of it; `None` when it names
+    /// none.
     pub(super) fn subscription(&self, notification: &Notification) -> Option<Bytes> {
         let text = notification.frame.as_str();
         let meta = json::member(json::member(text, "params")?, "_meta")?;
@@ -85,7 +86,7 @@ impl PendingRequest {
             return None;
         }
         let claim = RequestMeta::read(&self.request);
-        // What is wrong with the claim is said by the other side.
+        // The server says what is wrong with the claim.
         Some(claim.map_or_else(|_| Revision::NEWEST.to_string(), |claim| claim.revision))
     }
 
@@ -101,7 +102,7 @@ impl PendingRequest {
         self.request.method == Method::Initialize
     }
 
-    /// The delay before the next attempt; `None` when it was tried for long enough.
+    /// The delay before the next attempt; `None` after [`RETRY_FOR`].
     pub(super) fn retry_delay(&mut self, now: Instant) -> Option<Duration> {
         self.sent = false;
         let since = *self.failing_since.get_or_insert(now);

@@ -1,4 +1,4 @@
-//! What comes from the server, and failures on the way to it.
+//! Messages of the server, and failures on the way to it.
 
 use tokio::time::{Instant, sleep};
 
@@ -33,7 +33,7 @@ impl Relay {
     async fn on_response(&mut self, response: &Response) {
         let number = response.id.as_ref().and_then(RequestId::as_number);
         let found = number.and_then(|number| self.pending.remove(&number));
-        // Of a request that was taken back otherwise.
+        // An unknown one answers a request that was cancelled.
         let Some(pending) = found else { return };
         if pending.is_initialize() {
             self.on_initialized(response);

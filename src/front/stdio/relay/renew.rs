@@ -51,7 +51,7 @@ impl Relay {
         }
     }
 
-    /// What the answer to `initialize` says of later requests.
+    /// Takes the revision of later requests from the answer to `initialize`.
     pub(super) fn on_initialized(&mut self, response: &Response) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -94,7 +94,7 @@ impl Relay {
             self.phase = RelayPhase::NoSession;
             return self.resend().await;
         };
-        // The client's own is still under way: it opens the session.
+        // The client's own `initialize` is in flight: it opens the session.
         let own = self.pending.iter().find(|(_, it)| it.is_initialize());
         let own = own.map(|(number, _)| *number);
         self.phase = if own.is_some() {
@@ -111,13 +111,13 @@ impl Relay {
         self.send(number).await;
     }
 
-    /// The new session is there: what waited for it is sent.
+    /// The new session is ready: the messages that waited for it are sent.
     pub(super) async fn renewed(&mut self) {
         self.phase = RelayPhase::Ready;
         if let Some(link) = &self.link {
             let initialized = notification::<()>(&Method::Initialized, None);
             if let Err(error) = link.send(OutgoingFrame::new(None, initialized)) {
-                log::warn!(error:%; "the server is not told that the session is ready");
+                log::warn!(error:%; "`notifications/initialized` was not sent");
             }
             link.listen();
         }
@@ -146,7 +146,7 @@ impl Relay {
         }
     }
 
-    /// No session can be opened: what waits for one fails, and the next message tries again.
+    /// No session can be opened: messages that wait for one fail, and the next one tries again.
     pub(super) async fn give_up_renewal(&mut self, failure: &Failure) {
         log::warn!(failure:%; "no session can be opened");
         self.phase = RelayPhase::Lost;
@@ -158,7 +158,7 @@ impl Relay {
         }
     }
 
-    /// The link is dead: what was sent may have run.
+    /// The link is dead: requests that were sent may have run.
     pub(super) async fn on_closed(&mut self, reason: &str) {
         log::info!(reason; "the connection to the server ended; it is opened again");
         self.link = None;
@@ -181,7 +181,8 @@ impl Relay {
         self.reopen().await;
     }
 
-    /// Opens a link in the place of a dead one; what waits for it is given up one by one.
+    /// Opens a link in place of a dead one. Requests that waited for too long are answered with an
+    /// error.
     pub(super) async fn reopen(&mut self) {
         let RelayPhase::Closed { attempts } = self.phase else {
             return;

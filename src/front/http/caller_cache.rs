@@ -1,5 +1,5 @@
-//! Who asks, by the words in which requests without a session say it. Those of one client mostly
-//! say the same, so they are read once.
+//! The callers of requests without a session, by their `_meta`. The requests of one client mostly
+//! have the same, so that it is read once.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,10 +10,10 @@ use crate::downstream::Caller;
 use crate::id::Principal;
 use crate::protocol::{Request, RequestId};
 
-/// Callers that are remembered; with more, all are read anew.
+/// Callers that are remembered; with more, the cache starts empty again.
 const CALLERS_MAX: usize = 256;
 
-/// Words that are longer, in bytes, are read each time.
+/// A longer `_meta`, in bytes, is read each time.
 const META_KEY_MAX: usize = 2048;
 
 /// The callers that one worker knows.
@@ -24,23 +24,23 @@ pub(super) struct CallerCache(RefCell<BTreeMap<MetaKey, Arc<Caller>>>);
 type MetaKey = Vec<u8>;
 
 impl CallerCache {
-    /// The caller that said the same before.
-    pub(super) fn find(&self, words: &[u8], principal: &Principal) -> Option<Arc<Caller>> {
+    /// The caller that had the same `_meta` before.
+    pub(super) fn find(&self, key: &[u8], principal: &Principal) -> Option<Arc<Caller>> {
         let cache = self.0.borrow();
-        let caller = cache.get(words)?;
+        let caller = cache.get(key)?;
         (caller.principal == *principal).then(|| caller.clone())
     }
 
-    pub(super) fn insert(&self, words: &[u8], caller: &Arc<Caller>) {
+    pub(super) fn insert(&self, key: &[u8], caller: &Arc<Caller>) {
         let mut cache = self.0.borrow_mut();
         if cache.len() >= CALLERS_MAX {
             cache.clear();
         }
-        cache.insert(words.to_vec(), caller.clone());
+        cache.insert(key.to_vec(), caller.clone());
     }
 }
 
-/// `None` where there is nothing to be recognised, or something is wrong with it.
+/// `None` without `_meta`, and where it is too long or its progress token is wrong.
 pub(super) fn meta_key_of(request: &Request) -> Option<Cow<'_, [u8]>> {
     let frame = request.frame.as_bytes();
     let meta = request.params.meta.clone()?;
@@ -51,7 +51,7 @@ pub(super) fn meta_key_of(request: &Request) -> Option<Cow<'_, [u8]>> {
         return frame.get(meta).map(Cow::Borrowed);
     };
     RequestId::try_new(request.member(Some(&token))?).ok()?;
-    // No JSON has a zero byte: the halves cannot be those of other words.
+    // No JSON has a zero byte: the two halves cannot be mistaken for others.
     let (before, after) = (meta.start..token.start, token.end..meta.end);
     let halves = [frame.get(before)?, &[0], frame.get(after)?];
     Some(halves.concat().into())
@@ -97,8 +97,8 @@ mod tests {
         ];
         for (meta, expected) in table {
             let request = request(meta);
-            let words = meta_key_of(&request);
-            let found = words.and_then(|words| cache.find(&words, &anybody));
+            let key = meta_key_of(&request);
+            let found = key.and_then(|key| cache.find(&key, &anybody));
             assert_eq!(found.is_some(), expected, "{meta}");
         }
     }

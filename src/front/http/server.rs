@@ -10,7 +10,6 @@ use actix_cors::Cors;
 use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::dev::{ServerHandle, Service, ServiceRequest, ServiceResponse};
 use actix_web::http::ConnectionType;
-use actix_web::http::header::{self, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,48 +17,54 @@ use tokio::time::Instant;
 use super::caller_cache::CallerCache;
 use super::headers::{ALLOWED, EXPOSED};
 use super::new_connections::NewConnections;
-use super::settings::FrontSettings;
-use super::state::{Front, FrontGate, WorkerIndex};
-use super::{health, legacy_sse, mcp, respond};
+use super::{endpoint, respond};
+use crate::front::legacy_sse;
+use crate::front::settings::FrontSettings;
+use crate::front::state::{Front, FrontGate, WorkerIndex};
 use crate::protocol::{ErrorKind, Failure};
 
 /// How long a browser may remember the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: usize = 86_400;
 
-/// How long a client that is connected may take to its first request while the socket is handed
-/// over, and how often that is looked at.
+/// How long connected clients may take to their first request while the socket is handed over,
+/// and how often this is looked at.
 const FIRST_REQUEST_WAIT_MAX: Duration = Duration::from_secs(1);
 const FIRST_REQUEST_POLL: Duration = Duration::from_millis(20);
 
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
-    /// Absent without a listener.
+    /// `None` without a listener.
     handle: Option<ServerHandle>,
-    /// The workers, where no HTTP server started them.
+    /// Workers that no HTTP server started.
     own_workers: Vec<Arbiter>,
-    pub(super) gate: web::Data<FrontGate>,
+    pub(in crate::front) gate: web::Data<FrontGate>,
     new_connections: NewConnections,
     pub address: Option<SocketAddr>,
     pub workers: Vec<ArbiterHandle>,
 }
 
 impl FrontServer {
-    /// Starts the workers. Requests wait until [`FrontServer::open`].
+    /// Starts the workers. Requests for MCP wait until [`FrontServer::open`]. `routes` adds other
+    /// paths.
     ///
     /// # Errors
     ///
     /// Returns the system's error when the listener or the threads cannot be used.
-    pub async fn start(listener: TcpListener, settings: &FrontSettings) -> io::Result<Self> {
+    pub async fn start(
+        listener: TcpListener,
+        settings: &FrontSettings,
+        routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let gate = web::Data::new(FrontGate::default());
-        let (for_workers, endpoint) = (gate.clone(), settings.endpoint.clone());
+        let (for_workers, path) = (gate.clone(), settings.endpoint.clone());
         let (register, mut registered) = mpsc::unbounded_channel();
         let next = Arc::new(AtomicUsize::new(0));
         let new_connections = NewConnections::default();
         let arriving = new_connections.clone();
         let server = HttpServer::new(move || {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            // Nobody listens any more if the start has failed.
+            // An error means that the start has failed.
             let _ = register.send((index, Arbiter::current()));
             let gate = for_workers.clone();
             let mut app = App::new()
@@ -69,21 +74,12 @@ impl FrontServer {
                 .wrap(cors(move |origin| gate.allows_origin(origin)))
                 .wrap_fn(close_while_handing_over)
                 // They are tried in this order for each request.
-                .service(web::resource(endpoint.as_str()).to(mcp::endpoint));
-            if endpoint != "/" {
-                app = app.service(web::resource("/").to(mcp::endpoint));
+                .service(web::resource(path.as_str()).to(endpoint::endpoint));
+            if path != "/" {
+                app = app.service(web::resource("/").to(endpoint::endpoint));
             }
             let app = app
-                .service(
-                    web::resource(["/health", "/healthz"])
-                        .route(web::get().to(health::health))
-                        .default_service(web::route().to(only_get)),
-                )
-                .service(
-                    web::resource("/readyz")
-                        .route(web::get().to(health::ready))
-                        .default_service(web::route().to(only_get)),
-                )
+                .configure(&routes)
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             app.default_service(web::route().to(no_such_path))
@@ -140,7 +136,6 @@ impl FrontServer {
     pub fn open(&self, front: Front) {
         // Opened twice, the first one stays.
         let _ = self.gate.front.set(front);
-        self.gate.opened.notify_waiters();
     }
 
     /// Replaces what can change while the server runs: origins, hosts, limits of bodies, and
@@ -151,9 +146,9 @@ impl FrontServer {
         }
     }
 
-    /// Leaves new connections to the process that comes after this one and shares the socket: none
-    /// is accepted any more, and those that are open close after their next answer. Ends when
-    /// everybody who is connected has sent a request.
+    /// Leaves new connections to the next process, which shares the socket: none is accepted any
+    /// more, and open ones close after their next response. Ends when every open connection has
+    /// sent a request.
     pub async fn hand_over(&self) {
         if let Some(front) = self.gate.front.get() {
             front.closing.cancel();
@@ -173,8 +168,8 @@ impl FrontServer {
         }
     }
 
-    /// New requests are refused with 503 from now on. What helps the calls under way to their end
-    /// is still taken: answers to questions, and cancellations.
+    /// New requests are refused with 503 from now on. Answers to questions and cancellations are
+    /// still taken, since they help the calls in flight to their end.
     pub fn drain(&self) {
         if let Some(front) = self.gate.front.get() {
             front.draining.cancel();
@@ -182,7 +177,7 @@ impl FrontServer {
         }
     }
 
-    /// Waits for the requests and streams under way.
+    /// Waits for the requests and streams in flight.
     pub async fn drained(&self) {
         if let Some(front) = self.gate.front.get() {
             front.in_flight.close();
@@ -190,7 +185,7 @@ impl FrontServer {
         }
     }
 
-    /// Ends the workers, after the requests that are still under way or `within`.
+    /// Ends the workers, after the requests that are still in flight or after `within`.
     pub async fn stop(&self, within: Duration) {
         for worker in &self.own_workers {
             worker.stop();
@@ -242,14 +237,5 @@ async fn no_such_path(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpR
         "there is nothing at `{path}`; MCP is served at `{}`",
         settings.endpoint
     );
-    respond::failure_response(&Failure::new(ErrorKind::NotFound, message), "null")
-}
-
-async fn only_get(request: HttpRequest) -> HttpResponse {
-    let message = format!("`{}` answers GET only", request.path());
-    let failure = Failure::new(ErrorKind::HttpMethodNotAllowed, message);
-    let mut response = respond::failure_response(&failure, "null");
-    let headers = response.headers_mut();
-    headers.insert(header::ALLOW, HeaderValue::from_static("GET"));
-    response
+    respond::failure_response(&Failure::new(ErrorKind::NotFound, message).into())
 }

@@ -1,4 +1,4 @@
-//! Requests without a session (2026-07-28): each says of itself all that is to be known.
+//! Requests without a session (2026-07-28): each names its revision and its client.
 
 use std::sync::Arc;
 
@@ -8,23 +8,22 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, ready};
 
 use super::caller_cache::{CallerCache, meta_key_of};
-use super::headers::{METHOD, NAME, PROTOCOL_VERSION};
-use super::incoming::{RequestFailure, text};
+use super::handler::{panicked, worker};
+use super::headers::{METHOD, NAME, PROTOCOL_VERSION, header_text, parse_revision};
 use super::respond;
-use super::settings::FrontSettings;
-use super::state::{Front, WorkerIndex};
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
 use crate::calls::RunningRequest;
 use crate::downstream::Caller;
+use crate::front::intake::RequestFailure;
+use crate::front::settings::FrontSettings;
+use crate::front::state::Front;
 use crate::id::{Principal, ViewId};
-use crate::protocol::{
-    DeclaredCapabilities, Envelope, ErrorKind, Failure, Method, Request, RequestId, Revision,
-};
+use crate::protocol::{DeclaredCapabilities, Envelope, Failure, Request, Revision};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
-/// Serves one request; the future waits for what becomes of it, or is the refusal that the client is
-/// to read: 400 for a claim or a header that is wrong.
+/// Serves one request. The future waits for the answer; it ends in a failure with status 400 where
+/// a claim or a header is wrong.
 pub(super) fn serve<'a>(
     http: &'a HttpRequest,
     request: Request,
@@ -51,6 +50,24 @@ pub(super) fn serve<'a>(
     Either::Right(run(sessionless, front, settings))
 }
 
+/// Answers `initialize` of a client that gets no session (`gateway.stateless`).
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(super) fn initialize(
+    front: &Front,
+    request: &Request,
+    principal: Principal,
+) -> Result<HttpResponse, RequestFailure> {
+    let answered = front.sessions.answer_initialize(request, principal);
+    let (revision, answer) = answered.map_err(|failure| RequestFailure {
+        failure,
+        id: Some(request.id.clone()),
+    })?;
+    Ok(respond::json(BoxBody::new(answer), revision))
+}
+
 /// Serves one message of a client with a handshake that gets no session (`gateway.stateless`).
 ///
 /// # Errors
@@ -66,21 +83,15 @@ pub(super) async fn serve_legacy(
 ) -> Result<HttpResponse, RequestFailure> {
     let revision = revision(http)?;
     let Envelope::Request(request) = envelope else {
-        // Nobody waits for it here.
+        // No call waits for it here.
         return Ok(respond::accepted(revision));
     };
-    let id = Some(request.id.clone());
-    if request.method == Method::Initialize {
-        let greeted = front.sessions.answer_initialize(&request, principal);
-        let (revision, answer) = greeted.map_err(|failure| RequestFailure { failure, id })?;
-        return Ok(respond::json(BoxBody::new(answer), revision));
-    }
     let caller = Caller {
         principal,
         view: ViewId,
         session: None,
         revision,
-        // What it declared was said in another request.
+        // The client declared its capabilities in another request.
         profile: DeclaredCapabilities::default(),
         level: None,
     };
@@ -94,19 +105,10 @@ pub(super) async fn serve_legacy(
     run(sessionless, front, settings).await
 }
 
-/// The revision in the header: refused when unknown (S-HDR-01), 2025-03-26 when missing (S-HDR-02).
+/// Without a header it is the revision before there was one (S-HDR-02).
 fn revision(http: &HttpRequest) -> Result<Revision, Failure> {
-    let Some(version) = text(http, &PROTOCOL_VERSION) else {
-        return Ok(Revision::V2025_03_26);
-    };
-    version.parse::<Revision>().map_err(|error| {
-        let message = format!("`MCP-Protocol-Version`: {error}");
-        Failure::new(ErrorKind::UnsupportedRevision, message)
-    })
-}
-
-fn worker(http: &HttpRequest) -> usize {
-    http.app_data::<WorkerIndex>().map_or(0, |index| index.0)
+    let version = header_text(http, &PROTOCOL_VERSION);
+    version.map_or(Ok(Revision::V2025_03_26), parse_revision)
 }
 
 fn run<'a>(
@@ -128,19 +130,14 @@ fn run<'a>(
         };
         let upgrade = accepts_stream.then_some(|| waiting.upgrade());
         let answer = respond::wait_for_answer(answer, upgrade, settings).await;
-        let answer = answer.ok_or_else(|| ended(id))?;
+        let answer = answer.ok_or_else(|| RequestFailure {
+            failure: panicked(),
+            id: Some(id),
+        })?;
         let waiting = waiting.for_rest_of(&answer);
         Ok(respond::http_response(
             answer, revision, waiting, front, settings,
         ))
-    }
-}
-
-fn ended(id: RequestId) -> RequestFailure {
-    let message = "a bug of the gateway ended this request; it is in the gateway's log";
-    RequestFailure {
-        failure: Failure::new(ErrorKind::Internal, message),
-        id: Some(id),
     }
 }
 
@@ -150,7 +147,7 @@ impl HttpHeaders for HeaderMap {
             headers::METHOD => self.get_all(METHOD),
             headers::NAME => self.get_all(NAME),
             headers::PROTOCOL_VERSION => self.get_all(PROTOCOL_VERSION),
-            // To be read as a name first, which takes longer.
+            // A name that is not a constant takes longer to look up.
             other => self.get_all(other),
         };
         let first = values.next()?;
@@ -165,9 +162,9 @@ fn caller(
     request: &Request,
     principal: Principal,
 ) -> Result<Arc<Caller>, Failure> {
-    let known = http.app_data::<CallerCache>().zip(meta_key_of(request));
-    if let Some((known, words)) = &known
-        && let Some(caller) = known.find(words, &principal)
+    let cached = http.app_data::<CallerCache>().zip(meta_key_of(request));
+    if let Some((cache, key)) = &cached
+        && let Some(caller) = cache.find(key, &principal)
     {
         headers.check(request, caller.revision.as_str())?;
         return Ok(caller);
@@ -175,8 +172,8 @@ fn caller(
     let claim = RequestMeta::read(request)?;
     headers.check(request, &claim.revision)?;
     let caller = Arc::new(Caller::sessionless(&claim, principal)?);
-    if let Some((known, words)) = known {
-        known.insert(&words, &caller);
+    if let Some((cache, key)) = cached {
+        cache.insert(&key, &caller);
     }
     Ok(caller)
 }

@@ -1,15 +1,41 @@
 //! `/health`, `/healthz` and `/readyz`.
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Serialize;
 use serde_json::json;
 
-use super::respond::with_title_case_headers;
-use super::state::{FrontGate, Health};
+use super::{AdminEndpoints, with_title_case_headers};
+
+/// How the gateway is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether lists can be answered.
+    pub listed: bool,
+    /// Whether the gateway stops.
+    pub closing: bool,
+    pub uptime_seconds: u64,
+    pub servers: Vec<ServerHealth>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerHealth {
+    pub name: String,
+    /// A phase of supervision, `disabled` or `misconfigured`.
+    pub state: String,
+}
+
+/// Asked for each request.
+pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 
 /// 200 while the process serves; what is wrong is in the body.
-pub(super) async fn health(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
-    let health = (gate.front().await.health)();
+pub(super) async fn health(
+    request: HttpRequest,
+    endpoints: web::Data<AdminEndpoints>,
+) -> HttpResponse {
+    let health = endpoints.health().await;
     let mut body = json!({
         "status": if unhealthy_servers(&health).is_empty() { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
@@ -23,11 +49,13 @@ pub(super) async fn health(request: HttpRequest, gate: web::Data<FrontGate>) -> 
 
 /// Whether to send clients here: 503 until lists can be answered, and from the moment on that the
 /// gateway stops; 200 otherwise, with the names of the servers that are not as they should be.
-pub(super) async fn ready(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
-    let front = gate.front().await;
-    let health = (front.health)();
+pub(super) async fn ready(
+    request: HttpRequest,
+    endpoints: web::Data<AdminEndpoints>,
+) -> HttpResponse {
+    let health = endpoints.health().await;
     let mut body = json!({});
-    let (status, level) = match readiness(&health, front.is_closing()) {
+    let (status, level) = match readiness(&health) {
         Readiness::Ready => (StatusCode::OK, "ready"),
         Readiness::Degraded(names) => {
             if may_see_server_names(&request) {
@@ -59,8 +87,8 @@ enum Readiness<'h> {
     NotReady(&'static str),
 }
 
-fn readiness(health: &Health, is_closing: bool) -> Readiness<'_> {
-    if is_closing {
+fn readiness(health: &Health) -> Readiness<'_> {
+    if health.closing {
         return Readiness::NotReady("the gateway is shutting down");
     }
     if !health.listed {
@@ -89,14 +117,13 @@ fn is_healthy(state: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::ServerHealth;
     use super::*;
 
     #[test]
     fn readiness_follows_lists_servers_and_the_end() {
         use Readiness::{Degraded, NotReady, Ready};
         let unlisted = NotReady("no server has been listed yet");
-        let closing = || NotReady("the gateway is shutting down");
+        let shutting_down = || NotReady("the gateway is shutting down");
         let well = &["up", "idle", "stopped", "disabled"][..];
         let ill = &[
             "up",
@@ -113,20 +140,21 @@ mod tests {
             (true, false, well, Ready),
             (true, false, ill, names_of_ill),
             (false, false, ill, NotReady("no server has been listed yet")),
-            (true, true, well, closing()),
-            (false, true, ill, closing()),
+            (true, true, well, shutting_down()),
+            (false, true, ill, shutting_down()),
         ];
-        for (listed, is_closing, states, expected) in table {
+        for (listed, closing, states, expected) in table {
             let server = |(number, state): (usize, &&str)| ServerHealth {
                 name: format!("s{number}"),
                 state: (*state).to_owned(),
             };
             let health = Health {
                 listed,
+                closing,
                 uptime_seconds: 1,
                 servers: states.iter().enumerate().map(server).collect(),
             };
-            assert_eq!(readiness(&health, is_closing), expected, "{states:?}");
+            assert_eq!(readiness(&health), expected, "{states:?}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What a client accepts, and what it sends. Pure.
+//! The media types that a client accepts and sends. Pure.
 
-/// What nearly every client sends, word for word as the specification has it.
+/// The header of nearly every client: the text of the specification.
 const USUAL: &str = "application/json, text/event-stream";
 
 /// The kinds of answers that a client takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct AcceptedTypes {
-    pub(super) json: bool,
-    pub(super) events: bool,
+pub(in crate::front) struct AcceptedTypes {
+    pub(in crate::front) json: bool,
+    pub(in crate::front) events: bool,
 }
 
 impl AcceptedTypes {
     /// What the media ranges of `Accept` allow. A missing header and `*/*` allow all.
-    pub(super) fn of(accept: Option<&str>) -> Self {
+    pub(in crate::front) fn of(accept: Option<&str>) -> Self {
         let Some(accept) = accept.filter(|accept| *accept != USUAL) else {
             return Self {
                 json: true,
@@ -35,7 +35,7 @@ impl AcceptedTypes {
 }
 
 /// Whether a `Content-Type` is JSON.
-pub(super) fn is_json(content_type: Option<&str>) -> bool {
+pub(in crate::front) fn is_json(content_type: Option<&str>) -> bool {
     const JSON: &str = "application/json";
     let media = |value: &str| {
         let media = value.split(';').next();

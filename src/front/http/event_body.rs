@@ -17,7 +17,7 @@ use crate::calls::RequestGuard;
 /// client is still there.
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-pub(super) struct EventBody<E> {
+pub(in crate::front) struct EventBody<E> {
     events: mpsc::Receiver<E>,
     encode: fn(&E) -> Bytes,
     comments: Interval,
@@ -26,7 +26,7 @@ pub(super) struct EventBody<E> {
 }
 
 impl<E> EventBody<E> {
-    pub(super) fn new(
+    pub(in crate::front) fn new(
         events: mpsc::Receiver<E>,
         encode: fn(&E) -> Bytes,
         comment_every: Duration,

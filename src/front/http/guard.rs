@@ -1,12 +1,12 @@
 //! Who may call from where: `Origin` and `Host` (DNS rebinding, S-HTTP-03). Pure.
 
-use super::settings::FrontSettings;
+use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
 
 /// # Errors
 ///
 /// Returns the 403 that the client is to read (S-HTTP-04).
-pub(super) fn check(
+pub(in crate::front) fn check(
     settings: &FrontSettings,
     host: Option<&str>,
     origin: Option<&str>,
@@ -27,7 +27,7 @@ pub(super) fn check(
 }
 
 /// Patterns are origins in which `*` stands for any text without `/`.
-pub(super) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
+pub(in crate::front) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
     patterns
         .iter()
         .any(|pattern| matches_pattern(pattern, origin))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use actix_web::HttpRequest;
 use actix_web::dev::Extensions;
 
-/// Counts them. Clones count together.
+/// Their number. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewConnections(Arc<AtomicUsize>);
 

@@ -6,31 +6,34 @@ use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::error::PayloadError;
-use actix_web::web;
+use actix_web::http::header;
+use actix_web::{HttpRequest, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::settings::FrontSettings;
+use super::accept::is_json;
+use super::headers::header_text;
+use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
 
-/// Of a body that is refused for its size, so much is read before the answer, and for so long:
-/// a client that is still sending would not see the answer otherwise.
+/// How much of a body that is refused for its size is read before the answer, and for how long: a
+/// client that is still sending would not see the answer otherwise.
 const DRAIN_MAX: usize = 64 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of bodies under way, over all requests.
+/// Bytes of the bodies of all requests in flight.
 #[derive(Debug, Default)]
-pub(super) struct BytesInFlight(AtomicUsize);
+pub(in crate::front) struct BytesInFlight(AtomicUsize);
 
-/// What one request holds of [`BytesInFlight`]; given back when dropped.
-pub(super) struct BodyPermit<'a> {
+/// The share of one request in [`BytesInFlight`]; given back when dropped.
+pub(in crate::front) struct BodyPermit<'a> {
     all: &'a AtomicUsize,
     bytes: usize,
 }
 
 impl BytesInFlight {
-    pub(super) fn permit(&self) -> BodyPermit<'_> {
+    pub(in crate::front) fn permit(&self) -> BodyPermit<'_> {
         BodyPermit {
             all: &self.0,
             bytes: 0,
@@ -44,7 +47,7 @@ impl BodyPermit<'_> {
         self.bytes += bytes;
         if before + bytes > max {
             let message = format!(
-                "request bodies under way exceed {max} bytes (`limits.bytes_in_flight`); try again later"
+                "request bodies in flight exceed {max} bytes (`limits.bytes_in_flight`); try again later"
             );
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
@@ -58,13 +61,27 @@ impl Drop for BodyPermit<'_> {
     }
 }
 
+/// The length that a JSON body is announced with.
+///
+/// # Errors
+///
+/// Returns the 415 that the client is to read where the body is not JSON.
+pub(in crate::front) fn json_length(request: &HttpRequest) -> Result<Option<usize>, Failure> {
+    if !is_json(header_text(request, &header::CONTENT_TYPE)) {
+        let message = "`Content-Type` must be application/json";
+        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message));
+    }
+    let length = header_text(request, &header::CONTENT_LENGTH);
+    Ok(length.and_then(|length| length.parse().ok()))
+}
+
 /// Reads a body whole. A body that comes in one piece is not copied.
 ///
 /// # Errors
 ///
 /// Returns the 413, 408, 400 or 503 that the client is to read; it could not be read if the
 /// connection were closed before the body had come, so the rest of it is drained, within bounds.
-pub(super) async fn read(
+pub(in crate::front) async fn read(
     payload: &mut web::Payload,
     announced: Option<usize>,
     settings: &FrontSettings,
@@ -82,7 +99,7 @@ pub(super) async fn read(
             Some(next) => next,
             None => {
                 let until = until.get_or_insert_with(|| Instant::now() + settings.body_timeout);
-                // Boxed, as what is rare: the future of each request has the size of all of this.
+                // Boxed, since it is rare: otherwise each request's future has room for it.
                 let next = Box::pin(timeout_at(*until, payload.next())).await;
                 next.map_err(|_| too_slow(settings))?
             }
@@ -120,8 +137,8 @@ pub(super) async fn read(
     })
 }
 
-/// What is there already or came with the head, which is handed over after the first look; `None`
-/// when that has to be waited for. Most bodies are, and then no timer is made.
+/// The next part of a body that has come already, at the latest with the second poll; `None` when
+/// it has to be waited for. Most bodies come with the head, and then no timer is made.
 async fn next_if_ready(payload: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
     let mut looked = false;
     let looking = poll_fn(|cx| match payload.poll_next_unpin(cx) {

@@ -1,4 +1,4 @@
-//! HTTP answers: every one is JSON-RPC, also where HTTP itself says no.
+//! HTTP responses. Each body is JSON-RPC, also where HTTP alone could say no.
 
 use actix_web::HttpResponse;
 use actix_web::body::BoxBody;
@@ -9,19 +9,20 @@ use futures_util::Stream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::encode;
 use super::event_body::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
-use super::settings::FrontSettings;
-use super::state::Front;
 use crate::calls::{ClientReply, RequestGuard};
+use crate::front::encode;
+use crate::front::intake::RequestFailure;
+use crate::front::settings::FrontSettings;
+use crate::front::state::Front;
 use crate::id::SessionId;
-use crate::protocol::{Failure, Revision};
+use crate::protocol::Revision;
 
-/// Waits for what a session or an exchange says; `None` when it has ended without a word. A request
-/// that is silent for long is answered as a stream, where that can be asked for.
-pub(super) fn wait_for_answer<F: FnOnce()>(
+/// Waits for the reply to a request; `None` when its session or call ended without one. A request
+/// that takes long is answered as a stream where `upgrade` can ask for that.
+pub(in crate::front) fn wait_for_answer<F: FnOnce()>(
     mut answer: oneshot::Receiver<ClientReply>,
     upgrade: Option<F>,
     settings: &FrontSettings,
@@ -38,8 +39,8 @@ pub(super) fn wait_for_answer<F: FnOnce()>(
     }
 }
 
-/// What a session or an exchange says. `waiting` is held until the answer has been read.
-pub(super) fn http_response(
+/// The reply to a request. `waiting` is dropped when the client has read it.
+pub(in crate::front) fn http_response(
     answer: ClientReply,
     revision: Revision,
     waiting: Option<RequestGuard>,
@@ -72,7 +73,7 @@ pub(super) fn http_response(
 }
 
 /// A JSON-RPC message, status 200.
-pub(super) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
+pub(in crate::front) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
     let mut response = HttpResponse::with_body(StatusCode::OK, body);
     let headers = response.headers_mut();
     headers.insert(
@@ -83,7 +84,11 @@ pub(super) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
 }
 
 /// The answer to `initialize`.
-pub(super) fn initialize_response(body: Bytes, revision: Revision, id: SessionId) -> HttpResponse {
+pub(in crate::front) fn initialize_response(
+    body: Bytes,
+    revision: Revision,
+    id: SessionId,
+) -> HttpResponse {
     let mut response = json(BoxBody::new(body), revision);
     response
         .headers_mut()
@@ -91,20 +96,20 @@ pub(super) fn initialize_response(body: Bytes, revision: Revision, id: SessionId
     response
 }
 
-/// Nothing to say.
-pub(super) fn empty(status: StatusCode) -> HttpResponse {
+/// A response without a body.
+pub(in crate::front) fn empty(status: StatusCode) -> HttpResponse {
     with_title_case_headers(HttpResponse::with_body(status, BoxBody::new(())))
 }
 
-pub(super) fn accepted(revision: Revision) -> HttpResponse {
+pub(in crate::front) fn accepted(revision: Revision) -> HttpResponse {
     with_revision(empty(StatusCode::ACCEPTED), revision)
 }
 
-pub(super) fn no_content(revision: Revision) -> HttpResponse {
+pub(in crate::front) fn no_content(revision: Revision) -> HttpResponse {
     with_revision(empty(StatusCode::NO_CONTENT), revision)
 }
 
-pub(super) fn events(
+pub(in crate::front) fn events(
     stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
     revision: Revision,
 ) -> HttpResponse {
@@ -112,7 +117,7 @@ pub(super) fn events(
 }
 
 /// An event stream before a revision was agreed on.
-pub(super) fn event_stream(
+pub(in crate::front) fn event_stream(
     stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
 ) -> HttpResponse {
     let response = HttpResponse::Ok()
@@ -126,12 +131,13 @@ pub(super) fn event_stream(
     with_title_case_headers(response)
 }
 
-/// A refusal before any session was concerned: the kind's HTTP status, a JSON-RPC body. `id` is
-/// raw JSON.
-pub(super) fn failure_response(failure: &Failure, id: &str) -> HttpResponse {
+/// A failure before a session had to do with the request: the HTTP status of its kind, and a
+/// JSON-RPC error.
+pub(in crate::front) fn failure_response(refused: &RequestFailure) -> HttpResponse {
+    let failure = &refused.failure;
     let status = StatusCode::from_u16(failure.kind.http_status())
         .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = Bytes::from(failure.answer(id));
+    let body = refused.frame();
     let mut response = HttpResponse::with_body(status, BoxBody::new(body));
     let headers = response.headers_mut();
     headers.insert(
@@ -152,7 +158,7 @@ fn with_revision(mut response: HttpResponse, revision: Revision) -> HttpResponse
 }
 
 /// `Mcp-Session-Id` and not `mcp-session-id`: some clients look for it with that spelling.
-pub(super) fn with_title_case_headers(mut response: HttpResponse) -> HttpResponse {
+pub(in crate::front) fn with_title_case_headers(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_camel_case_headers(true);
     response
 }

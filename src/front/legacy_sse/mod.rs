@@ -3,55 +3,41 @@
 //!
 //! The session lives as long as the stream: when that ends, calls in flight are cancelled.
 
-use std::collections::HashMap;
+pub(super) mod channels;
+
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 use url::form_urlencoded;
 
-use super::accept::{AcceptedTypes, is_json};
 use super::channel::{Channel, ChannelParts};
 use super::encode::as_event;
-use super::event_body::EventBody;
-use super::incoming::{RequestFailure, text};
-use super::mcp::{refuse_if_shutting_down, run_handler};
-use super::settings::FrontSettings;
-use super::state::{Front, FrontGate, WorkerIndex};
-use super::{body, guard, respond};
-use crate::id::{Principal, SessionId};
+use super::http::accept::AcceptedTypes;
+use super::http::event_body::EventBody;
+use super::http::handler::{answers_only, authenticate, run_handler, worker};
+use super::http::headers::header_text;
+use super::http::{body, respond};
+use super::intake::{RequestFailure, refuse_if_shutting_down};
+use super::state::{Front, FrontGate};
+use crate::id::SessionId;
 use crate::protocol::{ErrorKind, Failure};
 
 pub(super) const STREAM: &str = "/sse";
 pub(super) const MESSAGES: &str = "/messages";
 
-/// A stream on which nobody sent `initialize` for so long is closed.
+/// A stream without `initialize` for so long is closed.
 const INITIALIZE_MAX: Duration = Duration::from_secs(60);
 
-/// A client that reads nothing for so long is given up.
+/// A client that reads nothing for so long is disconnected.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The open channels by the id that their addresses for messages hold; each has a connection, and
-/// of these there are at most `connections_max`.
-#[derive(Default)]
-pub(super) struct SseChannels(Mutex<HashMap<SessionId, Arc<Channel>>>);
-
-impl SseChannels {
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Channel>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, id: SessionId) -> Option<Arc<Channel>> {
-        self.all().get(&id).cloned()
-    }
-}
 
 /// `/sse`.
 pub(super) async fn stream(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
@@ -77,25 +63,27 @@ fn open(
     gate: &web::Data<FrontGate>,
 ) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load_full();
-    let principal = authenticate_request(request, front, &settings)?;
+    let principal = authenticate(request, front, &settings)?;
     if !settings.legacy_sse {
         return Err(legacy_sse_disabled());
     }
-    require_method(request, "GET")?;
+    if *request.method() != Method::GET {
+        return Err(answers_only(request, "GET"));
+    }
     refuse_if_shutting_down(front.is_closing())?;
-    if !AcceptedTypes::of(text(request, &header::ACCEPT)).events {
+    if !AcceptedTypes::of(header_text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message));
     }
     let (channel, written) = Channel::open(ChannelParts {
         sessions: front.sessions.clone(),
         principal,
-        arbiter: request.app_data::<WorkerIndex>().map_or(0, |index| index.0),
+        arbiter: worker(request),
         write_timeout: Some(WRITE_TIMEOUT),
-        draining: front.closing.clone(),
+        closing: front.closing.clone(),
     });
     let id = front.sessions.mint();
-    front.channels.all().insert(id, Arc::clone(&channel));
+    front.channels.insert(id, Arc::clone(&channel));
     actix_rt::spawn(end_when_unused(gate.clone(), id, channel));
     let first = format!(
         "event: endpoint\ndata: {MESSAGES}?sessionId={}\n\n",
@@ -108,8 +96,8 @@ fn open(
     Ok(respond::event_stream(first.chain(events)))
 }
 
-/// Ends the channel when its client left, when it is of no use, and when the gateway stops: then
-/// after the calls under way.
+/// Ends the channel when its client left, when it was never initialized, and when the gateway stops:
+/// then after the calls in flight.
 async fn end_when_unused(gate: web::Data<FrontGate>, id: SessionId, channel: Arc<Channel>) {
     let front = gate.front().await;
     let unused = async {
@@ -128,7 +116,7 @@ async fn end_when_unused(gate: web::Data<FrontGate>, id: SessionId, channel: Arc
         () = unused => {}
         () = drained => {}
     }
-    front.channels.all().remove(&id);
+    front.channels.remove(id);
     channel.end().await;
 }
 
@@ -138,51 +126,25 @@ async fn receive(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let principal = authenticate_request(request, front, &settings)?;
+    let principal = authenticate(request, front, &settings)?;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
     let channel = channel.filter(|channel| *channel.principal() == principal);
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }
-    require_method(request, "POST")?;
+    if *request.method() != Method::POST {
+        return Err(answers_only(request, "POST").into());
+    }
     let channel = channel.ok_or_else(|| {
         let message =
             format!("no event stream has this `sessionId` (any more): GET {STREAM} first");
         Failure::new(ErrorKind::SessionNotFound, message)
     })?;
-    if !is_json(text(request, &header::CONTENT_TYPE)) {
-        let message = "`Content-Type` must be application/json";
-        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message).into());
-    }
-    let announced = text(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let announced = body::json_length(request)?;
     let mut permit = front.bytes.permit();
     let body = body::read(&mut payload, announced, &settings, &mut permit).await?;
     channel.receive(body).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
-}
-
-/// The checks that every request must pass (S-SSE-04, S-SESS-09).
-fn authenticate_request(
-    request: &HttpRequest,
-    front: &Front,
-    settings: &FrontSettings,
-) -> Result<Principal, Failure> {
-    guard::check(
-        settings,
-        text(request, &header::HOST),
-        text(request, &header::ORIGIN),
-    )?;
-    front
-        .authenticate
-        .authenticate(text(request, &header::AUTHORIZATION))
-}
-
-fn require_method(request: &HttpRequest, method: &str) -> Result<(), Failure> {
-    if request.method().as_str() == method {
-        return Ok(());
-    }
-    let message = format!("`{}` answers {method} only", request.path());
-    Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message))
 }
 
 fn legacy_sse_disabled() -> Failure {

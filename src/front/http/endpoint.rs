@@ -1,0 +1,262 @@
+//! The MCP endpoint: POST, GET, DELETE and OPTIONS of the revisions with a handshake.
+
+use std::pin::pin;
+
+use actix_web::body::BoxBody;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::{Method as HttpMethod, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+
+use super::accept::AcceptedTypes;
+use super::handler::{authenticate, run_handler, worker};
+use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, header_text, parse_revision};
+use super::{body, respond, sessionless};
+use crate::calls::ClientReply;
+use crate::front::intake::{
+    self, Incoming, RequestFailure, SentMessage, refuse_if_shutting_down, request_id_of,
+};
+use crate::front::settings::FrontSettings;
+use crate::front::state::{Front, FrontGate};
+use crate::id::{Principal, SessionId};
+use crate::protocol::{Envelope, ErrorKind, Failure, Request};
+use crate::sessions::{FoundSession, UpgradeToStream};
+
+const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
+
+/// Every request to the endpoint. A panic on the way is answered, too.
+pub(super) async fn endpoint(
+    request: HttpRequest,
+    mut payload: web::Payload,
+    gate: web::Data<FrontGate>,
+) -> HttpResponse {
+    let front = gate.front().await;
+    let handling = pin!(handle(&request, &mut payload, front));
+    run_handler(&request, front, METHODS, handling).await
+}
+
+async fn handle(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    front: &Front,
+) -> Result<HttpResponse, RequestFailure> {
+    let settings = front.settings.load_full();
+    let principal = authenticate(request, front, &settings)?;
+    match *request.method() {
+        HttpMethod::POST => post(request, payload, front, &settings, principal).await,
+        HttpMethod::GET | HttpMethod::DELETE if settings.stateless => {
+            let message = "there are no sessions here (`gateway.stateless`): MCP is POST only";
+            Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
+        }
+        HttpMethod::GET => {
+            refuse_if_shutting_down(front.is_closing())?;
+            get(request, front, &settings).await
+        }
+        HttpMethod::DELETE => delete(request, front).await,
+        HttpMethod::OPTIONS => {
+            let mut response = respond::empty(StatusCode::NO_CONTENT);
+            response.headers_mut().insert(header::ALLOW, METHODS);
+            Ok(response)
+        }
+        ref other => {
+            let message =
+                format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
+            Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
+        }
+    }
+}
+
+async fn post(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    front: &Front,
+    settings: &FrontSettings,
+    principal: Principal,
+) -> Result<HttpResponse, RequestFailure> {
+    let announced = body::json_length(request)?;
+    let AcceptedTypes { json, events } = AcceptedTypes::of(header_text(request, &header::ACCEPT));
+    if !json && !events {
+        let message = "`Accept` must allow application/json or text/event-stream";
+        return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
+    }
+    let mut permit = front.bytes.permit();
+    let body = body::read(payload, announced, settings, &mut permit).await?;
+    let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
+    // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
+    match intake::read(body, revision, front.is_draining())? {
+        Incoming::Sessionless(message) => {
+            sessionless::serve(request, message, principal, events, front, settings).await
+        }
+        Incoming::Batch(body) => Box::pin(batch(request, front, body)).await,
+        Incoming::Initialize(initialize) if settings.stateless => {
+            sessionless::initialize(front, &initialize, principal)
+        }
+        Incoming::InSession(message) if settings.stateless => {
+            let answer =
+                sessionless::serve_legacy(request, message, principal, events, front, settings);
+            Box::pin(answer).await
+        }
+        Incoming::Initialize(initialize) => {
+            Box::pin(open(request, front, initialize, principal)).await
+        }
+        Incoming::InSession(message) => {
+            serve_in_session(request, front, message, events, settings).await
+        }
+    }
+}
+
+/// A message of a client that has a session.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "what an async fn is given is kept twice, and each request pays for it"
+)]
+fn serve_in_session<'a>(
+    request: &'a HttpRequest,
+    front: &'a Front,
+    envelope: Envelope,
+    accepts_stream: bool,
+    settings: &'a FrontSettings,
+) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
+    async move {
+        let found = find(request, front).await;
+        let session = found.map_err(|failure| RequestFailure {
+            failure,
+            id: request_id_of(&envelope),
+        })?;
+        let answer = send_to_session(front, &session, envelope, accepts_stream, settings).await?;
+        let revision = session.revision;
+        Ok(respond::http_response(
+            answer, revision, None, front, settings,
+        ))
+    }
+}
+
+async fn open(
+    request: &HttpRequest,
+    front: &Front,
+    initialize: Request,
+    principal: Principal,
+) -> Result<HttpResponse, RequestFailure> {
+    let opened = front.sessions.open(&initialize, principal, worker(request));
+    let opened = opened.await;
+    let (id, revision, answer) = opened.map_err(|failure| RequestFailure {
+        failure,
+        id: Some(initialize.id.clone()),
+    })?;
+    Ok(respond::initialize_response(answer, revision, id))
+}
+
+/// Hands a message to its session; the future waits for what becomes of it, if it is a request.
+fn send_to_session<'a>(
+    front: &Front,
+    session: &'a FoundSession,
+    envelope: Envelope,
+    accepts_stream: bool,
+    settings: &'a FrontSettings,
+) -> impl Future<Output = Result<ClientReply, RequestFailure>> + use<'a> {
+    let id = request_id_of(&envelope);
+    let is_accepted = !matches!(envelope, Envelope::Request(_)) && session.address.connected();
+    let sent = intake::send(&front.sessions, session, envelope, accepts_stream);
+    async move {
+        if is_accepted {
+            return Ok(ClientReply::Accepted);
+        }
+        let SentMessage { number, answer } = sent;
+        let upgrade = || session.address.do_send(UpgradeToStream { number });
+        let answer =
+            respond::wait_for_answer(answer, accepts_stream.then_some(upgrade), settings).await;
+        answer.ok_or_else(|| RequestFailure {
+            failure: intake::session_ended(),
+            id,
+        })
+    }
+}
+
+/// An array of messages. The answers are JSON: a client in a batch cannot be asked.
+async fn batch(
+    request: &HttpRequest,
+    front: &Front,
+    body: Bytes,
+) -> Result<HttpResponse, RequestFailure> {
+    let session = find(request, front).await?;
+    let answers = intake::send_batch(&front.sessions, &session, &body)?.await;
+    Ok(match answers {
+        Some(answers) => respond::json(BoxBody::new(answers), session.revision),
+        None => respond::accepted(session.revision),
+    })
+}
+
+async fn get(
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<HttpResponse, RequestFailure> {
+    if !AcceptedTypes::of(header_text(request, &header::ACCEPT)).events {
+        let message = "`Accept` must allow text/event-stream: GET opens an event stream";
+        return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
+    }
+    let session = find(request, front).await?;
+    let last_event_id = header_text(request, &LAST_EVENT_ID).map(str::to_owned);
+    let answer = intake::open_stream(&session, last_event_id).await?;
+    Ok(respond::http_response(
+        answer,
+        session.revision,
+        None,
+        front,
+        settings,
+    ))
+}
+
+/// Without a session there is nothing to end, which is fine.
+async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, RequestFailure> {
+    if header_text(request, &SESSION_ID).is_none() {
+        return Ok(respond::empty(StatusCode::OK));
+    }
+    let id = session_id(request)?;
+    if !front.sessions.end(id).await {
+        return Err(unknown_session().into());
+    }
+    Ok(respond::empty(StatusCode::OK))
+}
+
+/// The session that a request names, in a revision that we speak.
+async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Failure> {
+    let id = session_id(request)?;
+    let session = front.sessions.find(id).await?.ok_or_else(unknown_session)?;
+    if let Some(version) = header_text(request, &PROTOCOL_VERSION) {
+        parse_revision(version)?;
+    }
+    Ok(session)
+}
+
+fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
+    let Some(text) = header_text(request, &SESSION_ID) else {
+        let message =
+            "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
+        return Err(Failure::new(ErrorKind::SessionRequired, message));
+    };
+    // What was never minted here never existed.
+    SessionId::parse(text).ok_or_else(unknown_session)
+}
+
+fn unknown_session() -> Failure {
+    let message = "this session does not exist (any more): send `initialize` to start another";
+    Failure::new(ErrorKind::SessionNotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is allocated and copied for each request; a future that is handed to a function, or a
+    /// rare way that is not boxed, made it 11 KB. With the 120 bytes that actix-web puts around it,
+    /// glibc's malloc takes several times as long for more than 1,032.
+    #[test]
+    fn what_a_request_becomes_stays_small() {
+        fn size_of_future<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size_of_future(endpoint);
+        assert!(size <= 912, "{size} bytes");
+    }
+}

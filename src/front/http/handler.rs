@@ -1,0 +1,89 @@
+//! What every handler of a request begins and ends with.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+
+use actix_web::http::ConnectionType;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::FutureExt;
+
+use super::headers::header_text;
+use super::{guard, respond};
+use crate::front::intake::RequestFailure;
+use crate::front::settings::FrontSettings;
+use crate::front::state::{Front, WorkerIndex};
+use crate::id::Principal;
+use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::Counter;
+
+/// The response of a handler, or the failure or panic that it ended with, as HTTP. `methods` are
+/// those of its path. The handler is pinned by the caller, so that its future is stored once.
+pub(in crate::front) async fn run_handler(
+    request: &HttpRequest,
+    front: &Front,
+    methods: HeaderValue,
+    handling: Pin<&mut impl Future<Output = Result<HttpResponse, RequestFailure>>>,
+) -> HttpResponse {
+    let _in_flight = front.in_flight.token();
+    let handled = AssertUnwindSafe(handling).catch_unwind().await;
+    match handled {
+        Ok(Ok(response)) => response,
+        Ok(Err(refused)) => {
+            front.counters.add(Counter::RequestsRefused);
+            let mut response = respond::failure_response(&refused);
+            match refused.failure.kind {
+                ErrorKind::TooLarge => response
+                    .head_mut()
+                    .set_connection_type(ConnectionType::Close),
+                ErrorKind::HttpMethodNotAllowed => {
+                    response.headers_mut().insert(header::ALLOW, methods);
+                }
+                _ => {}
+            }
+            response
+        }
+        Err(_) => {
+            front.counters.add(Counter::RequestsPanicked);
+            log::error!(path = request.path(); "handling a request panicked");
+            respond::failure_response(&panicked().into())
+        }
+    }
+}
+
+/// What a client reads whose request ended in a panic.
+pub(in crate::front) fn panicked() -> Failure {
+    let message = "a bug of the gateway ended this request; it is in the gateway's log";
+    Failure::new(ErrorKind::Internal, message)
+}
+
+/// The checks that every request must pass (S-SSE-04, S-SESS-09), and who sends it.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(in crate::front) fn authenticate(
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<Principal, Failure> {
+    let (host, origin) = (
+        header_text(request, &header::HOST),
+        header_text(request, &header::ORIGIN),
+    );
+    guard::check(settings, host, origin)?;
+    let authorization = header_text(request, &header::AUTHORIZATION);
+    front.authenticate.authenticate(authorization)
+}
+
+/// The 405 of a path that serves one method.
+pub(in crate::front) fn answers_only(request: &HttpRequest, method: &str) -> Failure {
+    let message = format!("`{}` answers {method} only", request.path());
+    Failure::new(ErrorKind::HttpMethodNotAllowed, message)
+}
+
+/// Index of the worker that handles a request. A session lives where its client is connected, so
+/// that its calls stay on one thread.
+pub(in crate::front) fn worker(request: &HttpRequest) -> usize {
+    request.app_data::<WorkerIndex>().map_or(0, |index| index.0)
+}

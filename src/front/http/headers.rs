@@ -1,0 +1,59 @@
+//! Header names of the protocol, and which of them CORS allows.
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{HeaderName, HeaderValue};
+
+use crate::bridge::headers;
+use crate::protocol::{ErrorKind, Failure, Revision};
+
+pub(in crate::front) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(in crate::front) const PROTOCOL_VERSION: HeaderName =
+    HeaderName::from_static(headers::PROTOCOL_VERSION);
+pub(in crate::front) const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
+pub(in crate::front) const NAME: HeaderName = HeaderName::from_static(headers::NAME);
+pub(in crate::front) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(in crate::front) const ACCEL_BUFFERING: HeaderName =
+    HeaderName::from_static("x-accel-buffering");
+
+/// Headers that a web page may send.
+pub(in crate::front) const ALLOWED: [&str; 8] = [
+    "authorization",
+    "content-type",
+    "accept",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+];
+
+/// Headers that a web page may read.
+pub(in crate::front) const EXPOSED: [&str; 3] =
+    ["mcp-session-id", "mcp-protocol-version", "www-authenticate"];
+
+/// A value of ours, which is ASCII.
+pub(in crate::front) fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// A header as text, which is ASCII.
+pub(in crate::front) fn header_text<'a>(
+    request: &'a HttpRequest,
+    name: &HeaderName,
+) -> Option<&'a str> {
+    let value = request.headers().get(name)?.as_bytes();
+    let text = value.is_ascii().then(|| str::from_utf8(value));
+    text?.ok()
+}
+
+/// The revision that `MCP-Protocol-Version` names (S-HDR-01).
+///
+/// # Errors
+///
+/// Returns the 400 that the client is to read.
+pub(in crate::front) fn parse_revision(version: &str) -> Result<Revision, Failure> {
+    version.parse().map_err(|error| {
+        let message = format!("`MCP-Protocol-Version`: {error}");
+        Failure::new(ErrorKind::UnsupportedRevision, message)
+    })
+}

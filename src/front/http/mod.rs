@@ -1,0 +1,18 @@
+//! The HTTP server, and the MCP endpoint of Streamable HTTP.
+
+mod caller_cache;
+mod endpoint;
+mod list_body;
+mod new_connections;
+mod server;
+mod sessionless;
+
+pub(super) mod accept;
+pub(super) mod body;
+pub(super) mod event_body;
+pub(super) mod guard;
+pub(super) mod handler;
+pub(super) mod headers;
+pub(super) mod respond;
+
+pub use server::FrontServer;
