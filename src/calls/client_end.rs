@@ -35,27 +35,27 @@ impl ClientEnd {
         queue_max: impl FnOnce() -> usize,
         owner: &mut impl CallOwner,
     ) -> bool {
-        let reply = match std::mem::replace(self, Self::Away) {
+        match self {
             Self::Reply {
                 reply,
                 accepts_stream: true,
-            } if !reply.is_closed() => reply,
-            other => {
-                let is_stream = matches!(other, Self::Stream(_) | Self::ResumableStream);
-                *self = other;
-                return is_stream;
-            }
-        };
-        let events = if let Some(log) = owner.event_log() {
-            *self = Self::ResumableStream;
-            log.open(call, Some(id.clone()), priming)
+            } if !reply.is_closed() => {}
+            Self::Stream(_) | Self::ResumableStream => return true,
+            Self::Reply { .. } | Self::Away => return false,
+        }
+        let (stream, events) = if let Some(log) = owner.event_log() {
+            (
+                Self::ResumableStream,
+                log.open(call, Some(id.clone()), priming),
+            )
         } else {
-            let (events, stream) = mpsc::channel(queue_max().max(2));
-            *self = Self::Stream(events);
-            stream
+            let (sender, events) = mpsc::channel(queue_max().max(2));
+            (Self::Stream(sender), events)
         };
-        // A client that left finds a resumable stream by its event ids.
-        let _ = reply.send(ClientReply::Stream(events));
+        if let Self::Reply { reply, .. } = std::mem::replace(self, stream) {
+            // A client that left finds a resumable stream by its event ids.
+            let _ = reply.send(ClientReply::Stream(events));
+        }
         true
     }
 

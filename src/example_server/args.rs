@@ -131,7 +131,7 @@ mod tests {
             ("integer", json!(-1), "from 1 to 4"),
             ("integer", json!(0), "from 1 to 4"),
             ("integer", json!("x"), "from 1 to 4"),
-            ("other", json!(1), "known are choice, integer"),
+            ("other", json!(1), "known are text, number, integer, choice"),
         ] {
             let mut given = json!({"text": "x", "number": 1});
             given[name] = value;

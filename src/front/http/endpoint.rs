@@ -7,6 +7,7 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method as HttpMethod, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
+use futures_util::future::Either;
 
 use super::accept::AcceptedTypes;
 use super::handler::{authenticate, run_handler, worker};
@@ -82,25 +83,49 @@ async fn post(
     let mut permit = front.bytes.permit();
     let body = body::read(payload, announced, settings, &mut permit).await?;
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
-    // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
-    match intake::read(body, revision, front.is_draining())? {
-        Incoming::Sessionless(message) => {
-            sessionless::serve(request, message, principal, events, front, settings).await
-        }
-        Incoming::Batch(body) => Box::pin(batch(request, front, body)).await,
+    let serving = match intake::read(body, revision, front.is_draining())? {
+        Incoming::Sessionless(message) => Either::Left(sessionless::serve(
+            request, message, principal, events, front, settings,
+        )),
+        Incoming::InSession(message) if !settings.stateless => Either::Right(Either::Left(
+            serve_in_session(request, front, message, events, settings),
+        )),
+        // Boxed: every call would pay for the size of these rarer futures.
+        other => Either::Right(Either::Right(Box::pin(serve_rarer(
+            request, front, other, principal, events, settings,
+        )))),
+    };
+    serving.await
+}
+
+/// Serves what opens a session, comes as a batch, or has no session because there are none.
+async fn serve_rarer(
+    request: &HttpRequest,
+    front: &Front,
+    incoming: Incoming,
+    principal: Principal,
+    accepts_stream: bool,
+    settings: &FrontSettings,
+) -> Result<HttpResponse, RequestFailure> {
+    match incoming {
+        Incoming::Batch(body) => batch(request, front, body).await,
         Incoming::Initialize(initialize) if settings.stateless => {
             sessionless::initialize(front, &initialize, principal)
         }
-        Incoming::InSession(message) if settings.stateless => {
-            let answer =
-                sessionless::serve_legacy(request, message, principal, events, front, settings);
-            Box::pin(answer).await
-        }
-        Incoming::Initialize(initialize) => {
-            Box::pin(open(request, front, initialize, principal)).await
-        }
+        Incoming::Initialize(initialize) => open(request, front, initialize, principal).await,
         Incoming::InSession(message) => {
-            serve_in_session(request, front, message, events, settings).await
+            let served = sessionless::serve_legacy(
+                request,
+                message,
+                principal,
+                accepts_stream,
+                front,
+                settings,
+            );
+            served.await
+        }
+        Incoming::Sessionless(message) => {
+            sessionless::serve(request, message, principal, accepts_stream, front, settings).await
         }
     }
 }
