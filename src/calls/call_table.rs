@@ -85,14 +85,11 @@ fn work_on<O: HasCalls>(
         log::error!(panic = &*text, server = call.target.server.as_str(); "a bug ended a call");
         // Also where its last words fail, only the call is lost.
         drop(catch_panic(|| call.on_panic(owner)));
-        return;
-    }
-    if !call.is_done() {
+    } else if !call.is_done() {
         put_back(owner, call, ctx);
     }
 }
 
-/// Puts a call back into the table, and waits for the connection that it may have asked for.
 fn put_back<O: HasCalls>(owner: &mut O, mut call: Box<Call>, ctx: &mut Context<O>) {
     let number = call.number;
     if let Some(opening) = call.take_opening() {

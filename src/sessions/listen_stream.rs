@@ -20,8 +20,8 @@ use crate::downstream::{Caller, SubscriptionKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Method, RawJson, Request, RequestId, notification};
 use crate::publisher::SessionEvent;
+use crate::sessions::SessionContext;
 use crate::sessions::message::EndGeneralStream;
-use crate::sessions::session_context::SessionContext;
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";

@@ -1,11 +1,11 @@
 //! The end of a call, or of one round of it: what its client reads.
 
+use super::client_end::ClientEnd;
 use super::{Call, CallOwner, CallState};
 use crate::bridge::error::TranslatedError;
 use crate::bridge::question::url_elicitations;
 use crate::bridge::result::{CacheHints, ResultKind};
 use crate::calls::call_route::outcome_counter;
-use crate::calls::client_end::ClientEnd;
 use crate::calls::client_reply::{ClientReply, ReplyError};
 use crate::calls::response_translator::ResponseTranslator;
 use crate::calls::tasks;

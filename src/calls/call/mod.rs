@@ -6,6 +6,7 @@
 //! (S-CANC-01), and while it gathers what the server asked for, the call is parked.
 
 mod answer;
+mod client_end;
 mod questions;
 mod task;
 
@@ -20,7 +21,6 @@ use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
 use crate::calls::call_target::CallTarget;
-use crate::calls::client_end::ClientEnd;
 use crate::calls::event_log::EventLog;
 use crate::calls::input_requests::{InputRequests, invalid_state};
 use crate::calls::parked_calls::ParkedPermit;
@@ -36,6 +36,8 @@ use crate::protocol::{
 };
 use crate::telemetry::Counter;
 use task::HostedTask;
+
+pub(crate) use client_end::ClientEnd;
 
 pub(crate) struct Call {
     /// Names it in its table.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::client_end::ClientEnd;
 use super::{Call, CallOwner, CallState};
 use crate::bridge::question::{self, UrlElicitation};
 use crate::bridge::result::InputRequired;
 use crate::bridge::seal::Continuation;
 use crate::calls::alarms::Alarm;
-use crate::calls::client_end::ClientEnd;
 use crate::calls::client_reply::ClientReply;
 use crate::calls::input_requests::binding;
 use crate::calls::parked_calls::CallAddress;

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
+use super::client_end::ClientEnd;
 use super::questions::GATHER_DELAY;
 use super::{Call, CallOwner, CallState, SentCall};
 use crate::bridge::error;
 use crate::bridge::task::Task;
 use crate::calls::alarms::Alarm;
 use crate::calls::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
-use crate::calls::client_end::ClientEnd;
 use crate::calls::client_reply::ClientReply;
 use crate::calls::input_requests::InputRequests;
 use crate::calls::worker_inbox::TaskRequest;

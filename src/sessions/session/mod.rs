@@ -21,12 +21,12 @@ use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, SessionId};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
+use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::message::{
     DeleteSession, EndGeneralStream, EndSession, FromClient, OpenStream, SaveRecord,
     UpgradeToStream,
 };
-use crate::sessions::session_context::SessionContext;
 use crate::sessions::session_record::{SessionRecord, record_key};
 use crate::telemetry::Counter;
 use questions::SentQuestion;

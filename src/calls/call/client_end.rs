@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::calls::call::CallOwner;
+use super::CallOwner;
 use crate::calls::client_reply::ClientReply;
 use crate::calls::stream_event::StreamEvent;
 use crate::protocol::RequestId;
