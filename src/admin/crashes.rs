@@ -288,7 +288,7 @@ mod tests {
             let mode = file.unwrap().metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
-        // What is no report is no harm.
+        // A file that is no report does no harm.
         fs::write(folder.join("a.1800000000000.json"), "{").unwrap();
         fs::write(folder.join("notes.txt"), "x").unwrap();
         assert_eq!(reasons(path, Some("a")), ["a4", "a3", "a2"]);

@@ -21,7 +21,7 @@ pub struct Status {
     pub config: ConfigView,
     /// In config order.
     pub servers: Vec<ServerStatus>,
-    /// What the merged catalog settled by itself: renamed, shortened, hidden items.
+    /// Conflicts that the merge resolved by itself: renamed, shortened, hidden items.
     pub notices: Vec<String>,
     pub counters: BTreeMap<&'static str, u64>,
 }

@@ -1,4 +1,4 @@
-//! What reads differently on the two sides of the gateway when they speak different revisions.
+//! Translates between the two sides of the gateway when they speak different revisions.
 //! Pure: no I/O, clock or actors; random bytes are handed in.
 //!
 //! Payloads pass as their sender wrote them unless something must change, which a search over the

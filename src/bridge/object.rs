@@ -22,7 +22,7 @@ struct Member<'a> {
     written: &'a str,
 }
 
-/// What becomes of a member.
+/// The edit of a member.
 pub(super) enum MemberChange {
     Keep,
     Drop,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What the value of a keyword is.
+/// The kind of a keyword's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SchemaKeyword {
     /// A schema, or an array of them.

@@ -1,4 +1,4 @@
-//! What a call waits for by the clock. Its worker has one timer for all of its calls.
+//! The alarms of a call. The table of calls has one timer for all of them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
-    /// What the server asks for in quick succession has come.
+    /// The questions that the server asks in quick succession have arrived.
     QuestionsGathered,
     /// The client did not come back with what it was asked for.
     ClientAbsent,

@@ -1,4 +1,4 @@
-//! What a client without a session reads: results and errors in the shape of its revision.
+//! Answers for clients without a session: results and errors in the shape of its revision.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const DISCOVERY_CACHING: CacheHints = CacheHints {
     scope: CacheScope::Private,
 };
 
-/// What the gateway adds to every result.
+/// Adds the gateway's own members to every result.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerDecorator {
     decorator: ResultDecorator,
@@ -113,7 +113,7 @@ impl AnswerDecorator {
             r#"{{"jsonrpc":"2.0","id":{},"result":"#,
             request.id.as_str()
         );
-        // What every list has besides its items is put before the brace that ends it.
+        // The members besides the items are put before the brace that ends it.
         let base = stale.map_or_else(
             || RawJson::from_value(&json!({})),
             |stale| stale.result.clone(),
@@ -164,7 +164,7 @@ impl AnswerDecorator {
     }
 }
 
-/// What a client reads that comes back to a call which is not parked here any more.
+/// The failure for a client that comes back to a call which is no longer parked here.
 pub(crate) fn call_lost(server: &ServerName) -> Failure {
     let message = format!(
         "server `{server}` does not wait for these answers any more: the call was interrupted and may have partly run; it is not repeated"

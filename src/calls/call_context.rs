@@ -1,4 +1,4 @@
-//! What every call uses, whoever makes it.
+//! The shared parts that every call uses.
 
 use std::sync::Arc;
 

@@ -18,11 +18,11 @@ const EDITS: usize = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallTarget {
     pub(crate) server: ServerName,
-    /// What must read differently for that server.
+    /// Edits of the request for that server.
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
     pub(crate) native_uri: Option<String>,
-    /// What becomes of a task.
+    /// How a task of the call is handled.
     pub(crate) tasks: TaskMode,
     /// The tool, if it is called.
     pub(crate) tool: Option<TargetTool>,

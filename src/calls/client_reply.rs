@@ -1,4 +1,4 @@
-//! What the front reads of a request: its answer, or the stream on which it comes.
+//! The reply to a client's request: its answer, or the stream on which the answer comes.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use crate::calls::stream_event::StreamEvent;
 use crate::protocol::{ErrorKind, RawJson};
 
-/// What becomes of a message of the client.
+/// The outcome of a client's message.
 #[derive(Debug)]
 pub enum ClientReply {
     /// A JSON-RPC answer.

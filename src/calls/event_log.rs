@@ -48,7 +48,7 @@ struct LoggedEvent {
     event: StreamEvent,
 }
 
-/// What a client's `Last-Event-ID` leads to.
+/// The stream that a client's `Last-Event-ID` resumes.
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
     /// Missed events first, then live ones.

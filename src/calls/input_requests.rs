@@ -1,4 +1,4 @@
-//! What a client without a session brings with its request, and what it was asked before
+//! The answers that a client without a session sends with its request, and its open questions
 //! (B-ASK-02).
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ struct OpenQuestion {
     is_shown: bool,
 }
 
-/// What a client brings with its request.
+/// A request of a client, with the answers that it may hold.
 pub(crate) enum IncomingCall {
     /// A request for a server, which may hold answers for that server.
     Fresh { request: Request, round: u8 },

@@ -6,13 +6,13 @@ use serde::Deserialize;
 use crate::bridge::projection::project_progress;
 use crate::protocol::{Notification, Request, Revision, splice};
 
-/// What a client wants to hear of a call's progress.
+/// The progress that a client asked for, with its token.
 #[derive(Clone)]
 pub(crate) struct Progress {
     /// Its token, raw; `None` when it wants none.
     token: Option<Bytes>,
     last: f64,
-    /// What the client speaks.
+    /// The revision of the client.
     to: Revision,
 }
 

@@ -42,7 +42,7 @@ impl RequestGuard {
         self.notify(ClientRequestChange::Upgrade);
     }
 
-    /// What is still waited for once an answer is there: the rest of it, if it is a stream.
+    /// The guard for the rest of an answer that is a stream; `None` for a complete one.
     pub fn for_rest_of(mut self, answer: &ClientReply) -> Option<Self> {
         if matches!(answer, ClientReply::Stream(_)) {
             return Some(self);

@@ -6,7 +6,7 @@ use crate::catalog::Snapshot;
 use crate::id::ServerName;
 use crate::protocol::{Method, RawJson, Revision};
 
-/// What an answer is read with.
+/// Translates the response of a server into the client's revision.
 #[derive(Clone, Copy)]
 pub(crate) struct ResponseTranslator<'a> {
     pub(crate) catalog: &'a Snapshot,
@@ -14,7 +14,7 @@ pub(crate) struct ResponseTranslator<'a> {
     pub(crate) method: &'a Method,
     /// The public name or URI that was asked for.
     pub(crate) item: Option<&'a str>,
-    /// What the client speaks.
+    /// The revision of the client.
     pub(crate) to: Revision,
 }
 

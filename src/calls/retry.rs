@@ -18,11 +18,11 @@ const TIMES_MAX: u32 = 3;
 /// Time before it is sent again the first time; each further one takes four times as long.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// What is known of a call that failed.
+/// A failed call, as far as a retry depends on it.
 #[derive(Clone, Copy, Debug)]
 struct FailedAttempt {
     kind: ErrorKind,
-    /// What its tool says of itself; `None` for what is no tool call.
+    /// The hints of its tool; `None` for what is no tool call.
     hints: Option<ToolHints>,
     /// How often it was sent again already.
     times: u32,
@@ -46,8 +46,8 @@ impl FailedAttempt {
     }
 }
 
-/// What a call needs to be sent again. Kept where its server allows that, and as long as it may
-/// still happen.
+/// The state that a call needs to be sent again. Kept where its server allows that, and as long as
+/// it may still happen.
 pub(crate) struct RetryState {
     request: Request,
     target: CallTarget,
@@ -77,7 +77,7 @@ impl RetryState {
         }
     }
 
-    /// What may have run is not sent again from now on, whatever its tool says of itself.
+    /// From now on the call is sent again only if it was not written, whatever its tool's hints.
     pub(crate) fn retry_only_if_unsent(&mut self) {
         self.hints = None;
     }

@@ -1,4 +1,4 @@
-//! What travels through clients without a session, sealed.
+//! Sealed states and ids that travel through clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Sealing {
     clock: WallClock,
 }
 
-/// What a client that came back was asked before.
+/// The earlier questions to a client that came back.
 pub(crate) struct OpenedState {
     pub(crate) round: u8,
     pub(crate) continuation: Continuation,

@@ -1,4 +1,4 @@
-//! What becomes of the tasks of a call (B-TASK-01). Pure: decides by what client, server and
+//! How tasks of a call are handled (B-TASK-01). Pure: decides by what client, server and
 //! tool say of themselves.
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use crate::protocol::{
     json as text, splice,
 };
 
-/// What a server is asked to keep a task for, in milliseconds, that the gateway follows: longer
+/// How long a server is asked to keep a task, in milliseconds, that the gateway follows: longer
 /// than it follows one.
 const TTL_MS: u64 = 3_600_000;
 
@@ -38,7 +38,7 @@ pub(crate) fn offer(capabilities: &mut Value, catalog: &Snapshot, to: Revision) 
         Era::Legacy if are_offered(catalog, to) => capabilities["tasks"] = capability(),
         Era::Modern | Era::Legacy => {}
     }
-    // What servers of the other era declare is none of it.
+    // Declarations of servers of the other era do not count.
     if to.era() == Era::Legacy
         && let Some(extensions) = capabilities
             .get_mut("extensions")
@@ -48,8 +48,8 @@ pub(crate) fn offer(capabilities: &mut Value, catalog: &Snapshot, to: Revision) 
     }
 }
 
-/// What clients of 2025-11-25 are offered. Never a list: without authentication it would show
-/// everybody's tasks (S-TASK-L-13).
+/// The task capabilities for clients of 2025-11-25. Never a list: without authentication it would
+/// show everybody's tasks (S-TASK-L-13).
 fn capability() -> Value {
     json!({ "cancel": {}, "requests": { "tools": { "call": {} } } })
 }
@@ -224,7 +224,7 @@ fn task_edit(request: &Request, wanted: Option<Span>) -> Option<Edit> {
     }
 }
 
-/// What the tool does, as far as its server may be asked for it (C-TASK-01).
+/// How the tool handles tasks, as far as its server may be asked for it (C-TASK-01).
 fn support(request: &Request, catalog: &Snapshot, part: &ServerPart) -> TaskSupport {
     let name = request.name();
     let name = name.filter(|_| has_tasks_for(part, Revision::V2025_11_25));
@@ -300,7 +300,7 @@ fn with_inner(translator: ResponseTranslator<'_>, task: &RawJson) -> Option<RawJ
     RawJson::try_new(splice(task.as_bytes(), &mut [edit])).ok()
 }
 
-/// What makes a question or progress name its task by the id that the client knows.
+/// The edit that makes a question or progress name its task by the id that the client knows.
 pub(crate) fn related_edit(
     frame: &[u8],
     server: &ServerName,

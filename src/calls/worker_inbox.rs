@@ -34,7 +34,7 @@ pub(crate) struct TaskRequest {
     pub(crate) reply: oneshot::Sender<ClientReply>,
 }
 
-/// What becomes of the wait for one request of a client.
+/// A change in the wait for one request of a client.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub(crate) struct ClientRequestEvent {

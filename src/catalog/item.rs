@@ -8,7 +8,7 @@ use crate::protocol::{RawJson, Span};
 
 use super::{IngestLimits, ItemKind, json, member_type, schema, uri, uri_template::UriTemplate};
 
-/// What a tool says about its effects. Only hints: a server that is not trusted may lie.
+/// A tool's statements about its effects. Only hints: a server that is not trusted may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolHints {
     /// It changes nothing; `false` unless the tool says so.

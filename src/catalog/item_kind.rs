@@ -3,7 +3,7 @@
 use crate::bridge::projection;
 use crate::protocol::Method;
 
-/// What kind of item a server lists.
+/// The kinds of items that servers list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ItemKind {
     Tools,

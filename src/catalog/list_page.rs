@@ -11,9 +11,9 @@ use super::{ItemKind, json};
 pub struct ListPage {
     /// The items as they were written, sharing the memory of the answer.
     pub items: Vec<RawJson>,
-    /// What to ask for the next page with. An empty text is a cursor like any other.
+    /// The cursor of the next page. An empty text is a cursor like any other.
     pub next_cursor: Option<String>,
-    /// What it says of how long it holds.
+    /// How long the page may be cached.
     pub caching: Option<ListCaching>,
 }
 
@@ -38,7 +38,7 @@ impl ListCaching {
         })
     }
 
-    /// What holds for two pages of one list.
+    /// The caching that holds for two pages of one list.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

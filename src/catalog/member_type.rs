@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::ItemKind;
 
-/// What a known member must be, when it is there.
+/// The type that a known member must have if it is present.
 #[derive(Clone, Copy)]
 enum MemberType {
     Text,

@@ -1,4 +1,4 @@
-//! What people should know about a merge: for `check` and `status`.
+//! Notices for people about a merge: for `check` and `status`.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub enum MergeNotice {
         kind: ItemKind,
         server: ServerName,
         native: String,
-        /// What it would have been called.
+        /// The name that it would have had.
         wanted: String,
         public: String,
         taken_by: ServerName,

@@ -33,7 +33,7 @@ pub(super) struct PublicPages {
 #[derive(Debug)]
 pub(super) struct PublicItem {
     pub(super) text: Bytes,
-    /// What its server speaks.
+    /// The revision of its server.
     pub(super) revision: Revision,
 }
 

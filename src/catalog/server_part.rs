@@ -1,4 +1,4 @@
-//! What one server offers.
+//! The items of one server.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,17 +21,17 @@ pub struct Quarantined {
     pub reason: String,
 }
 
-/// What one server offers, item by item. Two parts are equal when their contents are, so that a
+/// The items that one server offers. Two parts are equal when their contents are, so that a
 /// refresh which changed nothing is seen as no change. Cloning is cheap enough for a refresh;
 /// sharing is by `Arc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerPart {
     server: ServerName,
-    /// What the server declared that it can do.
+    /// The capabilities that the server declared.
     pub capabilities: Map<String, Value>,
     /// `serverInfo`, as it declared it.
     pub info: Map<String, Value>,
-    /// What the server speaks.
+    /// The revision of the server.
     pub revision: Revision,
     /// How to use the server, in its own words.
     pub instructions: Option<String>,
@@ -139,7 +139,7 @@ impl ServerPart {
         resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
     }
 
-    /// What the server declares under `extensions` or `experimental`, by name.
+    /// The server's declarations under `extensions` or `experimental`, by name.
     pub fn extensions(&self, member: &str) -> impl Iterator<Item = (&String, &Value)> {
         let declared = self.capabilities.get(member).and_then(Value::as_object);
         let declared = declared.into_iter().flatten();

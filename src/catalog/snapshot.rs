@@ -106,7 +106,7 @@ pub struct Snapshot {
     pub(super) notices: Vec<MergeNotice>,
 }
 
-/// What a snapshot knows of one server.
+/// One server in a snapshot.
 #[derive(Debug)]
 pub(super) struct MergedServer {
     pub(super) part: Arc<ServerPart>,
@@ -191,7 +191,7 @@ impl Snapshot {
         owners.next().is_none().then(|| owner.server())
     }
 
-    /// What all servers declare of `extensions` or `experimental`; the first one counts.
+    /// The declarations of all servers under `extensions` or `experimental`; the first one counts.
     pub fn extensions(&self, member: &str) -> Map<String, Value> {
         let mut all = Map::new();
         for part in self.parts() {
@@ -261,7 +261,7 @@ impl Snapshot {
         }
     }
 
-    /// What the merge settled by itself, in config order.
+    /// Conflicts that the merge resolved by itself, in config order.
     pub fn notices(&self) -> &[MergeNotice] {
         &self.notices
     }
@@ -271,7 +271,7 @@ impl Snapshot {
         self.servers.iter().map(|view| &view.part)
     }
 
-    /// What a server offers.
+    /// The items of a server.
     pub fn part(&self, server: &ServerName) -> Option<&Arc<ServerPart>> {
         self.view(server).map(|view| &view.part)
     }

@@ -1,6 +1,6 @@
 //! Which URIs a URI template (RFC 6570) can stand for: enough of it to find a resource's owner.
 
-/// What an expression may expand to.
+/// The characters that an expression may expand to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpressionKind {
     /// `{x}`, `{.x}`: one part of a path.

@@ -22,7 +22,7 @@ pub struct CallRequest {
     pub caller: Arc<Caller>,
     /// As the client wrote it.
     pub request: Request,
-    /// What must read differently for the server: its native name or URI.
+    /// Edits of the request for the server: its native name or URI.
     pub edits: Vec<Edit>,
     pub tasks: TaskMode,
     pub deadline: Deadline,
@@ -39,7 +39,7 @@ impl CallRequest {
     }
 }
 
-/// What becomes of a call whose server goes on in a task (B-TASK-01, B-TASK-02, B-TASK-03).
+/// How a call is handled whose server goes on in a task (B-TASK-01, B-TASK-02, B-TASK-03).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskMode {
     /// It is not to; if it does nevertheless, the task is followed.
@@ -86,7 +86,7 @@ pub struct CancelCall {
     pub reason: Option<String>,
 }
 
-/// What a session sends to a connection.
+/// Messages from a call to a connection.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum CallMessage {
@@ -98,7 +98,7 @@ pub enum CallMessage {
     QueueTurn(QueueTurn),
 }
 
-/// What a connection tells the session that made a call.
+/// Messages from a connection to the owner of a call.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Delivery {
@@ -184,7 +184,7 @@ pub struct Reply {
     permit: Option<BreakerPermit>,
 }
 
-/// What is left of a reply after its answer: a way to tell its caller more.
+/// Sends notifications to the caller after its call was answered.
 #[derive(Clone)]
 pub(crate) struct CallNotifier {
     number: u64,
@@ -296,7 +296,7 @@ impl Drop for Reply {
     }
 }
 
-/// What a caller reads when the connection ended before the call was written to it.
+/// The failure of a call whose connection ended before the call was written.
 fn not_sent(server: &ServerName) -> Failure {
     let message = format!(
         "server `{server}` was lost before the call was sent to it, so the call did not run; it is reconnected automatically"
@@ -306,7 +306,7 @@ fn not_sent(server: &ServerName) -> Failure {
         .retry_after_ms(100)
 }
 
-/// What a caller reads when its call was under way and the answer will not come.
+/// The failure of a call in flight whose answer will not come.
 pub(crate) fn lost(server: &ServerName, why: &str) -> Failure {
     let message = format!(
         "server `{server}` was lost before it answered: {why}; the call may have run, so it is not repeated"

@@ -1,4 +1,4 @@
-//! What the configuration says of one downstream server.
+//! The settings of one downstream server.
 
 use std::fmt::Write as _;
 use std::time::Duration;

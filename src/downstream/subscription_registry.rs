@@ -1,5 +1,5 @@
-//! What the sessions want of the servers, kept outside of the connections, so that it is asked
-//! for again after a restart: subscriptions, news of tasks, and the log level.
+//! Subscriptions and log levels of all sessions, kept outside of the connections, so that they are
+//! asked for again after a restart: subscriptions, news of tasks, and the log level.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ impl WatcherTable {
         }
     }
 
-    /// What a connection must tell of.
+    /// The subscriptions of one connection.
     fn on<'a>(
         &'a self,
         server: &'a ServerName,
@@ -78,7 +78,7 @@ impl SubscriptionKey {
     }
 }
 
-/// What a change of a session's wishes means for the server.
+/// The effect of a session's change on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionChange {
     /// The server must be told.

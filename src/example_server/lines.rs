@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// What was found next.
+/// The next line, or why there is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line without its line feed.

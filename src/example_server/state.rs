@@ -1,4 +1,4 @@
-//! What the handlers of one session share: its state and the way out.
+//! The parts that the handlers of one session share: its state and the way out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

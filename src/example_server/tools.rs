@@ -89,7 +89,7 @@ static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     ]
 });
 
-/// What a tool does to its surroundings.
+/// A tool's effect on its surroundings.
 fn hints(read_only: bool, destructive: bool) -> Value {
     json!({
         "readOnlyHint": read_only, "destructiveHint": destructive,

@@ -1,4 +1,4 @@
-//! What clients send, read once for HTTP, HTTP+SSE and stdio: what a message asks for, and how it
+//! Messages of clients, read once for HTTP, HTTP+SSE and stdio: what a message asks for, and how it
 //! reaches its session.
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use crate::sessions::{FoundSession, FromClient, OpenStream, Sessions};
 /// Messages in one batch (2025-03-26).
 const BATCH_MAX: usize = 64;
 
-/// What a client sent.
+/// A message of a client, by what it asks for.
 pub(super) enum Incoming {
     /// A request that says of itself all that is to be known (2026-07-28).
     Sessionless(Request),

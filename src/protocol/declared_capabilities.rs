@@ -1,4 +1,4 @@
-//! What a client declares that it can do for a server.
+//! The capabilities that a client declares.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -14,7 +14,7 @@ pub mod code {
     pub const METHOD_NOT_FOUND: i64 = -32601;
     pub const INVALID_PARAMS: i64 = -32602;
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// What gateways and SDKs use for a session or connection that is gone.
+    /// The code that gateways and SDKs use for a session or connection that is gone.
     pub const SESSION: i64 = -32000;
     /// Only in revisions with a handshake (S-RES-03, S-RES-04, S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -32,7 +32,7 @@ pub mod code {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $code:literal, $rpc:expr, $http:literal, $retryable:literal;)*) => {
-        /// What kind of failure it was. Each kind has a stable text code, a JSON-RPC code, an HTTP
+        /// The kind of a failure. Each kind has a stable text code, a JSON-RPC code, an HTTP
         /// status for answers that carry nothing else, and whether trying again can help.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorKind {
@@ -130,7 +130,7 @@ pub struct Failure {
     pub server: Option<String>,
     /// When trying again can help, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
-    /// What the protocol wants in `data` beside what every failure says there.
+    /// The members of `data` that the protocol demands, beside those of every failure.
     details: Option<Box<Map<String, Value>>>,
     /// The JSON-RPC error object of a server, passed on as it wrote it.
     pub original: Option<super::RawJson>,

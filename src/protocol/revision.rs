@@ -20,8 +20,8 @@ pub enum Revision {
     V2026_07_28,
 }
 
-/// What a revision takes to speak with: a handshake that opens a session, or nothing but the
-/// request itself.
+/// How a conversation begins in a revision: with a handshake that opens a session, or nothing but
+/// the request itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Era {
@@ -80,7 +80,7 @@ impl Revision {
         }
     }
 
-    /// What a server answers to a client that asked for `requested` in a handshake (S-LIFE-02).
+    /// The answer of a server to a client that asked for `requested` in a handshake (S-LIFE-02).
     pub fn negotiate(requested: &str) -> Self {
         let known = requested.parse().ok();
         known

@@ -45,7 +45,7 @@ pub struct Arrangement {
     pub first_list_wait: Duration,
 }
 
-/// What the process before this one kept.
+/// The catalog that the process before this one stored.
 pub struct RestoredCatalog {
     pub arrangement: Arrangement,
     /// Each with the time at which it was listed, in milliseconds since 1970.
@@ -54,14 +54,14 @@ pub struct RestoredCatalog {
     pub part_store: PartStore,
 }
 
-/// What servers say outside of calls, on its way to sessions and into the catalog. Cheap to clone.
+/// Carries server events to sessions and into the catalog. Cheap to clone.
 #[derive(Clone)]
 pub struct CatalogPublisher {
     kept: Arc<PublisherCore>,
     child: ChildRef<()>,
 }
 
-/// What the actor is told.
+/// Messages to the dispatcher.
 #[derive(Clone)]
 pub(super) enum DispatcherInput {
     RoutedServerEvent(Arc<QueuedEvent>),
@@ -102,7 +102,7 @@ impl CatalogPublisher {
         let _ = self.kept.sessions.set(sessions);
     }
 
-    /// What identifies the configuration of each server, for those parts that are kept.
+    /// A fingerprint of each server's configuration, for the stored parts.
     pub fn identify(&self, identities: BTreeMap<ServerName, String>) {
         if let Some(keeper) = &mut self.kept.state().part_store {
             keeper.configure(identities);
@@ -129,7 +129,7 @@ impl CatalogPublisher {
     }
 }
 
-/// What outlives the actor.
+/// The data that outlives the dispatcher.
 pub(super) struct PublisherCore {
     inbox: Inbox<DispatcherInput>,
     event_budget: EventBudget,
@@ -140,7 +140,7 @@ pub(super) struct PublisherCore {
     published: ArcSwap<Snapshot>,
     listed: watch::Sender<bool>,
     own_views: Arc<ArcSwap<OwnViews>>,
-    /// What lists say of their age.
+    /// The age that lists state.
     stale: Arc<ArcSwapOption<FreshnessMeta>>,
     /// Since one succeeded; the one under way counts.
     merges_failed: AtomicU32,

@@ -59,12 +59,12 @@ impl CatalogView {
         self.snapshot.load_full()
     }
 
-    /// What lists say of their age while some part of them is not live.
+    /// The age that lists state while some part of them is not live.
     pub(crate) fn stale(&self) -> Option<Arc<FreshnessMeta>> {
         self.stale.load_full()
     }
 
-    /// What is different from what the process before this one showed last.
+    /// The changes since the last list that the process before this one showed.
     pub(crate) fn changes_since_start(&self) -> Changes {
         let before = self.at_start.get();
         before.map_or_else(Changes::default, |before| {

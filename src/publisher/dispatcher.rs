@@ -1,7 +1,7 @@
-//! What servers say outside of calls, brought to the sessions that it concerns; and the catalog
+//! Sends server events to the sessions that they concern, and keeps the catalog
 //! that is merged from their lists.
 //!
-//! What it knows is kept in [`PublisherCore`], and what it is told waits in an inbox: another incarnation
+//! Its data is in [`PublisherCore`], and its messages wait in an inbox: another incarnation
 //! merges anew and goes on where one died.
 
 use std::sync::Arc;

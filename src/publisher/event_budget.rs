@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::downstream::{RoutedServerEvent, ServerEvent};
 use crate::id::ServerName;
 
-/// What a message takes besides its frame, in bytes.
+/// Overhead of a message besides its frame, in bytes.
 const OVERHEAD: usize = 512;
 
-/// What waits of each server.
+/// Bytes that wait, by server.
 #[derive(Default)]
 pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ServerBudget>>>);
 

@@ -44,13 +44,13 @@ struct PartAge {
     listed_at: Option<u64>,
 }
 
-/// What is known of the age of each server's part.
+/// The age of each server's part.
 #[derive(Debug, Default)]
 pub(crate) struct Freshness {
     parts: BTreeMap<ServerName, PartAge>,
 }
 
-/// What lists say while something is not live.
+/// The members that lists carry while some part is not live.
 #[derive(Debug)]
 pub(crate) struct FreshnessMeta {
     /// An object with nothing but the `_meta`.
@@ -99,7 +99,7 @@ impl Freshness {
         }
     }
 
-    /// What lists have to say; nothing when everything is live.
+    /// The members that lists carry; `None` when everything is live.
     pub(crate) fn stale(&self) -> Option<FreshnessMeta> {
         let is_live = |part: &PartAge| part.source == PartSource::Live;
         if self.parts.values().all(is_live) {

@@ -1,4 +1,4 @@
-//! What the gateway itself adds to the catalog.
+//! The gateway's own items in the catalog.
 
 use std::sync::Arc;
 

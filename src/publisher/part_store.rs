@@ -1,4 +1,4 @@
-//! What servers offered last, kept in the store, so that a fresh process answers before any of
+//! The last items of each server, kept in the store, so that a fresh process answers before any of
 //! them is up.
 
 use std::collections::{BTreeMap, HashSet};
@@ -53,8 +53,9 @@ fn from_bytes(bytes: &[u8], server: &ServerSettings) -> Option<(ServerPart, u64)
     (*part.server() == server.name).then_some((part, kept.listed_at))
 }
 
-/// The parts of these servers with the time of their listing in milliseconds since 1970, as the process before this one listed them last. Parts of servers
-/// that are not `configured` any more are removed.
+/// The parts of these servers with the time of their listing in milliseconds since 1970, as the
+/// process before this one listed them last. Parts of servers that are not `configured` any more
+/// are removed.
 ///
 /// # Errors
 ///

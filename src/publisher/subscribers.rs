@@ -31,7 +31,7 @@ pub trait Subscribers: Send + Sync {
     fn server_events_max(&self) -> usize;
 }
 
-/// What happened outside of the session's calls and concerns it.
+/// An event outside of the session's calls that concerns it.
 #[derive(Message, Clone)]
 #[rtype(result = "()")]
 pub enum SessionEvent {
@@ -48,7 +48,7 @@ pub enum SessionEvent {
         audience: Option<Audience>,
         frame: Bytes,
     },
-    /// What a sessionless server says of a task, by its own id of it.
+    /// The status of a task at a sessionless server, by the server's id.
     Task {
         server: ServerName,
         native: String,

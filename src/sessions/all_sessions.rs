@@ -35,7 +35,7 @@ use crate::telemetry::{Counter, Counters};
 /// How often idle sessions are looked for.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What sessions are built with.
+/// The parts that sessions are built with.
 pub struct SessionsSpec {
     pub settings: SessionSettings,
     pub arbiters: Arbiters,
@@ -336,7 +336,7 @@ impl Sessions {
         parts.calls.counters.add(Counter::SessionsDeleted);
         let (done, deleted) = oneshot::channel();
         match found {
-            // What it wrote last must not come after the end.
+            // Its last write must not come after the end.
             SessionLookup::Live(address, _) => address.do_send(DeleteSession { done }),
             SessionLookup::Dormant | SessionLookup::Unknown => parts.forget(id, Some(done)),
         }

@@ -154,7 +154,7 @@ mod tests {
         assert!(followed.progress(1, &told(2)).is_some());
         followed.ended(&server, "t-9");
         assert_eq!(followed.progress(1, &told(3)), None);
-        // What is no task is none.
+        // A result that is no task is ignored.
         let plain = RawJson::from_value(&json!({"content": []}));
         followed.add(2, &server, &plain, progress(), now);
         assert_eq!(followed.server(2), None);

@@ -1,4 +1,4 @@
-//! What the gateway says of itself in `initialize`.
+//! The gateway's answer to `initialize`.
 
 use std::sync::Arc;
 

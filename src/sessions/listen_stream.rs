@@ -29,7 +29,7 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Resources that one stream may be about, and tasks.
 const URIS_MAX: usize = 1000;
 
-/// What a client wants to hear of; also what it is told that it will hear of.
+/// The events that a client asks for; also those that it is promised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListenFilter {
@@ -64,7 +64,7 @@ pub(crate) struct ListenStream {
     /// The id of the request, as the client wrote it.
     subscription: RequestId,
     filter: ListenFilter,
-    /// What it was asked for and acknowledged, of resources.
+    /// The resources that were asked for and acknowledged.
     watched: BTreeSet<String>,
     /// The same of tasks, by their servers and these servers' ids of them.
     tasks: HashSet<(ServerName, String)>,

@@ -1,4 +1,4 @@
-//! What the front and a session say to each other.
+//! Messages between the front and a session.
 
 use actix::Message;
 use tokio::sync::oneshot;

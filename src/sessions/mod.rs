@@ -40,9 +40,9 @@ use session_record::record_key;
 use session_registry::SessionRegistry;
 use tree_resource::TreeResource;
 
-/// What every session uses.
+/// The shared parts of all sessions.
 pub(crate) struct SessionContext {
-    /// What the calls of sessions use, and those of clients without one.
+    /// The shared parts of all calls, also of clients without a session.
     pub(crate) calls: Arc<CallContext>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: SessionRegistry,

@@ -19,7 +19,7 @@ pub struct SessionRecord {
     #[serde(default)]
     pub client: Option<Box<RawValue>>,
     pub level: Option<LogLevel>,
-    /// What the client subscribed to.
+    /// The client's subscriptions.
     pub subscriptions: Vec<Subscription>,
 }
 

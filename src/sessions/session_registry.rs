@@ -23,7 +23,8 @@ pub(crate) type SessionAddr = Arc<Addr<Session>>;
 type Shard = RwLock<QuickMap<SessionId, SessionSlot>>;
 
 struct SessionSlot {
-    /// Absent after the actor died, with its process or alone: the session is rebuilt from its record when it is asked for.
+    /// Absent after the actor died, with its process or alone: the session is rebuilt from its
+    /// record when it is asked for.
     address: Option<SessionAddr>,
     revision: Revision,
     /// Second, as [`SessionRegistry::now`] counts.

@@ -1,4 +1,4 @@
-//! What becomes of a request without a session: answered from here, or sent to a server.
+//! Requests without a session: answered from here, or sent to a server.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct SessionlessRequest<'h> {
     pub accepts_stream: bool,
 }
 
-/// What became of it.
+/// The outcome of a request.
 pub enum ServeOutcome {
     Done(ClientReply),
     Running(RunningRequest),

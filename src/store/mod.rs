@@ -31,7 +31,7 @@ pub enum StoreError {
 pub struct StoredEntry {
     pub key: String,
     pub value: Bytes,
-    /// What remains of its `ttl`; `None` if it never expires.
+    /// The rest of its `ttl`; `None` if it never expires.
     pub expires_in: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What callers hold: a name that outlives every incarnation, never an address.
+//! A reference for callers: a name that outlives every incarnation, never an address.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::spec::Start;
 use super::supervisor::{Barrier, Control, Supervisor};
 use super::view::{ChildPhase, ChildView};
 
-/// What a ready child may offer to its callers, such as a struct of recipients.
+/// A value that a ready child offers to its callers, such as a struct of recipients.
 pub trait ChildValue: Clone + Send + Sync + Unpin + 'static {}
 
 impl<T: Clone + Send + Sync + Unpin + 'static> ChildValue for T {}
@@ -64,7 +64,7 @@ impl<T> ChildStatus<T> {
     }
 }
 
-/// What a supervisor publishes after each change.
+/// The child's state, published by its supervisor after each change.
 #[derive(Clone, Debug)]
 pub struct ChildSnapshot<T> {
     pub status: ChildStatus<T>,
@@ -106,7 +106,7 @@ impl fmt::Display for ChildUnavailable {
 
 impl std::error::Error for ChildUnavailable {}
 
-/// What a ready child offers, and which incarnation offers it.
+/// The value of a ready child, with the incarnation that offers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up<T> {
     pub value: T,
@@ -155,12 +155,12 @@ impl<T: ChildValue> ChildRef<T> {
         &self.0.name
     }
 
-    /// What the child offers now, without waiting.
+    /// The child's value now, without waiting.
     ///
     /// # Errors
     ///
-    /// Returns [`ChildUnavailable`] unless the child is up. A child that died a moment ago may still look
-    /// up: whoever sends to it gets a closed mailbox.
+    /// Returns [`ChildUnavailable`] unless the child is up. A child that died a moment ago may
+    /// still look up: whoever sends to it gets a closed mailbox.
     pub fn current(&self) -> Result<Up<T>, ChildUnavailable> {
         let snapshot = self.0.snapshot.borrow();
         match &snapshot.status {
@@ -183,8 +183,8 @@ impl<T: ChildValue> ChildRef<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`ChildUnavailable`] at the deadline; earlier when the child is stopping or stopped, and
-    /// when its next attempt is due only after the deadline.
+    /// Returns [`ChildUnavailable`] at the deadline; earlier when the child is stopping or stopped,
+    /// and when its next attempt is due only after the deadline.
     pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, ChildUnavailable> {
         let mut changes = self.0.snapshot.clone();
         let mut woken = false;
@@ -300,7 +300,8 @@ impl<T: ChildValue> ChildRef<T> {
         self.0.supervisor.do_send(Control::Stop);
     }
 
-    /// Waits until a child that was told to stop, or is held, is gone: at most twice `shutdown_timeout`.
+    /// Waits until a child that was told to stop, or is held, is gone: at most twice
+    /// `shutdown_timeout`.
     pub async fn stopped(&self) {
         let mut changes = self.0.snapshot.clone();
         // An error means that the supervisor is gone, and its child with it.

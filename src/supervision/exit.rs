@@ -19,7 +19,7 @@ pub enum ExitReason {
     Shutdown,
     /// It met an error that it could not repair, and said so with [`Exit::fail`].
     Failed(Arc<dyn Error + Send + Sync>),
-    /// What it works with reached a limit that was set for it. The text says which.
+    /// A resource that it uses reached a configured limit. The text says which.
     LimitReached(Arc<str>),
     /// A hook, a handler, a spawned future or its `Drop` panicked: a bug. The text is the
     /// panic's.
@@ -151,7 +151,7 @@ impl Exit {
         self.0.killed.load(Ordering::Acquire)
     }
 
-    /// What was said, if anything.
+    /// The stated reason, if there is one.
     pub(crate) fn reason(&self) -> Option<ExitReason> {
         self.stated_reason().clone()
     }

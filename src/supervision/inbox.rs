@@ -26,7 +26,7 @@ struct InboxState<T> {
 
 struct InboxQueue<T> {
     waiting: VecDeque<T>,
-    /// What an incarnation has taken and is not done with, and how often that was.
+    /// The message in progress, with the number of times that it was taken.
     in_progress: Option<(T, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a supervisor may do, and how patient it is.
+//! Settings of a supervisor: backoff, limits of restarts, deadlines.
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a supervisor is given to keep a child alive, and what the child is given.
+//! The child spec: how a supervisor starts a child, and what the child receives at its start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Message for Shutdown {
     type Result = ();
 }
 
-/// What an incarnation is given at its birth.
+/// The arguments of a new incarnation.
 pub struct SupervisorLink<T> {
     generation: u64,
     exit: Exit,

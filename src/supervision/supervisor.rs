@@ -20,7 +20,7 @@ pub struct Supervisor<T: ChildValue> {
     machine: RestartMachine,
     generation: u64,
     child: Option<RunningChild>,
-    /// What the current incarnation offers, once it is ready.
+    /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
     timer: Option<SpawnHandle>,
     snapshot: watch::Sender<ChildSnapshot<T>>,
@@ -279,7 +279,7 @@ impl<T: ChildValue> Drop for Supervisor<T> {
     }
 }
 
-/// What a supervisor hears of its child.
+/// Events from the child's current incarnation.
 #[derive(Debug)]
 pub(crate) enum IncarnationEvent<T> {
     Ready { generation: u64, value: T },
@@ -310,7 +310,7 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
     }
 }
 
-/// What those who hold a [`ChildRef`] want.
+/// Commands of those who hold a [`ChildRef`].
 pub(crate) enum Control<T> {
     Wake,
     Reconnect,

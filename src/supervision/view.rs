@@ -1,4 +1,4 @@
-//! What can be seen of a child: the same struct for logs, interfaces and tests.
+//! The observable state of a child: the same struct for logs, interfaces and tests.
 
 use std::fmt;
 use std::sync::Arc;

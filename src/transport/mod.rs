@@ -49,7 +49,7 @@ pub(crate) use stdio::lines::{Line, LineSplitter};
 /// call to the link itself, and not at all once the link is closing or dropped.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;
 
-/// What a link reports.
+/// Events of a link.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// A message of the server. `call` is the number of the call on whose own stream it came, if
@@ -130,7 +130,8 @@ pub enum LinkOpenError {
     Other(String),
 }
 
-/// What a Streamable HTTP server gave us in the handshake; sent with every later request.
+/// The session id and revision from the handshake with a Streamable HTTP server; sent with every
+/// later request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSession {
     /// `Mcp-Session-Id`, if the server gave one.
@@ -180,7 +181,8 @@ pub trait Link {
     /// Streamable HTTP: later requests are sent in this session instead.
     fn set_session(&self, session: HttpSession);
 
-    /// Streamable HTTP: what a worker channel on another arbiter needs to speak in the same session.
+    /// Streamable HTTP: what a worker channel on another arbiter needs to speak in the same
+    /// session.
     fn http_session(&self) -> Option<HttpSession>;
 
     /// Opens the stream for messages of the server that belong to no call, where the transport

@@ -28,7 +28,7 @@ pub struct StdioSettings {
     pub limits: ChildLimits,
 }
 
-/// What the system lets each process of a child have; `None` is no limit of ours.
+/// Limits that the system puts on each process of a child; `None` is no limit of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildLimits {
     /// Private writable memory, in bytes (`RLIMIT_DATA`): what is only reserved, as by V8 or Go,

@@ -47,7 +47,7 @@ enum SpawnerCommand {
     Stop(oneshot::Sender<()>),
 }
 
-/// What to start.
+/// The command to start.
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {
     /// All three standard streams must be piped.

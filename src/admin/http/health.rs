@@ -78,7 +78,7 @@ fn may_see_server_names(request: &HttpRequest) -> bool {
     peer.is_some_and(|peer| peer.ip().is_loopback())
 }
 
-/// What the gateway is ready for.
+/// Whether the gateway is ready to serve.
 #[derive(Debug, PartialEq, Eq)]
 enum Readiness<'h> {
     Ready,

@@ -1,4 +1,4 @@
-//! What operators and monitoring ask over HTTP, beside the MCP endpoint.
+//! HTTP endpoints for operators and monitoring, beside the MCP endpoint.
 
 mod health;
 

@@ -12,7 +12,7 @@ use super::projection::Revisions;
 use super::question::{InvalidAnswer, RequiredCapability, url_elicitations};
 use super::seal::{AmbiguousArguments, InvalidState};
 
-/// What of a request an error is read with.
+/// The parts of a request that the translation of its error needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorContext<'a> {
     pub method: &'a Method,

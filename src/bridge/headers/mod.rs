@@ -25,8 +25,8 @@ pub const PARAM_PREFIX: &str = "mcp-param-";
 #[error("header mismatch: {0}")]
 pub struct HeaderMismatch(pub(crate) String);
 
-/// What `Mcp-Name` must say of a request: the name or URI that it is about, or the id of its
-/// task (S-HDR-17). `None` where the header does not apply, or the body has no such member.
+/// The value that `Mcp-Name` must have for a request: the name or URI that it is about, or the id
+/// of its task (S-HDR-17). `None` where the header does not apply, or the body has no such member.
 pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
     match request.method {
         Method::ToolsCall | Method::PromptsGet => request.name(),
@@ -52,7 +52,7 @@ pub struct Headers {
 pub struct StandardHeaders {
     pub revision: Cow<'static, str>,
     pub method: Method,
-    /// What `Mcp-Name` says, encoded; `None` where it does not apply.
+    /// The value of `Mcp-Name`, encoded; `None` where it does not apply.
     pub name: Option<ByteString>,
 }
 

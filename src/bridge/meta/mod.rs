@@ -15,7 +15,7 @@ use super::object::{self, MemberChange, Object};
 
 pub use request_meta::{InvalidMeta, RequestMeta, claims_modern};
 
-/// What the protocol itself keeps in `_meta` begins so.
+/// The prefix of the protocol's own keys in `_meta`.
 pub const RESERVED: &str = "io.modelcontextprotocol/";
 
 pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -27,7 +27,7 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// What goes into each request to a sessionless server: revision, who we are, and what the
+/// The `_meta` of each request to a sessionless server: revision, who we are, and what the
 /// client behind the request can be asked for. Made once, spliced in as it is.
 #[derive(Clone, Debug)]
 pub struct MetaDeclaration {
@@ -93,7 +93,7 @@ impl MetaDeclaration {
 }
 
 /// A `params` or `result` with a member of `_meta`, in place of one that it has; `value` is JSON.
-/// What is no object stays as it is.
+/// A value that is no object stays as it is.
 pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
     let ours = format!("{}:{value}", json::quoted(name).as_str());
     let built = Object::parse(holder.as_str()).and_then(|members| {

@@ -1,4 +1,4 @@
-//! What a request of a sessionless client says of itself.
+//! The `_meta` of a sessionless client's request.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub enum InvalidMeta {
     },
 }
 
-/// What a sessionless client declares, in each request.
+/// The declaration of a sessionless client, in each request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestMeta {
     /// As it was written; it may name a revision that nobody knows.

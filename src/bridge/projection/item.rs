@@ -6,7 +6,7 @@ use super::super::object::{self, MemberChange, Object, rebuild_elements};
 use super::Revisions;
 use super::output::{self, is_wrapped};
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ItemKind {
     Tool,

@@ -1,7 +1,7 @@
 //! Results, list items and requests in the words of another revision (B-FIELD-01).
 //!
-//! What a revision cannot say is said with what it has, or left out. Fields that nobody knows
-//! pass between revisions of one era and are dropped between eras, except under `_meta`.
+//! Members that a revision lacks are expressed with those it has, or left out. Fields that nobody
+//! knows pass between revisions of one era and are dropped between eras, except under `_meta`.
 
 mod capabilities;
 mod item;
@@ -35,8 +35,8 @@ impl Revisions {
 
 /// The result of `method` for its reader; `None` when it may stay as it is.
 ///
-/// `wrapped` says that [`wraps_structured_output`] holds for the called tool, so that its reader was shown
-/// an output schema which wants the content inside of `result`. Towards a client with a
+/// `wrapped` says that [`wraps_structured_output`] holds for the called tool, so that its reader
+/// was shown an output schema which wants the content inside of `result`. Towards a client with a
 /// handshake this does what [`result::strip_for_legacy`] does; it need not be called again.
 pub fn project_result(
     method: &Method,

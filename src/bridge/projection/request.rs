@@ -11,7 +11,7 @@ pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
     let params = &request.params;
     let is_retry = params.input_responses.is_some() || params.request_state.is_some();
     let completes = request.method == Method::CompletionComplete;
-    // What most calls are: nothing of them is unknown anywhere.
+    // Most calls: every revision knows all of their members.
     if !is_retry && !completes && params.task.is_none() {
         return Vec::new();
     }

@@ -18,7 +18,7 @@ pub struct InvalidAnswer(&'static str);
 #[error("client answered with several parts, which the server's revision has no words for")]
 pub struct UnsupportedAnswer;
 
-/// What becomes of a sessionless call whose question was refused: `inputResponses` has room for
+/// The end of a sessionless call whose question was refused: `inputResponses` has room for
 /// results only, not for errors (B-ASK-04, S-REQ-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionFallback {
@@ -156,7 +156,7 @@ fn joined_block(blocks: &[&str]) -> Result<String, UnsupportedAnswer> {
     Ok(json!({ "type": "text", "text": joined.join("\n") }).to_string())
 }
 
-/// What a sessionless server is told when the client answers with an error, or cannot be asked.
+/// The answer for a sessionless server when the client answers with an error, or cannot be asked.
 pub fn fallback_for(kind: QuestionKind) -> QuestionFallback {
     match kind {
         QuestionKind::Elicitation => QuestionFallback::Answer(cancel()),

@@ -27,8 +27,9 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// Returns [`UnsupportedQuestion`] when the client did not declare what is needed, or its revision has
-    /// no words for the question. [`super::fallback_for`] says what becomes of the call.
+    /// Returns [`UnsupportedQuestion`] when the client did not declare what is needed, or its
+    /// revision has no words for the question. [`super::fallback_for`] says what becomes of the
+    /// call.
     pub fn for_client(
         &self,
         to: Revision,

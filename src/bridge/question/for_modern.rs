@@ -77,8 +77,8 @@ pub fn elicitation_id(request: &Request) -> Option<String> {
     Some(id.into_owned())
 }
 
-/// What a server wants the user to do first (S-REQ-05), out of its error object. `None` when it is
-/// another error, or lists nothing that a client could be asked.
+/// A page that a server wants the user to visit first (S-REQ-05), out of its error object. `None`
+/// when it is another error, or lists nothing that a client could be asked.
 pub fn url_elicitations(error: &RawJson) -> Option<Vec<UrlElicitation>> {
     let error = Object::parse(error.as_str())?;
     let is_code = error.get("code")?.parse() == Ok(code::URL_ELICITATION_REQUIRED);

@@ -1,4 +1,4 @@
-//! What a server asks of a client in the middle of a call: sampling, elicitation, roots. Servers
+//! Questions of a server to a client during a call: sampling, elicitation, roots. Servers
 //! with a handshake send a request for it, sessionless ones an entry of `inputRequests`
 //! (B-ASK-02, B-ASK-03).
 
@@ -20,7 +20,7 @@ pub use answer::{
 pub use for_legacy::UnsupportedQuestion;
 pub use for_modern::{UrlElicitation, elicitation_id, url_elicitations};
 
-/// What kind of question it is.
+/// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuestionKind {
     Sampling,
@@ -59,7 +59,7 @@ pub struct Question {
     params: Option<RawJson>,
 }
 
-/// What a client must declare to be asked.
+/// The capability that a client must declare to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequiredCapability {
     Form,
@@ -99,7 +99,8 @@ impl Question {
         Request::new(id, self.kind.method(), self.params.as_ref())
     }
 
-    /// What a client must declare to be asked this (S-MRTR-05, S-REQ-01, S-REQ-02, S-REQ-03).
+    /// The capability that a client must declare to be asked this (S-MRTR-05, S-REQ-01, S-REQ-02,
+    /// S-REQ-03).
     pub fn required(&self) -> RequiredCapability {
         let params = self.params.as_ref();
         let params = params.and_then(|params| Object::parse(params.as_str()));

@@ -12,7 +12,7 @@ use super::super::question::{Question, QuestionKind};
 /// Most questions in one result.
 const QUESTIONS_MAX: usize = 64;
 
-/// What a server needs before it can answer.
+/// The input that a server needs before it can answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRequired {
     /// By the key under which each is answered, in the server's order.

@@ -19,7 +19,7 @@ use super::object::{self, MemberChange, Object, contains_any, is_object};
 pub use input_required::{InputRequired, InvalidInputRequired};
 pub(super) use input_required::{parse_requests, requests_object};
 
-/// What a result of a sessionless server is. An absent `resultType` means `complete`
+/// The type of a sessionless server's result. An absent `resultType` means `complete`
 /// (C-LIFE-13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
@@ -58,7 +58,7 @@ impl ResultKind {
 
 const COMPLETE: &str = r#""resultType":"complete","#;
 
-/// What a result may hold already; looked for in each.
+/// Members that a result may hold already; every result is searched for them.
 static KIND: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
 static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"_meta\""));
 static HINTS: LazyLock<[Finder<'_>; 2]> =
@@ -122,7 +122,7 @@ impl CacheHints {
         scope: CacheScope::Private,
     };
 
-    /// What a server's result says; absent, negative and malformed hints mean
+    /// The caching hints of a server's result; absent, negative and malformed hints mean
     /// [`CacheHints::NONE`]'s (C-CACHE-03).
     pub fn of(result: &RawJson) -> Self {
         if !contains_any(result.as_bytes(), &["\"ttlMs\"", "\"cacheScope\""]) {
@@ -151,7 +151,7 @@ fn missing_result_type(result: &str) -> Option<&'static str> {
 /// Room for what is inserted beside `_meta`, in bytes.
 const FIRST_MAX: usize = 96;
 
-/// What a sessionless client reads in every result of the gateway.
+/// Adds the members that every result for a sessionless client carries.
 #[derive(Clone, Debug)]
 pub struct ResultDecorator {
     server_info: RawJson,
@@ -187,8 +187,8 @@ impl ResultDecorator {
         }
     }
 
-    /// The decorated result in parts: one insertion after the brace, of `hints` among others. `None`
-    /// where something of ours may be there already, but for a type.
+    /// The decorated result in parts: one insertion after the brace, of `hints` among others.
+    /// `None` where something of ours may be there already, but for a type.
     fn inserted<'a>(&'a self, result: &'a RawJson, hints: &'a str) -> Option<[&'a str; 6]> {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
         if has(&META) || !hints.is_empty() && HINTS.iter().any(has) {

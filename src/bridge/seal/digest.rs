@@ -1,4 +1,4 @@
-//! What a sealed state is bound to, in 32 bytes each.
+//! Digests of the request that a sealed state is bound to, 32 bytes each.
 
 use std::fmt;
 

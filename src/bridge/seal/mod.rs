@@ -31,7 +31,7 @@ const CLOCK_SKEW: u64 = 60;
 const STATE: &str = "v1";
 const TASK: &str = "gt1";
 
-/// What a state or task id that was presented is not: ours, unchanged, in time, and meant for this
+/// Why a presented state or task id is refused: not ours, changed, expired, or not meant for this
 /// request of this client. It does not say which, since that helps only an attacker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid requestState")]
@@ -48,15 +48,15 @@ pub enum SealError {
     Random,
 }
 
-/// What a request must be for a state to be accepted with it.
+/// The properties of a request to which a state is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateBinding {
     pub method: Method,
     /// Who asks.
     pub principal: Digest,
-    /// What is asked for.
+    /// The public name or URI that the request asks for.
     pub params: Digest,
-    /// What the client declares that it can be asked for.
+    /// The capabilities that the client declares.
     pub capabilities: Digest,
 }
 
@@ -82,7 +82,7 @@ impl StateBinding {
     }
 }
 
-/// What the gateway has to know when a client comes back with its answers.
+/// The state that the gateway needs when a client comes back with its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestState {
     pub binding: StateBinding,
@@ -140,7 +140,7 @@ pub struct TaskRef {
     pub lifetime: Option<TaskLifetime>,
 }
 
-/// What can be said of a task of which nothing else is left.
+/// The facts about a task of which nothing else is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskLifetime {
     /// RFC 3339.

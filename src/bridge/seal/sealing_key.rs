@@ -57,7 +57,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// What is derived from one [`SealingKey`]; no key serves two purposes.
+/// The keys derived from one [`SealingKey`]; no key serves two purposes.
 pub(super) struct DerivedKeys {
     id: String,
     state: Option<LessSafeKey>,

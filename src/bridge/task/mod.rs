@@ -63,7 +63,7 @@ impl TaskStatus {
     }
 }
 
-/// What a server says of a task, whatever its era.
+/// A task as its server describes it, in either era.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub id: String,
@@ -82,7 +82,7 @@ pub struct Task {
 #[derive(Clone, Debug)]
 pub struct TaskDetail {
     pub task: Task,
-    /// What it asks for, by key.
+    /// Its questions, by key.
     pub requests: Vec<(String, Question)>,
     /// How it ended.
     pub outcome: Option<Outcome>,
@@ -384,7 +384,7 @@ pub fn with_task_ids(holder: &RawJson, id: impl Fn(&str) -> Option<String>) -> O
     object::raw(built?)
 }
 
-/// What a client declares, and the extension.
+/// The client's capabilities with the extension added.
 pub fn with_tasks_extension(declared: &Map<String, Value>) -> Map<String, Value> {
     let mut declared = declared.clone();
     let extensions = declared.entry("extensions").or_insert_with(|| json!({}));

@@ -57,7 +57,7 @@ pub(crate) struct Call {
     pub(crate) progress: Progress,
     pub(crate) client: ClientEnd,
     state: CallState,
-    /// What it takes to send the call again; kept where and while that is allowed.
+    /// The state for sending the call again; kept where and while that is allowed.
     retry: Option<Box<RetryState>>,
     alarms: Alarms,
     /// Present if the client has no session.
@@ -198,7 +198,7 @@ impl Call {
         }
     }
 
-    /// What the client answered was for one request of the server: a call that may have run with
+    /// The client's answer was for one request of the server: a call that may have run with
     /// it is not sent again.
     fn retry_state(&self, request: &Request, deadline: Deadline) -> RetryState {
         let mut retry = RetryState::new(request, &self.target, deadline);
@@ -431,7 +431,7 @@ impl Call {
         self.continue_with_answers(&resume.request, owner);
     }
 
-    /// What becomes of the wait for the client's request of this number, if that still waits.
+    /// Handles a change in the wait for the client's request of this number, if it still waits.
     pub(crate) fn on_client_request_event(
         &mut self,
         request_number: u64,

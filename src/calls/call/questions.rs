@@ -175,7 +175,7 @@ impl Call {
         self.answer_with_questions(requests.collect(), continuation, owner);
     }
 
-    /// What was asked before is over: its state is good for no other return.
+    /// The earlier questions are over: their state is good for no other return.
     pub(super) fn next_round(&mut self) {
         if let Some(rounds) = &mut self.rounds {
             rounds.questions.round = rounds.questions.round.saturating_add(1);
@@ -222,7 +222,7 @@ impl Call {
     }
 }
 
-/// What a client reads that does not declare what a server needs (S-LIFE-16).
+/// The failure for a client that lacks a capability which a server needs (S-LIFE-16).
 fn missing(needed: question::RequiredCapability) -> Failure {
     let message = format!(
         "this request needs the client capability `{}`",

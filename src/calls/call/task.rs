@@ -1,6 +1,6 @@
 //! A call that stands for a task of a server of 2025-11-25: its client got the task as the answer,
-//! looks at it, answers its questions and cancels it (B-TASK-03). The call keeps the connection that
-//! the task lives on, and is there until the task's time is over.
+//! looks at it, answers its questions and cancels it (B-TASK-03). The call keeps the connection
+//! that the task lives on, and is there until the task's time is over.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl HostedTask {
 }
 
 impl Call {
-    /// What a server says of a call that may go on in a task. Once it did, only the state of the
-    /// task counts (S-TASK-X-13).
+    /// Handles a notification of a call that may go on in a task. Once it did, only the state of
+    /// the task counts (S-TASK-X-13).
     pub(super) fn on_bridged_notification(
         &mut self,
         notification: &Notification,
@@ -134,7 +134,8 @@ impl Call {
             .answer(self.number, ClientReply::Json(frame), owner);
     }
 
-    /// What the client cannot be asked is refused; the rest it reads when it asks for the task.
+    /// Questions that the client cannot be asked are refused; the rest it reads when it asks for
+    /// the task.
     pub(super) fn on_task_question(&mut self, question: Question) {
         let Some(rounds) = &mut self.rounds else {
             return;

@@ -183,7 +183,8 @@ keys! {
         allow: Vec<String> = Vec::new(), texts(GLOB, glob);
         /// Globs over the tools that are not listed; wins over `allow`.
         deny: Vec<String> = Vec::new(), texts(GLOB, glob);
-        /// Stands before the names of its tools; without it, the server's name. "" leaves names unchanged.
+        /// Stands before the names of its tools; without it, the server's name. "" leaves names
+        /// unchanged.
         prefix: Option<String> = None, optional(text(PREFIX, prefix), "\"files\"");
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of a connection that ended as it should not.
+//! The report of a connection that ended badly.
 
 use std::sync::Arc;
 

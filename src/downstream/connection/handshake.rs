@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::downstream::era::modern;
 use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
 
-/// What both sides agreed on.
+/// The result of the handshake: revision and capabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Negotiated {
     pub revision: Revision,

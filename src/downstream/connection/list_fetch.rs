@@ -14,7 +14,7 @@ pub(crate) struct ListFetch {
     caching: Option<ListCaching>,
 }
 
-/// What to do after a page.
+/// The next step after a page.
 #[derive(Debug)]
 pub(crate) enum Page {
     /// Ask for the next one with these parameters.

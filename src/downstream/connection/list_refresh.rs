@@ -219,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// What the server had before its last handshake and does not declare any more is gone.
+    /// Removes the items of capabilities that the server no longer declares after a handshake.
     pub(super) fn drop_undeclared_lists(&mut self, negotiated: &Negotiated) {
         for kind in ItemKind::ALL {
             if !negotiated.has(kind.capability()) && !self.part.items(kind).is_empty() {
@@ -229,7 +229,8 @@ impl Connection {
         }
     }
 
-    /// What calls have to repeat in headers; those that waited for it are sent again.
+    /// Stores the arguments that calls repeat in headers; calls that waited for them are sent
+    /// again.
     fn publish_headers(&mut self) {
         let tools = self.part.items(ItemKind::Tools).iter();
         let annotated = tools.filter(|tool| !tool.headers().is_empty());

@@ -12,7 +12,7 @@ use crate::protocol::{Envelope, Notification, RawJson, json as text};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// What a stream reports. Filters cannot be amended: another wish is another stream
+/// The events that a stream reports. A filter cannot be changed: another one is another stream
 /// (B-SUB-01).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -85,7 +85,7 @@ impl ListenFilter {
         json!({ "notifications": filter })
     }
 
-    /// What an acknowledgement grants (C-SUB-01).
+    /// The part of the filter that an acknowledgement grants (C-SUB-01).
     pub(crate) fn granted(acknowledged: &Notification) -> Option<Self> {
         #[derive(Deserialize)]
         struct SubscriptionParams {

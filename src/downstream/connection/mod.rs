@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     began: Instant,
 }
 
-/// What came over a link that this actor owns.
+/// An event of a link that this actor owns.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LinkEventMessage(LinkEvent);
@@ -173,7 +173,7 @@ impl Connection {
         self.arm(ctx);
     }
 
-    /// What belongs to no client's call, on this link or on a worker channel.
+    /// Handles an event that belongs to no client's call, on this link or on a worker channel.
     fn on_unhandled(&mut self, unhandled: UnhandledEvent, ctx: &mut Context<Self>) {
         match unhandled {
             UnhandledEvent::Response(response) => self.on_response(&response, ctx),

@@ -1,4 +1,5 @@
-//! From the start of a connection to its being ready: era, handshake, worker channels, subscriptions.
+//! From the start of a connection to its being ready: era, handshake, worker channels,
+//! subscriptions.
 
 use std::rc::Rc;
 
@@ -142,7 +143,7 @@ impl Connection {
         self.send_initialize(ctx);
     }
 
-    /// What was remembered of the server's era proved wrong: the next incarnation asks.
+    /// The remembered era of the server proved wrong: the next incarnation asks.
     pub(super) fn forget_era(&self) {
         if self.spec.settings().era == EraChoice::Auto {
             self.spec.era.forget_era();

@@ -8,7 +8,7 @@ use crate::downstream::connection::list_fetch::ListFetch;
 use crate::downstream::deadlines::Deadlines;
 use crate::id::QuickMap;
 
-/// What an own request is for, and what its answer goes to.
+/// The purpose of a request of our own, which decides where its answer goes.
 #[derive(Debug)]
 pub(crate) enum OwnRequest {
     Initialize,

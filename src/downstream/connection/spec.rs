@@ -25,7 +25,7 @@ use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, LogRing};
 use crate::transport::{Connector, Recorder};
 
-/// What a connection is built from; the same for every incarnation.
+/// The spec of a connection; the same for every incarnation.
 pub(crate) struct ConnectionSpec {
     pub(crate) server: ServerName,
     /// Replaced by a reload that needs no new connection.
@@ -48,12 +48,13 @@ pub(crate) struct ConnectionSpec {
     /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     pub(crate) counters: Counters,
-    /// What the server writes beside its messages.
+    /// Lines that the server writes beside its messages.
     pub(crate) log: LogRing,
     /// The last messages of the incarnation that lives.
     pub(crate) recorder: ArcSwap<Recorder>,
     pub(crate) crashes: CrashSink,
-    /// What the server offered last: it holds until an incarnation has listed something else.
+    /// The items that the server offered last: they hold until an incarnation has listed something
+    /// else.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
     /// Whether the server was listed once.
     pub(crate) listed: watch::Sender<bool>,
@@ -75,7 +76,7 @@ impl ConnectionSpec {
     }
 }
 
-/// What a ready connection offers: the nearest way in for each arbiter. Cheap to clone.
+/// The senders of a ready connection, by arbiter: a call takes the nearest. Cheap to clone.
 #[derive(Clone)]
 pub struct CallSenders(Arc<CallSenderTable>);
 
@@ -105,13 +106,13 @@ impl CallSenders {
     }
 }
 
-/// What the sessions want of a server, told to the connection when it changes.
+/// A change of subscriptions or log levels, for the connection to pass on.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub enum ConnectionCommand {
     Level(LogLevel),
-    /// What one sessionless request asks for: a server that is told once for all its callers
-    /// says more from now on, never less.
+    /// The level that one sessionless request asks for: a server that is told once for all its
+    /// callers says more from now on, never less.
     LevelAtLeast(LogLevel),
     Subscribe(String),
     Unsubscribe(String),
@@ -129,7 +130,7 @@ pub enum ConnectionCommand {
 /// Where goes what servers say outside of calls; never waits.
 pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
 
-/// What a server says that belongs to no call.
+/// An event of a server that belongs to no call.
 #[derive(Clone)]
 pub struct RoutedServerEvent {
     pub server: ServerName,

@@ -59,7 +59,7 @@ impl ConnectionState {
         }
     }
 
-    /// What both sides agreed on, once they did.
+    /// The result of the handshake; `None` before it.
     pub(super) fn negotiated(&self) -> Option<&Negotiated> {
         match self {
             Self::Ready(open) | Self::Renewing(open) => Some(&open.negotiated),

@@ -20,7 +20,7 @@ use crate::transport::{LinkError, LinkEvent};
 /// Where verdicts are in the store.
 const ERAS: &str = "era/";
 
-/// What came back for a `server/discover` that may have been the first message of the newest
+/// The reply to a `server/discover` that may have been the first message of the newest
 /// revision that a server ever saw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProbeReply<'a> {
@@ -30,7 +30,7 @@ pub(crate) enum ProbeReply<'a> {
     Nothing,
 }
 
-/// What it says.
+/// The verdict on the era.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EraVerdict {
     Modern,
@@ -120,7 +120,7 @@ fn of_versions(versions: &[String]) -> EraVerdict {
     }
 }
 
-/// What is known of one server's era. Shared by all its connections.
+/// The era of one server, as far as it is known. Shared by all its connections.
 #[derive(Debug, Default)]
 pub(crate) struct ServerEra {
     known: StdMutex<EraMemory>,
@@ -157,7 +157,8 @@ pub(crate) struct ConnectionStart {
 
 #[derive(Serialize, Deserialize)]
 struct StoredEra {
-    /// [`crate::downstream::::ServerSettings::identity`]: a verdict on what was once another server is none.
+    /// [`crate::downstream::ServerSettings::identity`]: a verdict on what was once another server
+    /// is none.
     identity: String,
     era: Era,
 }
@@ -241,7 +242,7 @@ pub(crate) async fn begin(spec: &ConnectionSpec) -> Result<ConnectionStart, Stri
     Ok(begin(Some(found)))
 }
 
-/// What is remembered of a server that is not started yet, for those who choose its connections.
+/// The remembered era of a server that is not started yet, for those who choose its connections.
 pub(crate) async fn preload(spec: &ConnectionSpec) {
     let era = &spec.era;
     let _one_at_a_time = era.probe_lock.lock().await;

@@ -62,8 +62,8 @@ impl CallsInFlight {
         call.reply.answer(Err(failure));
     }
 
-    /// What a sessionless client reads whose call took too long as a task: with the extension it
-    /// could follow the task itself (S-TASK-X-02).
+    /// The failure for a sessionless client whose call took too long as a task: with the extension
+    /// it could follow the task itself (S-TASK-X-02).
     fn task_timed_out(&self, call: &InFlightCall) -> Option<Failure> {
         call.task.as_ref()?;
         let caller = &call.caller;
@@ -191,12 +191,12 @@ impl CallsInFlight {
     }
 }
 
-/// What a caller reads whose client cancelled the call.
+/// The failure of a call that its client cancelled.
 pub(super) fn cancelled() -> Failure {
     Failure::new(ErrorKind::Cancelled, "the client cancelled this call")
 }
 
-/// What a caller reads when the link did not take the call.
+/// The failure of a call that the link did not take.
 pub(super) fn not_sent(server: &ServerName, error: SendError) -> Failure {
     let kind = match error {
         SendError::Full => ErrorKind::Overloaded,
@@ -208,7 +208,7 @@ pub(super) fn not_sent(server: &ServerName, error: SendError) -> Failure {
         .retry_after_ms(100)
 }
 
-/// What a caller reads when the server answered with something that it may not.
+/// The failure of a call that the server answered against the protocol.
 pub(super) fn protocol_failure(server: &ServerName, text: &str) -> Failure {
     let message = format!("server `{server}`: {text}");
     Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())

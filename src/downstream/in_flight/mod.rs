@@ -50,7 +50,7 @@ use questions::OpenQuestion;
 use repeat::RepeatableRequest;
 use rewrite::DeclarationCache;
 
-/// What came over the link and belongs to no call of a client.
+/// An event of the link that belongs to no call of a client.
 pub(crate) enum UnhandledEvent {
     Response(Response),
     Notification(Notification),

@@ -1,8 +1,8 @@
 //! The actor that starts and changes supervised connections.
 //!
-//! What it works on is not its own: the servers are found in [`crate::downstream::::Downstreams`], each with the
-//! supervisors of its connections, and what is to be done waits in an inbox. Another incarnation
-//! goes on where one died, and no connection notices.
+//! It owns none of its data: the servers are found in [`crate::downstream::Downstreams`], each with
+//! the supervisors of its connections, and what is to be done waits in an inbox. Another
+//! incarnation goes on where one died, and no connection notices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -211,7 +211,7 @@ impl ConnectionManager {
         let settings = seed.settings.load();
         child.settings = settings.supervision.clone();
         child.key = spread;
-        // What is known of it is shown: it need not be started to be listed.
+        // Its known items are shown: it need not be started to be listed.
         child.lazy = settings.start == StartMode::Lazy && seed.known.is_some();
         (Supervisor::supervise(child), spec)
     }
@@ -303,7 +303,7 @@ impl ConnectionManager {
     }
 }
 
-/// What all entries of a server have in common.
+/// The parts that all connections of a server share.
 struct SharedServerParts<'a> {
     settings: &'a Arc<ArcSwap<ServerSettings>>,
     connector: &'a Arc<dyn Connector>,
@@ -324,7 +324,7 @@ impl Actor for ConnectionManager {
                 close(&keeper.parts.listener, server, idle);
             }
         });
-        // What an incarnation before this one looked after.
+        // The servers of the incarnation before this one.
         for server in self.servers.load().values() {
             Self::sweep_when_listed(server, ctx);
         }

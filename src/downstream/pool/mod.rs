@@ -13,7 +13,8 @@
 //! - `server_view`: a server as status and logs show it
 //! - `clock_watch`: checks every connection after the machine slept
 //!
-//! The pool knows no frames and no calls: it hands out [`CallSenders`] and starts what answers them.
+//! The pool knows no frames and no calls: it hands out [`CallSenders`] and starts what answers
+//! them.
 
 pub(crate) mod clock_watch;
 pub(crate) mod connection_manager;
@@ -69,7 +70,7 @@ pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connec
 
 pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
 
-/// What the connections are built with.
+/// The shared parts of all connections.
 #[derive(Clone)]
 pub struct PoolParts {
     pub arbiters: Arbiters,
@@ -139,8 +140,8 @@ impl Downstreams {
         &self.subscription_registry
     }
 
-    /// The connection of a key, started on the arbiter of this index if there is none yet. Over the server's cap it is the
-    /// shared one. `None` when the server is gone or the gateway is ending.
+    /// The connection of a key, started on the arbiter of this index if there is none yet. Over the
+    /// server's cap it is the shared one. `None` when the server is gone or the gateway is ending.
     pub async fn open(
         &self,
         server: ServerName,
@@ -316,7 +317,8 @@ impl Downstreams {
 pub struct ServerChange {
     /// New ones, and those that need another connection.
     pub start: Vec<ServerSettings>,
-    /// What these offered to the process before this one: it holds until they are listed.
+    /// The items that these offered to the process before this one: they hold until they are
+    /// listed.
     pub known: Vec<Arc<ServerPart>>,
     /// Those whose connection can stay.
     pub retune: Vec<ServerSettings>,

@@ -31,7 +31,7 @@ pub struct Server {
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) shared: ChildRef<CallSenders>,
-    /// What the shared connection is built from.
+    /// The spec of the shared connection.
     pub(crate) spec: Arc<ConnectionSpec>,
     /// Who uses the shared connection.
     pub(crate) usage: Arc<Usage>,
@@ -180,7 +180,7 @@ impl Server {
         }
     }
 
-    /// What it listed last, if it is the same server under these settings.
+    /// The items that it listed last, if it is the same server under these settings.
     pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
         let is_same = self.settings.load().identity() == settings.identity();
         is_same.then(|| self.spec.last_part.load_full()).flatten()
@@ -214,7 +214,7 @@ impl Server {
         self.halted.load(Ordering::SeqCst)
     }
 
-    /// What the server and the gateway said of it.
+    /// The last log lines of the server, and of the gateway about it.
     pub fn log(&self) -> &LogRing {
         &self.log
     }

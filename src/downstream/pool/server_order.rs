@@ -27,7 +27,7 @@ const SWEEP_MIN: Duration = Duration::from_millis(50);
 /// When a server is looked at again that was told to rest, or is watched.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
-/// What an operator wants of a server.
+/// An operator's order for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerOrder {
     /// A fresh connection now: one that is up is renewed, a wait is skipped.
@@ -56,7 +56,7 @@ pub enum ServerOrderError {
     Failed(String),
 }
 
-/// What is to be waited for after an order.
+/// The event that ends an order.
 pub(crate) enum OrderProgress {
     /// An incarnation after this one, if it was not yet on its way.
     Up {
@@ -76,8 +76,8 @@ impl Downstreams {
     ///
     /// # Errors
     ///
-    /// Returns [`ServerOrderError`] when there is no such server, when the order makes no sense now,
-    /// or when the server did not come up.
+    /// Returns [`ServerOrderError`] when there is no such server, when the order makes no sense
+    /// now, or when the server did not come up.
     pub async fn order(
         &self,
         name: ServerName,

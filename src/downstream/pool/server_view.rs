@@ -1,4 +1,4 @@
-//! What can be seen of a server: the same for the status, logs and tests.
+//! The observable state of a server: the same for the status, logs and tests.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

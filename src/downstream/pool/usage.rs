@@ -77,7 +77,7 @@ impl Drop for UseGuard {
     }
 }
 
-/// What is known of a shared connection that is up.
+/// The use of a shared connection that is up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UsageSnapshot {
     /// Its lists were read once.

@@ -210,7 +210,7 @@ impl Drop for QueueTicket {
     }
 }
 
-/// What a call finds at the gate.
+/// The outcome of a call's admission.
 pub(crate) enum AdmissionOutcome {
     Now(CallRequest, CallPermit),
     /// It is kept here, until this time at the latest.

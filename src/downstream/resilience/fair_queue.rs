@@ -12,7 +12,7 @@ pub(crate) struct FairQueue<K, T> {
     len: usize,
 }
 
-/// What became of an entry.
+/// The outcome of a push.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PushOutcome<T> {
     Taken,

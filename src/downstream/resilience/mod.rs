@@ -1,4 +1,4 @@
-//! What keeps the trouble of one server away from its callers.
+//! Protects callers from a failing or overloaded server.
 //!
 //! - `breakers`: a server or tool that keeps failing is not called for a while
 //! - `admission`: how many calls a server is given at once, and who is next

@@ -25,7 +25,7 @@ pub(crate) struct WorkerChannel {
     timer: Timer,
 }
 
-/// What a worker channel tells its connection.
+/// Events from a worker channel to its connection.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum WorkerChannelEvent {
@@ -38,16 +38,16 @@ pub(crate) enum WorkerChannelEvent {
     Died(String),
 }
 
-/// What a connection tells its lanes.
+/// Commands from a connection to its worker channels.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum WorkerChannelCommand {
     /// There is a new session: what was refused goes out again.
     Renewed(HttpSession),
-    /// What calls repeat in headers was read anew.
+    /// The arguments that calls repeat in headers were listed again.
     HeadersKnown,
-    /// A question on no call's stream, for the one call under way; it goes on to the next worker channel
-    /// if it is not here.
+    /// A question on no call's stream, for the one call under way; it goes on to the next worker
+    /// channel if it is not here.
     Ask(Box<Request>, Vec<Addr<WorkerChannel>>),
     /// The connection is dead or closing.
     End(String),

@@ -26,7 +26,7 @@ const QUEUE_MAX: usize = 64;
 /// Requests in flight: those without an answer, and answers that wait to be written.
 const REQUESTS_MAX: usize = 1024;
 
-/// What a channel is opened with.
+/// The parts that a channel is opened with.
 pub(super) struct ChannelParts {
     pub(super) sessions: Sessions,
     pub(super) principal: Principal,

@@ -11,7 +11,7 @@ pub(in crate::front) struct AcceptedTypes {
 }
 
 impl AcceptedTypes {
-    /// What the media ranges of `Accept` allow. A missing header and `*/*` allow all.
+    /// The media types that `Accept` allows. A missing header and `*/*` allow all.
     pub(in crate::front) fn of(accept: Option<&str>) -> Self {
         let Some(accept) = accept.filter(|accept| *accept != USUAL) else {
             return Self {

@@ -260,7 +260,7 @@ fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
             "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
         return Err(Failure::new(ErrorKind::SessionRequired, message));
     };
-    // What was never minted here never existed.
+    // An id that was not minted here never existed.
     SessionId::parse(text).ok_or_else(unknown_session)
 }
 

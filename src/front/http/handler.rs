@@ -1,4 +1,4 @@
-//! What every handler of a request begins and ends with.
+//! The common start and end of every request handler.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -51,7 +51,7 @@ pub(in crate::front) async fn run_handler(
     }
 }
 
-/// What a client reads whose request ended in a panic.
+/// The failure of a request that ended in a panic.
 pub(in crate::front) fn panicked() -> Failure {
     let message = "a bug of the gateway ended this request; it is in the gateway's log";
     Failure::new(ErrorKind::Internal, message)

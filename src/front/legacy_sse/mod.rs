@@ -96,8 +96,8 @@ fn open(
     Ok(respond::event_stream(first.chain(events)))
 }
 
-/// Ends the channel when its client left, when it was never initialized, and when the gateway stops:
-/// then after the calls in flight.
+/// Ends the channel when its client left, when it was never initialized, and when the gateway
+/// stops: then after the calls in flight.
 async fn end_when_unused(gate: web::Data<FrontGate>, id: SessionId, channel: Arc<Channel>) {
     let front = gate.front().await;
     let unused = async {

@@ -64,8 +64,8 @@ pub(super) fn start_reader(
     Ok(taken)
 }
 
-/// Writes messages as lines until there are no more, or nobody reads them. The returned channel tells when
-/// that is.
+/// Writes messages as lines until there are no more, or nobody reads them. The returned channel
+/// tells when that is.
 ///
 /// # Errors
 ///

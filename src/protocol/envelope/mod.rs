@@ -82,7 +82,7 @@ pub struct Response {
     id_span: Span,
 }
 
-/// What a response holds: one of the two, never both (B-RPC-05).
+/// The content of a response: one of the two, never both (B-RPC-05).
 #[derive(Clone, Debug)]
 pub enum Outcome {
     Result(RawJson),
@@ -104,7 +104,7 @@ pub struct ParamSpans {
     pub task: Option<Span>,
     /// Answers to what a server asked for in the middle of a call (2026-07-28).
     pub input_responses: Option<Span>,
-    /// What goes with them, opaque to the client.
+    /// The state that goes with them, opaque to the client.
     pub request_state: Option<Span>,
     /// `progressToken`, of `_meta` in a request and of `params` in `notifications/progress`.
     pub progress_token: Option<Span>,

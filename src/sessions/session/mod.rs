@@ -51,7 +51,7 @@ pub struct Session {
     had_stream: bool,
     /// The catalog of this session, if it is not the shared one.
     view: Option<Arc<Snapshot>>,
-    /// What happened while no general stream was open.
+    /// Events that came while no general stream was open.
     missed: MissedEvents,
     /// Made with the first task that the client follows itself.
     followed: Option<Box<FollowedTasks>>,
@@ -140,7 +140,7 @@ impl Session {
         self
     }
 
-    /// What it subscribed to on connections of its own is heard only while these are there.
+    /// Updates of subscriptions on its own connections come only while these are open.
     fn reopen_own_connections(&self) {
         for subscription in &self.record.subscriptions {
             let Some(server) = self.context.calls.downstreams.get(&subscription.server) else {

@@ -1,4 +1,4 @@
-//! What a client asks: answered from here, or sent to a server.
+//! Requests of the client: answered from here, or sent to a server.
 
 use std::sync::Arc;
 

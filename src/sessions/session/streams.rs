@@ -54,7 +54,7 @@ impl Session {
         self.send_missed();
     }
 
-    /// What happened since the client's last event is unknown.
+    /// Events since the client's last one are unknown: everything counts as changed.
     fn mark_all_missed(&mut self) {
         self.missed.lists = Changes::all();
         let subscriptions = self.record.subscriptions.iter();

@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// What tasks became while no general stream was open.
+    /// Sends the last status of tasks that changed while no general stream was open.
     pub(super) fn send_missed_tasks(&mut self) {
         let Some(followed) = &mut self.followed else {
             return;

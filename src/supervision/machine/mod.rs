@@ -1,7 +1,8 @@
-//! What a supervisor does next: a state machine without clock, randomness or actors.
+//! The decisions of a supervisor: a state machine without clock, randomness or actors.
 //!
 //! Events go in with the time and a random number, a [`Decision`] comes out that the supervisor
-//! carries out. There is one timer: [`RestartMachine::deadline`] says when [`ChildEvent::Tick`] is due.
+//! carries out. There is one timer: [`RestartMachine::deadline`] says when [`ChildEvent::Tick`] is
+//! due.
 
 use std::collections::VecDeque;
 
@@ -59,7 +60,7 @@ pub(crate) enum ChildState {
     Stopped,
 }
 
-/// What follows when the incarnation is gone.
+/// The state to enter when the incarnation has ended.
 #[derive(Clone, Debug)]
 pub(crate) enum AfterExit {
     Relaunch,
@@ -70,7 +71,7 @@ pub(crate) enum AfterExit {
     Fail(ExitReason),
 }
 
-/// What the supervisor has to do.
+/// The supervisor's next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,

@@ -111,7 +111,7 @@ impl DelayQueue {
     }
 }
 
-/// What the real link reports to.
+/// The receiver of the real link's events.
 struct FaultyReceiver {
     shared: Arc<FaultState>,
     run: Arc<FaultyConnection>,
@@ -138,7 +138,7 @@ impl FaultyReceiver {
         self.delayed.push(settings.delay, event);
     }
 
-    /// What the transport makes of garbage: over HTTP the call fails to which it belongs, a line
+    /// The effect of garbage on the transport: over HTTP the call fails to which it belongs, a line
     /// of a child belongs to nobody.
     fn garble(&self, call: Option<u64>, envelope: &Envelope) -> Option<LinkEvent> {
         let (frame, answered) = match envelope {

@@ -21,7 +21,7 @@ use crate::telemetry::{Counter, Counters, LogRing, LogSource};
 use link::FaultLayer;
 pub use settings::FaultSettings;
 
-/// What faults are made with.
+/// The settings and state of injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultParts {
     pub random: Arc<dyn Random>,
@@ -51,7 +51,7 @@ struct FaultyConnection {
     silent: AtomicBool,
 }
 
-/// What becomes of a frame on its way to the server.
+/// The fate of a frame on its way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameFate {
     Pass,

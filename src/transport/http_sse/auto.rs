@@ -159,7 +159,7 @@ impl AutoLinkState {
     }
 }
 
-/// What an event says of the transport, while that is not known.
+/// The transport that an event suggests, while it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransportVerdict {
     None,
@@ -208,7 +208,7 @@ fn with_reason(refusal: LinkEvent, error: &LinkOpenError) -> LinkEvent {
 impl Link for AutoLink {
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let shared = &self.0;
-        // What has headers of its own asks for a revision that HTTP+SSE does not carry.
+        // A frame with headers of its own needs a revision that HTTP+SSE does not carry.
         if let Some(call) = outgoing.call
             && outgoing.headers.is_none()
             && !shared.is_decided.get()

@@ -28,7 +28,8 @@ use crate::transport::{
 /// Notifications and answers under way at once; more are refused.
 const NOTES_MAX: usize = 256;
 
-/// What a link's tasks share. Lives on one arbiter; nothing is borrowed while events go out.
+/// The state that a link's tasks share. Lives on one arbiter; nothing is borrowed while events go
+/// out.
 pub(super) struct MessagePoster {
     call: FrozenClientRequest,
     note: FrozenClientRequest,
@@ -52,7 +53,8 @@ enum PostError {
 impl MessagePoster {
     /// # Errors
     ///
-    /// Returns [`LinkOpenError::Other`] when the settings or the address hold what HTTP cannot carry.
+    /// Returns [`LinkOpenError::Other`] when the settings or the address hold what HTTP cannot
+    /// carry.
     pub(super) fn new(
         settings: &HttpSettings,
         tls: &Tls,

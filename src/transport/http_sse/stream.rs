@@ -92,7 +92,7 @@ impl EventStream {
                     found = Some(endpoint::resolve(url, &message.data));
                 }
                 event if found.is_some() => early.push(event),
-                // What comes before it has no meaning.
+                // Events before it have no meaning.
                 _ => {}
             });
             if let Some(found) = found {

@@ -1,4 +1,4 @@
-//! What is asked of the operating system to start and end a server's processes.
+//! Calls to the operating system that start and end a server's processes.
 //!
 //! One module per family of systems; the rest of the crate does not know which one it runs on.
 

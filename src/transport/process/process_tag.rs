@@ -27,9 +27,9 @@ pub(crate) struct ProcessTag {
 /// Which of them are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrphanScope {
-    /// What gateways left that ran before this one.
+    /// Processes that an earlier gateway left behind.
     EarlierRuns,
-    /// What one child of this run has started, and the child.
+    /// One child of this run, and the processes that it started.
     Child(u64),
 }
 
@@ -52,7 +52,7 @@ impl ProcessOwner {
         let (owner, run) = (id(parts.next()?)?, id(parts.next()?)?);
         let child = parts.next()?.parse().ok()?;
         let tag = ProcessTag { run, child };
-        // What is not written exactly as we write it is not ours.
+        // A tag in any other form is not ours.
         let is_ours = Self { owner, run }.tag(child) == value;
         (is_ours && owner == self.owner).then_some(tag)
     }

@@ -24,7 +24,7 @@ const PARENTS_MAX: usize = 1000;
 pub(crate) struct TaggedProcess {
     pub(crate) pid: i32,
     pub(crate) tag: ProcessTag,
-    /// What it calls itself, for people.
+    /// Its name, for people.
     pub(crate) name: String,
 }
 

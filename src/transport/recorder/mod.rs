@@ -1,7 +1,7 @@
 //! The flight recorder: the last messages of a connection, kept for the report of its crash.
 //!
-//! Each link of a connection (its own and those of its lanes) writes to a recording of its own, so that
-//! threads do not wait for each other. What is kept is bounded; what is told is decided by
+//! Each link of a connection (its own and those of its lanes) writes to a recording of its own, so
+//! that threads do not wait for each other. What is kept is bounded; what is told is decided by
 //! [`RecorderSettings::body_max`] and cleaned by [`Secrets`].
 
 mod link;
@@ -53,7 +53,7 @@ pub struct Recorder {
     recordings: Arc<Mutex<Vec<LinkRecording>>>,
 }
 
-/// What one link recorded.
+/// The recording of one link.
 #[derive(Clone, Debug)]
 pub struct LinkRecording {
     settings: RecorderSettings,
@@ -116,7 +116,7 @@ impl Recorder {
         recording
     }
 
-    /// What is on the recordings, without anything of `secrets`.
+    /// The recorded messages, with `secrets` masked.
     pub fn report(&self, now: Instant, secrets: &Secrets) -> RecordingReport {
         let body_max = self.settings.body_max;
         let mut messages = Vec::new();

@@ -39,11 +39,11 @@ enum RecordedContent {
         id: Option<Box<str>>,
         head: Bytes,
     },
-    /// What the transport reported beside messages.
+    /// An event that the transport reported beside messages.
     Event(RecordedKind, Box<str>),
 }
 
-/// What went by.
+/// The recorded content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedKind {
@@ -59,7 +59,7 @@ pub enum RecordedKind {
     Message,
 }
 
-/// What a report says of a message.
+/// One message in a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageReport {
     /// Milliseconds before the report.
@@ -93,7 +93,7 @@ impl RecordedMessage {
         }
     }
 
-    /// What an event says of itself; nothing of its bytes is held, since they may be a small part
+    /// The description of an event; nothing of its bytes is held, since they may be a small part
     /// of a large buffer.
     pub(super) fn received(at: Instant, event: &LinkEvent, body_max: usize) -> Self {
         let (call, size, what) = match event {
@@ -224,7 +224,7 @@ fn short(text: &str) -> String {
     text.chars().take(WORD_MAX).collect()
 }
 
-/// What a frame of ours is.
+/// The kind of a frame of ours.
 fn classify(kept: &Bytes, is_whole: bool) -> (RecordedKind, Option<String>) {
     if !is_whole {
         let method = method_in(kept).map(|method| short(&method));

@@ -1,4 +1,4 @@
-//! What must not be told: the values of a server's headers, variables, arguments and query.
+//! Masks secrets: the values of a server's headers, variables, arguments and query.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Secrets {
     texts: Vec<SecretString>,
 }
 
-/// What stands in the place of a secret.
+/// The text in place of a secret.
 const MASK: &str = "***";
 
 /// Bytes of the shortest text that is a secret: shorter ones stand in every other word.

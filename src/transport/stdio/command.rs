@@ -42,7 +42,7 @@ const NEEDED: &[&str] = &[
     "ProgramFiles",
 ];
 
-/// What a service manager told the gateway, and nobody else.
+/// Variables that a service manager sets for the gateway only.
 const GATEWAY_ONLY: [&str; 5] = [
     "LISTEN_FDS",
     "LISTEN_FDNAMES",

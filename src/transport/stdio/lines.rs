@@ -77,7 +77,7 @@ impl LineSplitter {
         Some(line)
     }
 
-    /// What stands after the last line end, once the stream has ended.
+    /// The text after the last line end, once the stream has ended.
     pub(crate) fn finish(&mut self) -> Option<Line> {
         self.scanned = 0;
         let rest = !self.buffer.is_empty() || self.discarding.is_some();

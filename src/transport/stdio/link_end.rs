@@ -27,7 +27,7 @@ const SIGKILL: i32 = 9;
 /// How shells tell that a command of theirs was ended by a signal.
 const SHELL_SIGNAL: i32 = 128;
 
-/// What programs write when they are refused memory, in lower case.
+/// Phrases of programs that were refused memory, in lower case.
 const NO_MEMORY: [&str; 7] = [
     "memoryerror",
     "out of memory",
@@ -38,10 +38,10 @@ const NO_MEMORY: [&str; 7] = [
     "enomem",
 ];
 
-/// What they write whose runtime hears of its CPU time.
+/// Phrases of runtimes that report the end of their CPU time.
 const NO_TIME: [&str; 1] = ["sigxcpu"];
 
-/// What they write when they are refused a file.
+/// Phrases of programs that were refused a file.
 const NO_FILES: [&str; 2] = ["too many open files", "emfile"];
 
 /// Whether a line tells that some limit was reached.
@@ -211,7 +211,7 @@ mod tests {
             told.reason,
             "process ended by signal 6 at its limit `memory_max = 64MiB`: out of memory"
         );
-        // What was refused earlier and is not why it ended is not told.
+        // An earlier refusal that is not the reason of the end is left out.
         let told = link_end(
             ReadStop::ProcessExit(Code(0)),
             &words("bye", Some("out of memory")),

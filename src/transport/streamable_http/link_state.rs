@@ -1,5 +1,5 @@
-//! What the tasks of one link share. Lives on one arbiter; nothing is borrowed while events go
-//! out, since their receiver may call the link.
+//! The state that the tasks of one link share. Lives on one arbiter; nothing is borrowed while
+//! events go out, since their receiver may call the link.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -134,7 +134,8 @@ impl HttpLinkState {
     }
 
     /// The server does not know the session any more (C-HTTP-15). The id stays until a new
-    /// handshake begins ([`HttpLinkState::set_session`]): a call without one would be refused as wrong.
+    /// handshake begins ([`HttpLinkState::set_session`]): a call without one would be refused as
+    /// wrong.
     pub(super) fn session_gone(&self, call: Option<u64>) {
         self.emit(LinkEvent::SessionGone { call });
     }
@@ -252,7 +253,7 @@ impl HttpLinkState {
         token
     }
 
-    /// What calls have to wait for, if anything.
+    /// The `initialized` that calls have to wait for, if it is still under way.
     pub(super) fn pending_initialized(&self) -> Option<CancellationToken> {
         let pending_initialized = self.initialized.borrow();
         pending_initialized

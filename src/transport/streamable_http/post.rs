@@ -31,7 +31,7 @@ pub(in crate::transport) const REFUSAL_MAX: usize = 64 * 1024;
 /// Bytes of a refusal that its error text shows.
 pub(in crate::transport) const EXCERPT_MAX: usize = 300;
 
-/// What kind of body an answer has.
+/// The kind of an answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport) enum BodyKind {
     Json,
@@ -96,7 +96,7 @@ async fn run_call(
     }
 }
 
-/// What a message was sent as: part of a session, perhaps.
+/// How a message was sent: in a session, or without one.
 struct SessionScope<'a> {
     requests: &'a SessionRequests,
     is_sessionless: bool,

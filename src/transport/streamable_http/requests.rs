@@ -38,7 +38,7 @@ pub(super) struct RequestFactory {
     streams: Client,
 }
 
-/// What the handshake added.
+/// The headers that the handshake added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionHeaders {
     pub(super) id: Option<HeaderValue>,
@@ -147,7 +147,7 @@ impl RequestFactory {
     }
 }
 
-/// What every request to a server begins with.
+/// The common start of every request to a server.
 ///
 /// # Errors
 ///

@@ -39,7 +39,7 @@ struct UnansweredInput {
     kind: QuestionKind,
 }
 
-/// What a repeated request carries (C-MRTR-01, C-MRTR-02).
+/// The answers and state that a repeated request carries (C-MRTR-01, C-MRTR-02).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InputAnswers {
     /// `None` where nothing was asked.

@@ -52,7 +52,7 @@ pub(crate) struct Ticket {
     pub(crate) is_trial: bool,
 }
 
-/// What became of a breaker.
+/// A breaker's transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakerTransition {
     Opened,
@@ -72,7 +72,7 @@ enum BreakerState {
     Tripped,
 }
 
-/// What can be seen of a breaker.
+/// The observable state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakerSnapshot {
     Closed { failures: usize },

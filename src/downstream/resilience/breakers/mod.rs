@@ -1,7 +1,7 @@
 //! The breakers of one server: one for itself, one for each of its tools that failed lately.
 //!
-//! A request asks before it is sent and gets a [`BreakerPermit`]; its answer tells how it went. As long as
-//! nothing fails, neither takes a lock.
+//! A request asks before it is sent and gets a [`BreakerPermit`]; its answer tells how it went. As
+//! long as nothing fails, neither takes a lock.
 
 mod breaker;
 mod report;
@@ -43,7 +43,7 @@ struct KnownBreakers {
     tools: HashMap<String, Breaker>,
 }
 
-/// What became of the breakers with one answer.
+/// A breaker that opened or closed with an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BreakerEvent {
     /// The native name of a tool, or the whole server.
@@ -330,7 +330,7 @@ impl Drop for BreakerPermit {
     }
 }
 
-/// What an answer says of its server. An error that a server answers with shows that it works.
+/// The verdict on a server by an answer. An error that a server answers with shows that it works.
 fn verdict(answer: &Result<Response, Failure>) -> CallVerdict {
     let Err(failure) = answer else {
         return CallVerdict::Success;

@@ -114,7 +114,7 @@ impl PendingRequest {
         Some(delay)
     }
 
-    /// What the client reads instead of an answer (B-ERR-01).
+    /// The failure that the client reads instead of an answer (B-ERR-01).
     pub(super) fn failure_answer(&self, failure: &Failure) -> String {
         let id = self.request.id.as_str();
         if self.request.method != Method::ToolsCall {
