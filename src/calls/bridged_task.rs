@@ -22,7 +22,7 @@ pub(crate) enum TaskEnd {
     Cancelled,
 }
 
-/// Whether a client that asks for the task can be told now.
+/// Whether a client that asks for the task can be answered now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskReadiness {
     Now,
@@ -55,7 +55,7 @@ impl BridgedTask {
         if self.end.is_some() {
             return TaskReadiness::Now;
         }
-        // The same again is no news: what it asked for may be answered by now.
+        // The same state again changes nothing: what it asked for may be answered by now.
         if self.said.as_ref() != Some(&task) {
             self.said = Some(task.clone());
             let created_at = self.task.created_at.take();

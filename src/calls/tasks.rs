@@ -61,8 +61,8 @@ fn capability() -> Value {
 /// Returns -32021 that names it.
 pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), Failure> {
     let params = text::member(request.frame.as_str(), "params");
-    let wishes = params.and_then(|params| text::member(params, "notifications"));
-    let tasks = wishes.and_then(|wishes| text::member(wishes, "taskIds"));
+    let filter = params.and_then(|params| text::member(params, "notifications"));
+    let tasks = filter.and_then(|filter| text::member(filter, "taskIds"));
     if tasks.is_some() {
         check_extension(&request.method, caller)?;
     }
@@ -259,7 +259,7 @@ pub(crate) fn public(
 }
 
 /// A task of a sessionless server that a client without a session names, by its server and that
-/// server's id of it; `None` when nothing can be told of it.
+/// server's id of it; `None` when nothing is known of it.
 pub(crate) fn listenable_task(
     id: &str,
     catalog: &Snapshot,

@@ -154,7 +154,7 @@ fn unusual_of_server(keys: &ServerKeys) -> Vec<(String, String)> {
     own.chain(breaker).chain(others).collect()
 }
 
-/// The unusual keys of the gateway. Those that servers inherit are told of each server.
+/// The unusual keys of the gateway. Those that servers inherit are listed with each server.
 fn unusual_of_gateway(keys: &RootKeys) -> Vec<(String, String)> {
     const OWN_LINE: [&str; 4] = ["listen", "endpoint", "data_dir", "workers"];
     const INHERITED: [&str; 3] = [

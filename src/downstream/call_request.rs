@@ -45,7 +45,7 @@ pub enum TaskMode {
     /// It is not to; if it does nevertheless, the task is followed.
     #[default]
     NotRequested,
-    /// A server of 2025-11-25 is told to: the task is followed until it ends, and the call
+    /// A server of 2025-11-25 is asked to: the task is followed until it ends, and the call
     /// answered as if there were none.
     FollowedByGateway,
     /// The client reads of the task, and follows it itself.
@@ -72,7 +72,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// When the call fails if nothing is heard from `now` on.
+    /// When the call fails if nothing arrives from `now` on.
     pub fn from(&self, now: Instant) -> Instant {
         self.latest.min(now + self.idle)
     }

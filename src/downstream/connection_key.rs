@@ -77,7 +77,7 @@ impl ConnectionKey {
         self.owner == ConnectionOwner::Shared
     }
 
-    /// The capabilities that the server is told.
+    /// The capabilities declared to the server.
     pub fn profile(&self) -> DeclaredCapabilities {
         let audience = self.owner.audience();
         audience.map_or_else(DeclaredCapabilities::default, |audience| {

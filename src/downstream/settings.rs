@@ -20,7 +20,7 @@ pub struct ServerSettings {
     pub era: EraChoice,
     pub start: StartMode,
     pub sharing: Sharing,
-    /// Roots (`file://` URIs) told to the server when no client that has roots is calling.
+    /// Roots (`file://` URIs) sent to the server when no client that has roots is calling.
     pub roots: Vec<String>,
     pub names: NameSettings,
     pub limits: ServerLimits,

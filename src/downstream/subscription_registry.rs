@@ -1,5 +1,5 @@
 //! Subscriptions and log levels of all sessions, kept outside of the connections, so that they are
-//! asked for again after a restart: subscriptions, news of tasks, and the log level.
+//! asked for again after a restart: subscriptions, status of tasks, and the log level.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,7 +59,7 @@ impl WatcherTable {
     }
 }
 
-/// Each connection is told for itself: a process of its own has resources of its own.
+/// Each connection is sent its own: a process of its own has resources of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SubscriptionKey {
     pub server: ServerName,
@@ -81,7 +81,7 @@ impl SubscriptionKey {
 /// The effect of a session's change on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionChange {
-    /// The server must be told.
+    /// The server must be notified.
     Notify,
     /// Other sessions want the same already, or still.
     Nothing,
@@ -143,7 +143,7 @@ impl SubscriptionRegistry {
         self.state().tasks.add(task, watcher)
     }
 
-    /// A task has ended: nobody hears of it any more. Returns who did until now.
+    /// A task has ended: nobody receives its status any more. Returns who did until now.
     pub fn end_task(&self, task: &SubscriptionKey) -> BTreeSet<SessionId> {
         self.state().tasks.0.remove(task).unwrap_or_default()
     }

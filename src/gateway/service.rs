@@ -1,4 +1,4 @@
-//! The service manager (systemd): the socket that it opened, and the states that it is told.
+//! The service manager (systemd): the socket that it opened, and the states that it is sent.
 //!
 //! The manager keeps the socket open while the gateway is started again, so that connections wait
 //! instead of being refused.

@@ -1,4 +1,4 @@
-//! The catalog and the news of servers, as everybody else holds them; what is kept of both
+//! The catalog and the events of servers, as everybody else holds them; what is kept of both
 //! outlives the actor ([`Dispatcher`]) that works on it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,7 +30,7 @@ use crate::telemetry::{Counter, Counters};
 /// from time to time, so that a loss of it is no loss for ever.
 const EVENTS_WAITING_MAX: usize = 100_000;
 
-/// Bytes of news of one server that wait before there are sessions.
+/// Bytes of events of one server that wait before there are sessions.
 const EVENT_BYTES_AT_START: usize = 1024 * 1024;
 
 /// A catalog that cannot be merged is tried again when something changes.
@@ -96,7 +96,7 @@ impl CatalogPublisher {
         Arc::new(move |message| kept.receive(message))
     }
 
-    /// The sessions to carry news to; given once they exist.
+    /// The sessions that receive events; given once they exist.
     pub fn attach(&self, sessions: Arc<dyn Subscribers>) {
         // Nobody attaches others.
         let _ = self.kept.sessions.set(sessions);
@@ -104,8 +104,8 @@ impl CatalogPublisher {
 
     /// A fingerprint of each server's configuration, for the stored parts.
     pub fn identify(&self, identities: BTreeMap<ServerName, String>) {
-        if let Some(keeper) = &mut self.kept.state().part_store {
-            keeper.configure(identities);
+        if let Some(part_store) = &mut self.kept.state().part_store {
+            part_store.configure(identities);
         }
     }
 
@@ -136,7 +136,7 @@ pub(super) struct PublisherCore {
     sessions: OnceLock<Arc<dyn Subscribers>>,
     state: Mutex<PublisherState>,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The catalog of which the sessions were told last.
+    /// The catalog that was announced to the sessions last.
     published: ArcSwap<Snapshot>,
     listed: watch::Sender<bool>,
     own_views: Arc<ArcSwap<OwnViews>>,
@@ -255,9 +255,9 @@ impl PublisherCore {
         let before = state.parts.get(server);
         let changed = before.is_none_or(|before| **before != **part);
         let mut now = None;
-        if let Some(keeper) = &mut state.part_store {
-            keeper.keep(part, changed);
-            now = Some(keeper.now());
+        if let Some(part_store) = &mut state.part_store {
+            part_store.keep(part, changed);
+            now = Some(part_store.now());
         }
         state.freshness.listed(server, now);
         state.parts.insert(server.clone(), part.clone());

@@ -25,7 +25,7 @@ use crate::supervision::{InboxItem, Shutdown, SupervisorLink};
 /// Lists that arrive within this time are merged once.
 const MERGE_DEBOUNCE: Duration = Duration::from_millis(10);
 
-/// Merges the catalog and carries news of servers to sessions.
+/// Merges the catalog and sends server events to sessions.
 pub(super) struct Dispatcher {
     kept: Arc<PublisherCore>,
     birth: SupervisorLink<()>,

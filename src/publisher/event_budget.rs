@@ -1,5 +1,5 @@
 //! How much of what servers say outside of calls may wait. A server that says more than can be
-//! brought to the sessions loses what it says itself; nobody else's news are lost for it.
+//! brought to the sessions loses what it says itself; no other events are lost for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Who hears of changes, as the publisher reaches them.
+//! Who receives changes, as the publisher reaches them.
 
 use std::collections::BTreeSet;
 

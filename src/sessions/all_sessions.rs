@@ -108,13 +108,13 @@ impl Sessions {
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
-            let mut crowd = MemoryReclaim::default();
+            let mut reclaim = MemoryReclaim::default();
             loop {
                 ticks.tick().await;
                 let Some(shared) = weak.upgrade() else { return };
                 let sessions = Self(shared);
                 sessions.end_idle();
-                if crowd.is_due(sessions.len()) {
+                if reclaim.is_due(sessions.len()) {
                     actix_rt::task::spawn_blocking(memory::trim_heap);
                 }
             }
@@ -341,7 +341,7 @@ impl Sessions {
             SessionLookup::Dormant | SessionLookup::Unknown => parts.forget(id, Some(done)),
         }
         if deleted.await.is_err() {
-            // Its actor died before it heard of it.
+            // Its actor died before it received the message.
             let (done, deleted) = oneshot::channel();
             parts.forget(id, Some(done));
             let _ = deleted.await;

@@ -1,4 +1,4 @@
-//! The tasks that the client of a session follows itself: what it hears of them after the calls
+//! The tasks that the client of a session follows itself: what it receives of them after the calls
 //! that made them were answered. Pure.
 
 use std::collections::{BTreeMap, HashMap};

@@ -84,7 +84,7 @@ pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     capabilities
 }
 
-/// The same for a client that gets no session: it hears of nothing by itself.
+/// The same for a client that gets no session: it receives no events.
 pub(crate) fn sessionless_initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
     let mut capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
     if revision >= Revision::V2025_03_26 {

@@ -1,19 +1,19 @@
 //! When many sessions have ended, what they occupied is worth giving back.
 
-/// So many sessions are a crowd.
+/// Fewer sessions than this are not worth a look at memory.
 const SESSIONS_MIN: usize = 1000;
 
 /// Looked at from time to time.
 #[derive(Default)]
 pub(crate) struct MemoryReclaim {
-    /// Most sessions at a time since a crowd has left.
+    /// Most sessions at a time since memory was last given back.
     peak: usize,
     last: usize,
 }
 
 impl MemoryReclaim {
-    /// Whether at least half of a crowd has left, and no more are leaving at the moment: what they
-    /// occupy would have to be given back once more.
+    /// Whether at least half of the most sessions have ended, and no more are leaving at the
+    /// moment: what they occupy would have to be given back once more.
     pub(crate) fn is_due(&mut self, now: usize) -> bool {
         let falls = now < std::mem::replace(&mut self.last, now);
         self.peak = self.peak.max(now);
@@ -35,14 +35,14 @@ mod tests {
             (&[0, 10, 999, 0, 0][..], &[][..]),
             (&[0, 1000, 501, 501], &[]),
             (&[0, 1000, 500, 500, 500], &[3]),
-            // The last few are no crowd of their own.
+            // The last few are too few for another time.
             (&[10_000, 6000, 900, 0, 0, 0], &[4]),
             (&[10_000, 4000, 4001, 2000, 2000, 0, 0], &[2, 4, 6]),
         ];
         for (counts, expected) in table {
-            let mut crowd = MemoryReclaim::default();
+            let mut reclaim = MemoryReclaim::default();
             let left = counts.iter().enumerate();
-            let left = left.filter(|(_, now)| crowd.is_due(**now));
+            let left = left.filter(|(_, now)| reclaim.is_due(**now));
             let left: Vec<usize> = left.map(|(at, _)| at).collect();
             assert_eq!(left, expected, "{counts:?}");
         }

@@ -14,7 +14,7 @@ pub struct FromClient {
     /// Names the exchange; if the message is a call, it is the call's number.
     pub number: u64,
     /// Whether the client accepts the answer as an event stream. One that does not cannot be
-    /// asked anything, and hears no progress.
+    /// asked anything, and receives no progress.
     pub accepts_stream: bool,
     pub reply: oneshot::Sender<ClientReply>,
 }
@@ -38,7 +38,7 @@ pub struct OpenStream {
 #[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
 pub enum EndSession {
-    /// Nothing was heard of the client for `idle_timeout`; a session that is in use stays.
+    /// The client sent nothing for `idle_timeout`; a session that is in use stays.
     Idle,
     /// The gateway stops; the record stays.
     Draining,

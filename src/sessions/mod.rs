@@ -1,7 +1,7 @@
 //! One actor for each client session, what they share, and requests of clients without one.
 //!
 //! The front speaks to [`Sessions`]: it opens a session, finds it, and sends it what the client
-//! says. A session makes [`calls`](crate::calls), and hears from the
+//! says. A session makes [`calls`](crate::calls), and receives from the
 //! [`publisher`](crate::publisher) what happens outside of calls.
 
 mod all_sessions;
@@ -60,7 +60,7 @@ impl SessionContext {
         self.calls.settings.load().idle_timeout.saturating_mul(2)
     }
 
-    /// A session is over: nothing of it is left. `done` is told when its record is gone. It is
+    /// A session is over: nothing of it is left. `done` is sent when its record is gone. It is
     /// unknown only from then on, so that what a client was told once holds after a kill, too.
     pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.calls.downstreams.forget(id);

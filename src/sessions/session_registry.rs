@@ -23,8 +23,7 @@ pub(crate) type SessionAddr = Arc<Addr<Session>>;
 type Shard = RwLock<QuickMap<SessionId, SessionSlot>>;
 
 struct SessionSlot {
-    /// Absent after the actor died, with its process or alone: the session is rebuilt from its
-    /// record when it is asked for.
+    /// `None` while dormant; the next request rebuilds the session from its record.
     address: Option<SessionAddr>,
     revision: Revision,
     /// Second, as [`SessionRegistry::now`] counts.
@@ -163,7 +162,7 @@ impl SessionRegistry {
         self.write(id, |shard| {
             if shard.remove(&id).is_some() {
                 self.count.fetch_sub(1, Ordering::Relaxed);
-                // After a crowd has left, its memory is given back.
+                // When many sessions have ended, their memory is given back.
                 if shard.capacity() > 4 * shard.len().max(64) {
                     shard.shrink_to(2 * shard.len());
                 }

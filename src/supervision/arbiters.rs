@@ -25,7 +25,7 @@ pub struct ArbiterSite {
 
 /// The pool; clones are handles to the same one.
 ///
-/// When the last handle is dropped the threads are told to end; [`Arbiters::stop`] also waits.
+/// When the last handle is dropped the threads are asked to end; [`Arbiters::stop`] also waits.
 #[derive(Clone, Debug)]
 pub struct Arbiters(Arc<Pool>);
 
@@ -245,7 +245,7 @@ async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), ArbitersStillRu
             thread::Builder::new()
                 .name(String::from("arbiter-end"))
                 .spawn(move || {
-                    // Its panic, if any, was told where it happened.
+                    // Its panic, if any, was reported where it happened.
                     drop(arbiter.join());
                     let _ = done.send(());
                 }),

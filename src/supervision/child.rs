@@ -93,7 +93,7 @@ fn start_incarnation<A, F, R>(
     }
 }
 
-/// Reports when it is told to, or when it is dropped: then the thread is gone.
+/// Reports when it is asked to, or when it is dropped: then the thread is gone.
 struct ExitReport<R: FnOnce(ExitReason)> {
     exit: Exit,
     on_exit: Option<R>,

@@ -300,7 +300,7 @@ impl<T: ChildValue> ChildRef<T> {
         self.0.supervisor.do_send(Control::Stop);
     }
 
-    /// Waits until a child that was told to stop, or is held, is gone: at most twice
+    /// Waits until a child that was asked to stop, or is held, is gone: at most twice
     /// `shutdown_timeout`.
     pub async fn stopped(&self) {
         let mut changes = self.0.snapshot.clone();

@@ -140,7 +140,7 @@ impl Exit {
         self.kill_with_reason(ExitReason::Killed);
     }
 
-    /// [`Exit::kill`] with another reason in the news.
+    /// [`Exit::kill`] with another reason in its exit event.
     pub(crate) fn kill_with_reason(&self, reason: ExitReason) {
         *self.stated_reason() = Some(reason);
         self.0.killed.store(true, Ordering::Release);

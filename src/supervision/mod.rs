@@ -112,11 +112,11 @@
 //!     first moment. `machine::stop_is_final_and_bounded_from_every_state`,
 //!     `stopping::a_child_that_leaves_is_awaited_and_callers_fail_at_once`,
 //!     `stopping::a_child_that_ignores_shutdown_is_killed_when_its_time_is_up`
-//! 14. Late news of an old incarnation change nothing.
+//! 14. Late events of an old incarnation change nothing.
 //!     `stopping::a_blocked_thread_is_left_behind_and_its_late_news_are_ignored`
 //! 15. No failure of a child reaches its neighbours: each has a supervisor and failures of its own.
 //!     `waiting::panics_and_failures_of_a_child_leave_its_neighbour_alone`
-//! 16. A supervisor that ends takes its child along, and its callers are told.
+//! 16. A supervisor that ends takes its child along, and its callers are notified.
 //!     `stopping::a_supervisor_that_goes_takes_its_child_along`
 //! 17. A dead thread is replaced; a stopped or dropped pool leaves none.
 //!     `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
@@ -145,7 +145,7 @@
 //!   `stopping::a_pool_with_a_blocked_thread_says_so_and_ends_later`
 //! - Two values that both panic when one actor is dropped abort the process: Rust knows no
 //!   other way. `Drop` must not panic, least of all in two fields.
-//! - Between a death and its news a child still looks up: whoever sends to it gets a closed
+//! - Between a death and its report a child still looks up: whoever sends to it gets a closed
 //!   mailbox or a dropped reply channel at once.
 
 mod arbiters;

@@ -266,7 +266,7 @@ impl<T: ChildValue> Actor for Supervisor<T> {
 }
 
 impl<T: ChildValue> Drop for Supervisor<T> {
-    /// However the supervisor ends, its child ends with it and callers are told.
+    /// However the supervisor ends, its child ends with it and callers are notified.
     fn drop(&mut self) {
         if let Some(child) = &self.child {
             child.exit.kill();
@@ -296,7 +296,7 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
     fn handle(&mut self, news: IncarnationEvent<T>, ctx: &mut Self::Context) {
         let (IncarnationEvent::Ready { generation, .. }
         | IncarnationEvent::Exit { generation, .. }) = &news;
-        // Late news: of an old incarnation, or of one that was left behind.
+        // A late event: of an old incarnation, or of one that was left behind.
         if *generation != self.generation || self.child.is_none() {
             return;
         }
@@ -348,7 +348,7 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
     }
 }
 
-/// Answered when everything sent before it has been heard.
+/// Answered when everything sent before it has been handled.
 pub(crate) struct Barrier;
 
 impl Message for Barrier {

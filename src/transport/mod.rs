@@ -74,7 +74,7 @@ pub enum LinkEvent {
 pub struct LinkEnd {
     /// For people.
     pub reason: String,
-    /// How the server's process ended, if it has one and the system told.
+    /// How the server's process ended, if it has one and the system reported it.
     pub exit: Option<ProcessExit>,
     /// The limit (its key under `[servers.NAME.limits]`) that the process is known to have
     /// reached.

@@ -1,7 +1,7 @@
 //! One thread that starts all child processes, and lives as long as they may.
 //!
 //! The system ends a child with the *thread* that started it (`PR_SET_PDEATHSIG`), so neither a
-//! web worker nor a connection's arbiter may start one. The keeper also waits for every child, so
+//! web worker nor a connection's arbiter may start one. The spawner also waits for every child, so
 //! that none stays behind as a zombie, and ends all process groups when it ends itself. Each child
 //! is given a tag, by which descendants are found that left the group.
 
@@ -24,10 +24,10 @@ use super::process::{
 /// Children that wait to be started.
 const COMMANDS_MAX: usize = 256;
 
-/// How long a group that was killed may take to vanish before the keeper looks away.
+/// How long a group that was killed may take to vanish before the spawner looks away.
 pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long the keeper waits before it looks whether the rest of a group has left; doubled each
+/// How long the spawner waits before it looks whether the rest of a group has left; doubled each
 /// time up to the second value.
 pub(super) const POLL_FIRST: Duration = Duration::from_millis(5);
 pub(super) const POLL_MAX: Duration = Duration::from_millis(160);
@@ -57,7 +57,7 @@ pub(crate) struct SpawnRequest {
     pub(crate) limits: ChildLimits,
 }
 
-/// A running child as the keeper hands it out. Dropping `stage` kills it.
+/// A running child as the spawner hands it out. Dropping `stage` kills it.
 #[derive(Debug)]
 struct StartedChild {
     pipes: ChildPipes,
@@ -79,7 +79,7 @@ pub(crate) struct SpawnedChild {
 pub(crate) struct GroupHandle {
     stage: watch::Sender<StopStage>,
     gone: oneshot::Receiver<()>,
-    /// Keeps the keeper.
+    /// Keeps the spawner alive.
     _spawner: mpsc::Sender<SpawnerCommand>,
 }
 
@@ -163,7 +163,7 @@ impl GroupHandle {
 
     /// Ends when no process is left.
     pub(crate) async fn gone(&mut self) {
-        // An error means that the keeper has ended, and the group with it.
+        // An error means that the spawner has ended, and the group with it.
         let _ = (&mut self.gone).await;
     }
 }

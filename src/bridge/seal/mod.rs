@@ -135,7 +135,7 @@ pub struct TaskRef {
     /// The session with the server that the task belongs to, where there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Of a task that the gateway stands for, so that it can be told as lost.
+    /// Of a task that the gateway stands for, so that it can be reported as lost.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<TaskLifetime>,
 }

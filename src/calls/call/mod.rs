@@ -365,7 +365,7 @@ impl Call {
             .upgrade(self.number, &self.id, priming, queue_max, owner)
     }
 
-    /// The client takes the call back. A server that has it is told, and answers.
+    /// The client takes the call back. A server that has it is notified, and answers.
     pub(crate) fn take_back(&mut self, reason: Option<String>, owner: &mut impl CallOwner) {
         if let Some(sent) = self.sent() {
             return sent.cancel(self.arbiter, reason);

@@ -182,7 +182,7 @@ impl Call {
         }
     }
 
-    /// Answers with questions; false when the client had to be told a failure instead.
+    /// Answers with questions; false when the client was sent a failure instead.
     fn answer_with_questions(
         &mut self,
         requests: Vec<(String, question::Question)>,

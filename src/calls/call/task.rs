@@ -20,7 +20,7 @@ use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Respons
 /// How long a client waits for what its task's server goes on to say; then it reads what is known.
 const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Requests for one task that wait; more are told at once what is known.
+/// Requests for one task that wait; further ones are answered at once with what is known.
 const WAITING_MAX: usize = 16;
 
 pub(super) struct HostedTask {

@@ -56,7 +56,7 @@ impl Connection {
     }
 }
 
-/// One that ends without having been told to, and without having said why, has panicked or was
+/// One that ends without having been asked to, and without having said why, has panicked or was
 /// ended by its supervisor.
 impl Drop for Connection {
     fn drop(&mut self) {

@@ -25,7 +25,7 @@ pub(crate) struct ListenFilter {
 }
 
 impl ListenFilter {
-    /// Changes of the lists, always, updates of these resources and news of these tasks, as far
+    /// Changes of the lists, always, updates of these resources and status of these tasks, as far
     /// as the server offers to tell.
     pub(crate) fn wanted(negotiated: &Negotiated, uris: Vec<String>, tasks: Vec<String>) -> Self {
         let subscribes = negotiated.has_subscriptions();

@@ -130,7 +130,7 @@ impl Connection {
         self.update_listen_stream(ctx);
     }
 
-    /// Nothing is told twice: what may have happened while nobody told of it is taken as happened.
+    /// Events are not replayed; after a gap assume that every watched resource changed.
     /// After a time without a stream that is everything. Otherwise it is what the stream before
     /// did not report: clients without a session believe it watched since they asked for it; the
     /// others wait for their answer.

@@ -67,7 +67,7 @@ pub(crate) struct Connection {
     part: ServerPart,
     lists: ListState,
     listening: ListenState,
-    /// The log level that the server was told last.
+    /// The log level that was sent to the server last.
     sent_log_level: Option<LogLevel>,
     timer: Timer,
     /// Pings and refreshes.
@@ -272,7 +272,7 @@ impl Connection {
                 }
             }
             Some(OwnRequest::ConnectionCommand(name)) => {
-                log::warn!(server = self.spec.server().as_str(), wish = name, error:%; "server did not hear a wish");
+                log::warn!(server = self.spec.server().as_str(), method = name, error:%; "the request could not be sent to the server");
             }
             // A client's call could not be sent: is the server still there?
             None => self.ping(ctx),
@@ -344,7 +344,7 @@ impl Connection {
                 OwnRequest::Ping => self.fail("`ping` was not answered in time", ctx),
                 OwnRequest::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
                 OwnRequest::ConnectionCommand(name) => {
-                    log::warn!(server = self.spec.server().as_str(), wish = name; "server did not answer a wish");
+                    log::warn!(server = self.spec.server().as_str(), method = name; "the server did not answer in time");
                 }
             }
         }
@@ -399,8 +399,8 @@ impl Handler<ClientAnswer> for Connection {
 impl Handler<ConnectionCommand> for Connection {
     type Result = ();
 
-    fn handle(&mut self, wish: ConnectionCommand, ctx: &mut Self::Context) {
-        match wish {
+    fn handle(&mut self, command: ConnectionCommand, ctx: &mut Self::Context) {
+        match command {
             ConnectionCommand::Level(_)
             | ConnectionCommand::LevelAtLeast(_)
             | ConnectionCommand::RootsChanged

@@ -111,7 +111,7 @@ impl CallSenders {
 #[rtype(result = "()")]
 pub enum ConnectionCommand {
     Level(LogLevel),
-    /// The level that one sessionless request asks for: a server that is told once for all its
+    /// The level that one sessionless request asks for: a server that is asked once for all its
     /// callers says more from now on, never less.
     LevelAtLeast(LogLevel),
     Subscribe(String),

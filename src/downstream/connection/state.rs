@@ -17,7 +17,7 @@ pub(super) enum ConnectionState {
     Ready(Box<OpenConnection>),
     /// The server forgot the session: a new handshake is in progress on the same link.
     Renewing(Box<OpenConnection>),
-    /// It was told to end, or its end was reported.
+    /// It was asked to end, or its end was reported.
     Ending,
 }
 

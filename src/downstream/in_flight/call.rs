@@ -26,7 +26,7 @@ pub(super) struct InFlightCall {
     pub(super) caller: Arc<Caller>,
     pub(super) task_mode: TaskMode,
     pub(super) deadline: Deadline,
-    /// When the call fails, unless something is heard of it before.
+    /// When the call fails, unless something arrives for it before.
     pub(super) expires: Instant,
     pub(super) reply: Reply,
     /// It was sent again after the server forgot the session, which is done once.

@@ -11,7 +11,7 @@ use crate::protocol::{Method, Notification, Outcome, Response, json};
 
 impl CallsInFlight {
     /// Remembers a task that a call went on in, and forgets one of which its client learns that
-    /// it ended. Called before the client is told, for servers with a handshake: in the newer
+    /// it ended. Called before the client is answered, for servers with a handshake: in the newer
     /// revision a client says itself what it wants to hear of.
     pub(super) fn record_task(&self, call: &InFlightCall, response: &Response, now: Instant) {
         let tasks = &self.spec.client_tasks;

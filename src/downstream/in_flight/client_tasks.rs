@@ -1,5 +1,5 @@
-//! Tasks that clients follow themselves, on one entry of a server: who hears what the server says
-//! of them after the call has been answered (B-TASK-01).
+//! Tasks that clients follow themselves, on one entry of a server: who receives what the server
+//! says of them after the call has been answered (B-TASK-01).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use crate::bridge::task::Task;
 use crate::downstream::call_request::CallNotifier;
 
-/// Tasks of one entry that are remembered: with more, nothing is told of the one that ends first.
-/// Its client asks for it anyway, since news of tasks are optional.
+/// Tasks of one entry that are remembered: with more, no status is sent for the one that ends
+/// first. Its client asks for it anyway, since status notifications are optional.
 const TASKS_MAX: usize = 1000;
 
-/// Shared by a connection and its lanes: news of a task come on any of their streams.
+/// Shared by a connection and its worker channels: status of a task comes on any of their streams.
 #[derive(Default)]
 pub(crate) struct ClientTasks(Mutex<HashMap<String, ClientTask>>);
 
@@ -25,8 +25,8 @@ struct ClientTask {
 }
 
 impl ClientTasks {
-    /// A call of a client went on in a task; must come before its answer is told, since news
-    /// may be as fast as that.
+    /// A call of a client went on in a task; must come before its answer is sent, since
+    /// notifications may be as fast as that.
     pub(crate) fn remember(&self, task: &Task, token: u64, notifier: CallNotifier, now: Instant) {
         let mut tasks = self.tasks();
         if tasks.len() >= TASKS_MAX {
@@ -47,14 +47,14 @@ impl ClientTasks {
         tasks.insert(task.id.clone(), passed);
     }
 
-    /// Who hears of a task, by its server's id.
+    /// Who receives the status of a task, by its server's id.
     pub(crate) fn of_task(&self, id: &str, now: Instant) -> Option<CallNotifier> {
         let tasks = self.tasks();
         let passed = tasks.get(id).filter(|passed| passed.until > now);
         passed.map(|passed| passed.notifier.clone())
     }
 
-    /// Who hears of progress under a token of a call that was answered already.
+    /// Who receives progress under a token of a call that was answered already.
     pub(crate) fn of_token(&self, token: u64, now: Instant) -> Option<CallNotifier> {
         let tasks = self.tasks();
         let mut passed = tasks.values();

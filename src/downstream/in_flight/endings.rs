@@ -16,7 +16,7 @@ use crate::transport::{LinkError, OutgoingFrame, SendError};
 const ABANDONED_MAX: usize = 1000;
 
 impl CallsInFlight {
-    /// The client does not want the answer any more: the server is told, nobody waits.
+    /// The client does not want the answer any more: the server is notified, nobody waits.
     pub(super) fn cancel(&mut self, cancel: &CancelCall) {
         let number = cancel.number;
         if self.cancel_queued(number) {

@@ -27,7 +27,7 @@ pub(super) struct FollowedTask {
     task: Task,
     /// The last request about it.
     request: LastRequest,
-    /// Changes that the client was told as progress.
+    /// Changes that the client received as progress.
     changes_sent: u64,
     /// The server reports progress by itself.
     server_reports_progress: bool,
@@ -353,7 +353,7 @@ impl CallsInFlight {
         let wire_id = self.spec.numbers.next();
         let cancel = TaskRequest::cancel(id).frame(self.is_modern, wire_id, caller);
         self.abandon(wire_id);
-        // If the server cannot be told, the task ends with its time to live.
+        // If the server cannot be notified, the task ends with its time to live.
         let _ = self.link.send(cancel);
     }
 

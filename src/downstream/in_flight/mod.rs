@@ -316,7 +316,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Something was heard of a call: it has its whole time again, and all that it may take while
+    /// Something arrived for a call: it has its whole time again, and all that it may take while
     /// its client is asked.
     fn extend(&mut self, number: u64, now: Instant) {
         let is_asked = self.is_client_asked(number);

@@ -1,4 +1,4 @@
-//! A machine that slept: what was connected before may be gone, and nobody was told.
+//! A machine that slept: what was connected before may be gone, and nobody was notified.
 //!
 //! The monotonic clock stands still while a machine sleeps and the wall clock goes on; a process
 //! that was stopped finds that more time has passed than it waited. After either, every live

@@ -318,10 +318,10 @@ impl Actor for ConnectionManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.run_interval(SWEEP_EVERY, |keeper, _| {
-            for server in keeper.servers.load().values() {
-                let idle = server.take_idle(&keeper.parts.subscription_registry);
-                close(&keeper.parts.listener, server, idle);
+        ctx.run_interval(SWEEP_EVERY, |manager, _| {
+            for server in manager.servers.load().values() {
+                let idle = server.take_idle(&manager.parts.subscription_registry);
+                close(&manager.parts.listener, server, idle);
             }
         });
         // The servers of the incarnation before this one.

@@ -56,13 +56,13 @@ use crate::supervision::{
 use crate::telemetry::{Counters, LogRing};
 use crate::transport::Connector;
 
-/// Changes that wait for the keeper; each concerns one server.
+/// Changes that wait for the manager; each concerns one server.
 const JOBS_MAX: usize = 1_000_000;
 
-/// How long the keeper is waited for: it is away only for moments.
+/// How long the manager is waited for: it is away only for moments.
 const MANAGER_WAIT: Duration = Duration::from_secs(5);
 
-/// How often a connection is asked for whose keeper dies meanwhile.
+/// How often a connection is asked for whose manager dies meanwhile.
 const OPEN_TRIES: usize = 2;
 
 /// Makes the connector of a server: a seam, through which tests inject one in memory.
@@ -92,11 +92,11 @@ pub struct Downstreams {
     subscription_registry: Arc<SubscriptionRegistry>,
     listener: ServerEventListener,
     jobs: Inbox<ServerJob>,
-    keeper: ChildRef<Addr<ConnectionManager>>,
+    manager: ChildRef<Addr<ConnectionManager>>,
 }
 
 impl Downstreams {
-    /// Starts the keeper on the calling arbiter, and keeps it; servers are added by
+    /// Starts the manager on the calling arbiter, and keeps it; servers are added by
     /// [`Downstreams::apply`].
     ///
     /// # Errors
@@ -119,13 +119,13 @@ impl Downstreams {
             subscription_registry,
             listener,
             jobs,
-            keeper: Supervisor::supervise(child),
+            manager: Supervisor::supervise(child),
         })
     }
 
     /// The actor that starts connections, as one sees it.
     pub fn connection_manager_view(&self) -> ChildView {
-        self.keeper.view()
+        self.manager.view()
     }
 
     pub fn get(&self, name: &ServerName) -> Option<Arc<Server>> {
@@ -156,14 +156,14 @@ impl Downstreams {
         self.ask(open, OPEN_TRIES).await.flatten()
     }
 
-    /// Asks the keeper. If it dies meanwhile its successor is asked, `tries` times in all.
+    /// Asks the manager. If it dies meanwhile its successor is asked, `tries` times in all.
     pub(crate) async fn ask<M>(&self, question: M, tries: usize) -> Option<M::Result>
     where
         M: Message<Result: Send> + Clone + Send + 'static,
         ConnectionManager: Handler<M>,
     {
         let deadline = Instant::now() + MANAGER_WAIT;
-        let mut changes = self.keeper.subscribe();
+        let mut changes = self.manager.subscribe();
         let mut asked = 0;
         for _ in 0..tries {
             let settled = changes.wait_for(|snapshot| match &snapshot.status {
@@ -215,7 +215,7 @@ impl Downstreams {
         tokio::select! {
             () = done.notified() => {}
             // Nothing runs any more.
-            () = self.keeper.stopped() => {}
+            () = self.manager.stopped() => {}
         }
     }
 
@@ -225,7 +225,7 @@ impl Downstreams {
         }
     }
 
-    /// A session has ended: its connections are closed, its wishes withdrawn.
+    /// A session has ended: its connections are closed, its subscriptions removed.
     pub fn forget(&self, session: SessionId) {
         for watched in self.subscription_registry.forget(session) {
             // One of its own ends with it.
@@ -286,7 +286,7 @@ impl Downstreams {
         }
     }
 
-    /// Tells a server's shared connection; one that is away hears it when it is back.
+    /// Tells a server's shared connection; one that is away receives it when it is back.
     pub fn command(&self, server: &ServerName, command: ConnectionCommand) {
         if let Some(up) = self
             .get(server)
@@ -299,8 +299,8 @@ impl Downstreams {
     /// Stops every connection side by side, each within its own deadline. Nothing is started
     /// afterwards.
     pub async fn stop_all(&self) {
-        self.keeper.stop();
-        self.keeper.stopped().await;
+        self.manager.stop();
+        self.manager.stopped().await;
         let servers = self.servers.swap(Arc::default());
         let children: Vec<_> = servers
             .values()

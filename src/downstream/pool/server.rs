@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// The connection whose news concern a client without a session: that of its calls, or the
+    /// The connection whose events concern a client without a session: that of its calls, or the
     /// first of these where each serves one call at a time.
     pub fn listen_key_for(&self, caller: &Caller) -> ConnectionKey {
         let key = self.connection_key_for(caller);

@@ -24,7 +24,7 @@ use crate::telemetry::{Counter, LogSource};
 const ORDER_TIMEOUT: Duration = Duration::from_secs(8);
 /// Shortest time between two looks for unused connections.
 const SWEEP_MIN: Duration = Duration::from_millis(50);
-/// When a server is looked at again that was told to rest, or is watched.
+/// When a server is looked at again that was put to rest, or is watched.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// An operator's order for a server.
@@ -83,7 +83,7 @@ impl Downstreams {
         name: ServerName,
         order: ServerOrder,
     ) -> Result<String, ServerOrderError> {
-        // Once: an order may have been carried out by a keeper that did not say so.
+        // Once: an order may have been carried out by a manager that did not say so.
         let answer = self.ask(OrderMessage(name.clone(), order), 1).await;
         let (server, awaited) = answer.ok_or_else(|| ServerOrderError::Lost(name.clone()))??;
         match awaited {
@@ -216,7 +216,7 @@ impl ConnectionManager {
         }
         let mut listed = server.spec.listed.subscribe();
         let listed = async move { listed.wait_for(|listed| *listed).await.is_ok() };
-        let sweep = wrap_future::<_, Self>(listed).map(|_, keeper, ctx| keeper.sweep(ctx));
+        let sweep = wrap_future::<_, Self>(listed).map(|_, manager, ctx| manager.sweep(ctx));
         ctx.spawn(sweep);
     }
 
@@ -240,9 +240,9 @@ impl ConnectionManager {
         if let Some(sweep) = self.sweep.take() {
             ctx.cancel_future(sweep);
         }
-        self.sweep = Some(ctx.run_later(next.max(SWEEP_MIN), |keeper, ctx| {
-            keeper.sweep = None;
-            keeper.sweep(ctx);
+        self.sweep = Some(ctx.run_later(next.max(SWEEP_MIN), |manager, ctx| {
+            manager.sweep = None;
+            manager.sweep(ctx);
         }));
     }
 
@@ -269,7 +269,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Whether somebody waits for news of it, or for a task that runs there.
+    /// Whether somebody waits for events of it, or for a task that runs there.
     fn is_watched(&self, server: &Server) -> bool {
         let subscription_registry = &self.parts.subscription_registry;
         subscription_registry.has_subscriptions(&server.name, &ConnectionKey::shared())

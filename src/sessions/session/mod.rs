@@ -61,7 +61,7 @@ pub struct Session {
 
 /// Why the actor ends.
 enum SessionEnding {
-    /// The session is over; who waits for the end of its record is told.
+    /// The session is over; who waits for the end of its record is notified.
     ForGood(Option<oneshot::Sender<()>>),
     /// The session goes on in the next process.
     GatewayStops,
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Tells this session's own connections; what others share has its wishes from all.
+    /// Tells this session's own connections; what others share gets the commands of all.
     fn notify_own_connections(&self, command: &ConnectionCommand) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);

@@ -88,7 +88,7 @@ impl Session {
                     self.missed.lists |= self.catalog().changes_since(&before);
                 }
             }
-            // A session with its own view hears of changes when that view is replaced.
+            // A session with its own view receives changes when that view is replaced.
             SessionEvent::ListsChanged(changes) if self.view.is_none() => {
                 self.missed.lists |= changes
             }
@@ -111,7 +111,7 @@ impl Session {
                     self.streams().send(GENERAL_STREAM, &frame);
                 }
             }
-            // For clients without a session; others are told by the connection of the call.
+            // For clients without a session; others receive it from the connection of the call.
             SessionEvent::Task { .. } => {}
             SessionEvent::ElicitationComplete { id, frame } => {
                 if self.elicitations.remove(&id) && self.general_has_reader() {

@@ -31,7 +31,7 @@ pub(super) fn import(path: &Path, connection: &Connection) -> Result<(), OpenErr
             Err(error) => return Err(OpenError::io(&file, &error)),
         };
         let mut rest = text.as_slice();
-        // The last record may be incomplete; nobody was told that it was written.
+        // The last record may be incomplete; nobody was answered that it was written.
         while let Some(change) = read_change(&mut rest) {
             changes.push(change);
         }

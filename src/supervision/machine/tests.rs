@@ -194,7 +194,7 @@ fn a_killed_child_that_stays_is_left_behind() {
         }
     );
     assert_eq!(picture(&machine, start), "backoff 16");
-    // Its late news change nothing.
+    // Its late events change nothing.
     machine.decide(ChildEvent::Exit, at(15), 0.0);
     assert_eq!(picture(&machine, start), "backoff 16");
 }

@@ -39,11 +39,11 @@ pub struct FaultyConnector {
 struct FaultState {
     settings: FaultSettings,
     parts: FaultParts,
-    /// Connections whose session is known, so that their lanes share their fate.
+    /// Connections whose session is known, so that their worker channels share their fate.
     runs: Mutex<Vec<(HttpSession, Weak<FaultyConnection>)>>,
 }
 
-/// One connection, with its lanes.
+/// One connection, with its worker channels.
 #[derive(Debug, Default)]
 struct FaultyConnection {
     calls: AtomicU64,

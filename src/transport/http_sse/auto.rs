@@ -175,7 +175,7 @@ fn verdict(first: Option<u64>, event: &LinkEvent) -> TransportVerdict {
             envelope: Envelope::Response(response),
         } if first.is_some() && *call == first => match response.outcome {
             Outcome::Result(_) => TransportVerdict::Streamable,
-            // With which status it came is not told; a GET more does no harm.
+            // With which status it came is unknown; one more GET does no harm.
             Outcome::Error(_) => TransportVerdict::Refused,
         },
         LinkEvent::Failed {

@@ -13,7 +13,7 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
 }
 
 /// Stands for the processes of a child, which cannot be reached together here: the child itself
-/// is killed when its keeper drops it.
+/// is killed when its owner drops it.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup;
 

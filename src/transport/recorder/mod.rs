@@ -1,8 +1,8 @@
 //! The flight recorder: the last messages of a connection, kept for the report of its crash.
 //!
-//! Each link of a connection (its own and those of its lanes) writes to a recording of its own, so
-//! that threads do not wait for each other. What is kept is bounded; what is told is decided by
-//! [`RecorderSettings::body_max`] and cleaned by [`Secrets`].
+//! Each link of a connection (its own and those of its worker channels) writes to a recording of
+//! its own, so that threads do not wait for each other. What is kept is bounded; a report is
+//! decided by [`RecorderSettings::body_max`] and cleaned by [`Secrets`].
 
 mod link;
 mod recorded_message;
@@ -21,7 +21,7 @@ pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
 pub use secrets::Secrets;
 
-/// How much a connection remembers, and how much of it is told.
+/// How much a connection remembers, and how much of it a report shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecorderSettings {
     /// Messages of each link; zero turns the recorder off.

@@ -1,4 +1,4 @@
-//! One message on a recording, and what is told of it.
+//! One message on a recording, and what a report shows of it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::transport::{LinkEvent, messages};
 /// Bytes of a frame up to which it is kept whole, which costs no copy.
 const WHOLE_MAX: usize = 4096;
 
-/// Bytes that are kept of a longer one, so that its method can be told.
+/// Bytes that are kept of a longer one, so that its method can be shown.
 const HEAD_MAX: usize = 512;
 
-/// Characters of an id or a method that are told.
+/// Characters of an id or a method that are shown.
 const WORD_MAX: usize = 80;
 
 #[derive(Debug)]

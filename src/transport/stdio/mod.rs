@@ -129,7 +129,7 @@ async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<Sink>) {
     }
 }
 
-/// Where events go, until the link is told to end.
+/// Where events go, until the link is asked to end.
 struct Sink {
     events: EventSink,
     muted: Cell<bool>,

@@ -1,5 +1,5 @@
 //! A sessionless server needs something of a client with a handshake before it can answer: what
-//! the client is asked, and what the server is then told (B-ASK-03). Pure.
+//! the client is asked, and what the server then receives (B-ASK-03). Pure.
 
 use std::time::Duration;
 
