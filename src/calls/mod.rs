@@ -1,10 +1,10 @@
 //! Calls of clients, with or without a session.
 //!
-//! A client's request becomes a [`Call`] in the [`CallTable`] of an actor: of the client's session,
+//! A client's request becomes a `Call` in the `CallTable` of an actor: of the client's session,
 //! or of the worker on which a request without a session came in. The call finds the connection
 //! that serves it, and hands the request to it ([`crate::downstream`]). Answers, progress and
 //! questions come back to the actor under the call's number. The call translates them into the
-//! client's revision, and hands them to its [`ClientEnd`]: a reply, or a stream.
+//! client's revision, and hands them to its `ClientEnd`: a reply, or a stream.
 //!
 //! A question of the server is the one thing in which the two differ: a session asks its client on
 //! a stream, while a call without one answers with the questions, and is parked until the client

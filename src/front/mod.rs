@@ -1,5 +1,5 @@
 //! The edge that clients connect to: turns what they send into messages to sessions, and what
-//! sessions answer into HTTP, HTTP+SSE or lines. What a message means is read in [`intake`], once
+//! sessions answer into HTTP, HTTP+SSE or lines. What a message means is read in `intake`, once
 //! for all of them.
 
 mod channel;

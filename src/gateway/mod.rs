@@ -3,11 +3,12 @@
 mod build;
 pub mod service;
 mod state;
+mod stdio;
 mod stored_notices;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
+use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
 
 /// Connections that may wait to be accepted.
@@ -45,9 +47,6 @@ const STATE_FILE: &str = "state.db";
 
 /// Where gateways for one client keep their state, in the data directory.
 const STDIO_DIR: &str = "stdio";
-
-/// Gateways for one client at a time, of one data directory.
-const STDIO_MAX: u32 = 1000;
 
 /// How clients reach a gateway.
 enum ClientTransport {
@@ -132,14 +131,7 @@ impl Gateway {
         let owner = data_dir.owner(Uuid::new_v4)?;
         let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
-        let server = match listener {
-            Some(listener) => {
-                let endpoints = endpoints.clone();
-                let routes = move |app: &mut _| endpoints.routes(app);
-                FrontServer::start(listener, &config.front, routes).await?
-            }
-            None => FrontServer::without_listener()?,
-        };
+        let server = start_front(listener, &config, &endpoints).await?;
         let address = server.address.map(|address| address.to_string());
         let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
         let arbiters = Arbiters::adopt(server.workers.clone())?;
@@ -406,6 +398,20 @@ impl SavedState {
     }
 }
 
+/// The front with the operators' endpoints beside it; over stdio it listens nowhere.
+async fn start_front(
+    listener: Option<TcpListener>,
+    config: &Config,
+    endpoints: &AdminEndpoints,
+) -> Result<FrontServer, StartError> {
+    let Some(listener) = listener else {
+        return Ok(FrontServer::without_listener()?);
+    };
+    let endpoints = endpoints.clone();
+    let routes = move |app: &mut _| endpoints.routes(app);
+    Ok(FrontServer::start(listener, &config.front, routes).await?)
+}
+
 fn open_listener(
     client_transport: ClientTransport,
     config: &Config,
@@ -435,33 +441,6 @@ fn arrangement(config: &Config) -> Arrangement {
             .collect(),
         catalog: config.catalog.clone(),
         first_list_wait: config.session.first_list_wait,
-    }
-}
-
-/// Locks the first directory of a numbered row that nobody uses: each remembers the lists of
-/// servers for the next one.
-fn free_data_dir(row: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
-    let mut number = 1;
-    loop {
-        let path = row.join(number.to_string());
-        match DataDir::lock(&path) {
-            Err(DataDirError::InUse { .. }) if number < STDIO_MAX => number += 1,
-            locked => return Ok((path, locked?)),
-        }
-    }
-}
-
-/// A gateway for one client starts together with it: a call waits for its server to be there,
-/// unless the configuration says how long it may wait.
-fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
-    config.data_dir = data_dir;
-    for server in &mut config.servers {
-        if let ServerState::Ready(settings) = &mut server.state
-            && settings.limits.queue_while_restarting.is_zero()
-        {
-            let patience = settings.supervision.connect_timeout;
-            Arc::make_mut(settings).limits.queue_while_restarting = patience;
-        }
     }
 }
 

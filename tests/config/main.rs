@@ -123,6 +123,7 @@ fn every_documented_server_key_is_accepted_with_its_documented_default() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
 fn values_reach_their_settings() {
     let config = load(
         r#"

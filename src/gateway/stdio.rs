@@ -1,0 +1,37 @@
+//! A gateway for one client over stdin and stdout: its data directory, and its patience.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::admin::{DataDir, DataDirError};
+use crate::config::{Config, ServerState};
+
+/// Gateways for one client at a time, of one data directory.
+const STDIO_MAX: u32 = 1000;
+
+/// Locks the first directory of a numbered row that nobody uses: each remembers the lists of
+/// servers for the next one.
+pub(super) fn free_data_dir(row: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
+    let mut number = 1;
+    loop {
+        let path = row.join(number.to_string());
+        match DataDir::lock(&path) {
+            Err(DataDirError::InUse { .. }) if number < STDIO_MAX => number += 1,
+            locked => return Ok((path, locked?)),
+        }
+    }
+}
+
+/// A gateway for one client starts together with it: a call waits for its server to be there,
+/// unless the configuration says how long it may wait.
+pub(super) fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
+    config.data_dir = data_dir;
+    for server in &mut config.servers {
+        if let ServerState::Ready(settings) = &mut server.state
+            && settings.limits.queue_while_restarting.is_zero()
+        {
+            let patience = settings.supervision.connect_timeout;
+            Arc::make_mut(settings).limits.queue_while_restarting = patience;
+        }
+    }
+}
