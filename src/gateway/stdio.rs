@@ -1,4 +1,4 @@
-//! A gateway for one client over stdin and stdout: its data directory, and its patience.
+//! A gateway for one client over stdin and stdout: its data directory, and how long calls wait.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

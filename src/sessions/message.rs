@@ -44,11 +44,11 @@ pub enum EndSession {
     Draining,
 }
 
-/// The client ended the session: its record goes.
+/// The client ended the session: its record is deleted.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub(crate) struct DeleteSession {
-    /// Told once the record is gone.
+    /// Receives a message once the record is deleted.
     pub(crate) done: oneshot::Sender<()>,
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-/// The patience of a supervisor, as somebody wrote it; [`Settings`] is the checked form.
+/// The settings of a supervisor as configured; [`Settings`] is the checked form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// Delay before the first restart.

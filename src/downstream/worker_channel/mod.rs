@@ -65,7 +65,7 @@ pub(crate) struct WorkerChannelHandle {
 }
 
 impl WorkerChannelHandle {
-    /// Starts a worker_channel on an arbiter; its death is reported to `owner`.
+    /// Starts a worker channel on an arbiter; its death is reported to `owner`.
     pub(crate) fn start(
         spec: &Arc<ConnectionSpec>,
         arbiter: usize,

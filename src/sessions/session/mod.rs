@@ -35,7 +35,7 @@ pub struct Session {
     id: SessionId,
     context: Arc<SessionContext>,
     record: SessionRecord,
-    /// Who makes its calls: as the record says.
+    /// The caller of its calls, built from the record.
     caller: Arc<Caller>,
     /// Where its calls are answered to; made with the first one.
     reply_to: Option<Arc<Recipient<Delivery>>>,
