@@ -242,13 +242,13 @@ impl Outcome {
         let mut outcome = Self::default();
         for check in &checks {
             let of = |key: &str| check[key].as_str().unwrap_or_default();
-            let told = format!("{}: {}", of("id"), of("errorMessage"));
+            let received = format!("{}: {}", of("id"), of("errorMessage"));
             match of("status") {
                 // That every message is valid by the schema is true of silence, too.
                 "SUCCESS" if of("id") == "wire-schema-valid" => {}
                 "SUCCESS" => outcome.passed += 1,
-                "WARNING" => outcome.warnings.push(told),
-                "FAILURE" => outcome.failures.push(told),
+                "WARNING" => outcome.warnings.push(received),
+                "FAILURE" => outcome.failures.push(received),
                 _ => {}
             }
         }
@@ -305,8 +305,8 @@ impl Scores {
             AllBut(known) => {
                 let known: BTreeSet<&str> = known.iter().map(|(name, _)| *name).collect();
                 for name in failed.difference(&known) {
-                    let told = outcomes[*name].failures.join("\n        ");
-                    let _ = writeln!(self.wrong, "{cell}: {name} failed\n        {told}");
+                    let received = outcomes[*name].failures.join("\n        ");
+                    let _ = writeln!(self.wrong, "{cell}: {name} failed\n        {received}");
                 }
                 for name in known.difference(&failed) {
                     let _ = writeln!(self.wrong, "{cell}: {name} passes: take it off the list");
@@ -318,8 +318,8 @@ impl Scores {
                 }
                 // Whoever builds it runs only this cell.
                 for name in failed.iter().filter(|_| chosen().is_some()) {
-                    let told = outcomes[*name].failures.join("\n        ");
-                    let _ = writeln!(self.table, "    {name} failed: {told}");
+                    let received = outcomes[*name].failures.join("\n        ");
+                    let _ = writeln!(self.table, "    {name} failed: {received}");
                 }
             }
         }
@@ -359,8 +359,10 @@ impl Bench {
         let mut command = Command::new(&self.node);
         let index = "node_modules/@modelcontextprotocol/conformance/dist/index.js";
         command.arg(self.scripts.join(index));
-        let told = fs::File::create(results.join("told")).unwrap();
-        command.stderr(told.try_clone().unwrap()).stdout(told);
+        let received = fs::File::create(results.join("told")).unwrap();
+        command
+            .stderr(received.try_clone().unwrap())
+            .stdout(received);
         command
     }
 
@@ -401,8 +403,8 @@ impl Bench {
         let status = end_of(&mut process, node::PATIENCE * 2);
         let mut outcome = outcomes(&results).remove(scenario).unwrap_or_default();
         if !status.is_some_and(|status| status.success()) && outcome.failures.is_empty() {
-            let told = fs::read_to_string(results.join("told")).unwrap();
-            outcome.failures.push(told);
+            let received = fs::read_to_string(results.join("told")).unwrap();
+            outcome.failures.push(received);
         }
         outcome
     }

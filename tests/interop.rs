@@ -89,7 +89,7 @@ fn a_client_of_stdio_has_a_gateway_of_its_own() {
 }
 
 #[test]
-fn tasks_are_passed_on_and_told_in_newer_words() {
+fn tasks_are_passed_on_in_newer_words() {
     let Some(scripts) = scripts() else { return };
     let tasking = format!(
         "\n[servers.tasking]\ncommand = \"node\"\nargs = ['{}']\n",
@@ -222,7 +222,7 @@ fn gateway_within(first_list_wait: &str, servers: &str) -> Gateway {
 fn run(gateway: &Gateway, script: &str, variables: &[(&str, &str)], tests: usize) {
     let scripts = scripts().unwrap();
     let directory = gateway.directory.path();
-    let told = fs::File::create(directory.join("told")).unwrap();
+    let received = fs::File::create(directory.join("told")).unwrap();
     let mut process = Command::new("node")
         .args(["--test-reporter=tap", "--no-warnings"])
         .arg(scripts.join(script))
@@ -231,20 +231,20 @@ fn run(gateway: &Gateway, script: &str, variables: &[(&str, &str)], tests: usize
         .env("MCPVISOR", env!("CARGO_BIN_EXE_mcpvisor"))
         .env("PIDS", directory.join("pids"))
         .envs(variables.iter().copied())
-        .stderr(told.try_clone().unwrap())
-        .stdout(told)
+        .stderr(received.try_clone().unwrap())
+        .stdout(received)
         .spawn()
         .unwrap();
     let status = end_of(&mut process, SCRIPT_MAX);
-    let told = fs::read_to_string(directory.join("told")).unwrap();
+    let received = fs::read_to_string(directory.join("told")).unwrap();
     let passed = format!("# pass {tests}\n# fail 0\n# cancelled 0\n# skipped 0\n");
     assert!(
-        status.is_some_and(|status| status.success()) && told.contains(&passed),
-        "{script}: {status:?}, expected {tests} tests to pass\n{told}\nThe gateway's log:\n{}",
+        status.is_some_and(|status| status.success()) && received.contains(&passed),
+        "{script}: {status:?}, expected {tests} tests to pass\n{received}\nThe gateway's log:\n{}",
         gateway.log()
     );
     // What the scripts measured.
-    for line in told.lines().filter(|line| line.contains(" ms")) {
+    for line in received.lines().filter(|line| line.contains(" ms")) {
         if !line.contains("duration_ms") {
             eprintln!("{script}: {line}");
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::Fallible;
-use crate::lane::Ids;
+use crate::client::Ids;
 use crate::measure::Plan;
 use crate::report::Report;
 use crate::targets;

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Fallible;
+use crate::client::{BenchClient, Era, Ids, Place, Work, result};
 use crate::http::Answer;
-use crate::lane::{Era, Ids, Lane, Place, Work, result};
 use crate::options::{self, Wanted};
 use crate::process::cpu_us;
 use crate::scan;
@@ -32,7 +32,7 @@ pub(crate) async fn run() -> Fallible<bool> {
 
 async fn works(target: &Target) -> Fallible<()> {
     let ids = Ids::default();
-    let mut lane = Lane::open(&target.place, &ids).await?;
+    let mut client = BenchClient::open(&target.place, &ids).await?;
     let work = [
         Work::Echo,
         Work::Echo,
@@ -47,7 +47,8 @@ async fn works(target: &Target) -> Fallible<()> {
     let sessions = target.place.era == Era::Handshake;
     let possible = |work: &Work| sessions || !matches!(work, Work::Session(_));
     for work in work.into_iter().filter(possible) {
-        lane.run(work)
+        client
+            .run(work)
             .await
             .map_err(|error| format!("{work:?}: {error}"))?;
     }
@@ -108,8 +109,8 @@ async fn eras_differ(stub: &Target, sessionless: &Target) -> Fallible<()> {
             ..target.place.clone()
         };
         let ids = Ids::default();
-        let spoken = match Lane::open(&place, &ids).await {
-            Ok(mut lane) => lane.run(Work::Echo).await,
+        let spoken = match BenchClient::open(&place, &ids).await {
+            Ok(mut client) => client.run(Work::Echo).await,
             Err(error) => Err(error),
         };
         if spoken.is_ok() {
@@ -154,16 +155,16 @@ async fn notices_what_is_wrong(stub: &Target) -> Fallible<()> {
         }
     }
     let ids = Ids::default();
-    let mut lane = Lane::open(&stub.place, &ids).await?;
-    if lane.run(Work::List(8)).await.is_ok() {
+    let mut client = BenchClient::open(&stub.place, &ids).await?;
+    if client.run(Work::List(8)).await.is_ok() {
         return Err("a list of another length was taken for a right one".into());
     }
     let nowhere = Place {
         prefix: "nowhere__",
         ..stub.place.clone()
     };
-    let mut lane = Lane::open(&nowhere, &ids).await?;
-    if lane.run(Work::Echo).await.is_ok() {
+    let mut client = BenchClient::open(&nowhere, &ids).await?;
+    if client.run(Work::Echo).await.is_ok() {
         return Err("an error was taken for a right answer".into());
     }
     Ok(())

@@ -15,8 +15,8 @@
 
 mod bench;
 mod check;
+mod client;
 mod http;
-mod lane;
 mod measure;
 mod options;
 mod passthrough;
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::Bench;
-use lane::Era;
+use client::Era;
 use options::Wanted;
 use scenarios::{eras, failures, fleet, forward, lists, memory, recovery, stdio};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::lane::{Ids, Lane, Place, Work};
+use crate::client::{BenchClient, Ids, Place, Work};
 use crate::process::cpu_us;
 
 /// What is measured: a process, how it is spoken to, and the process behind it.
@@ -69,7 +69,7 @@ struct Runner<'a> {
     work: Work,
     ids: &'a Ids,
     connections: usize,
-    lanes: Vec<Lane>,
+    clients: Vec<BenchClient>,
     slices: Vec<Slice>,
     figure: Figure,
 }
@@ -87,13 +87,13 @@ pub(crate) async fn compare(
             target: target.name,
             ..Figure::default()
         };
-        let (lanes, slices) = (Vec::new(), Vec::new());
+        let (clients, slices) = (Vec::new(), Vec::new());
         let mut runner = Runner {
             target,
             work: *work,
             ids,
             connections,
-            lanes,
+            clients,
             slices,
             figure,
         };
@@ -114,16 +114,16 @@ pub(crate) async fn compare(
 }
 
 impl Runner<'_> {
-    /// Opens the lanes that are missing: all at first, later those that had an error.
+    /// Opens the clients that are missing: all at first, later those that had an error.
     async fn open(&mut self) {
-        while self.lanes.len() < self.connections {
+        while self.clients.len() < self.connections {
             let place = &self.target.place;
             let opened = match self.work {
-                Work::Session(_) => timeout(HANG, Lane::connect(place, self.ids)).await,
-                _ => timeout(HANG, Lane::open(place, self.ids)).await,
+                Work::Session(_) => timeout(HANG, BenchClient::connect(place, self.ids)).await,
+                _ => timeout(HANG, BenchClient::open(place, self.ids)).await,
             };
             match opened {
-                Ok(Ok(lane)) => self.lanes.push(lane),
+                Ok(Ok(client)) => self.clients.push(client),
                 Ok(Err(error)) => return self.figure.wrong(&error.to_string()),
                 Err(_) => return self.figure.wrong(&format!("no session within {HANG:?}")),
             }
@@ -137,15 +137,15 @@ impl Runner<'_> {
         let begun = Instant::now();
         let end = begun + length;
         let work = self.work;
-        let lanes = std::mem::take(&mut self.lanes);
-        let lanes = lanes.into_iter().map(|lane| drive(lane, end, work));
-        let driven = join_all(lanes).await;
+        let clients = std::mem::take(&mut self.clients);
+        let clients = clients.into_iter().map(|client| drive(client, end, work));
+        let driven = join_all(clients).await;
         let seconds = begun.elapsed().as_secs_f64();
         let mut took = Vec::new();
-        for (times, lane) in driven {
+        for (times, client) in driven {
             took.extend(times);
-            match lane {
-                Ok(lane) => self.lanes.push(lane),
+            match client {
+                Ok(client) => self.clients.push(client),
                 Err(error) => self.figure.wrong(&error),
             }
         }
@@ -198,9 +198,13 @@ impl Figure {
     }
 }
 
-/// Works until the end, and returns how long each took, in nanoseconds. After an error the lane
+/// Works until the end, and returns how long each took, in nanoseconds. After an error the client
 /// is given up, since the connection is in doubt.
-async fn drive(mut lane: Lane, end: Instant, work: Work) -> (Vec<u64>, Result<Lane, String>) {
+async fn drive(
+    mut client: BenchClient,
+    end: Instant,
+    work: Work,
+) -> (Vec<u64>, Result<BenchClient, String>) {
     let mut times = Vec::new();
     let working = async {
         loop {
@@ -208,13 +212,13 @@ async fn drive(mut lane: Lane, end: Instant, work: Work) -> (Vec<u64>, Result<La
             if begun >= end {
                 return Ok(());
             }
-            lane.run(work).await.map_err(|error| error.to_string())?;
+            client.run(work).await.map_err(|error| error.to_string())?;
             times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
     };
     let done = timeout_at(end + HANG, working).await;
     let done = done.unwrap_or_else(|_| Err(format!("no answer within {HANG:?}")));
-    (times, done.map(|()| lane))
+    (times, done.map(|()| client))
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lane::{Era, Ids, Lane, Place, Work};
+use crate::client::{BenchClient, Era, Ids, Place, Work};
 use crate::measure::Subject;
 use crate::process::{Process, free_port};
 use crate::{Failure, Fallible};
@@ -342,9 +342,9 @@ impl Target {
     }
 
     async fn listed(&self, ids: &Ids, tools: usize) -> Fallible<()> {
-        let mut lane = Lane::open(&self.place, ids).await?;
-        let listed = lane.run(Work::List(tools)).await;
-        lane.delete().await?;
+        let mut client = BenchClient::open(&self.place, ids).await?;
+        let listed = client.run(Work::List(tools)).await;
+        client.delete().await?;
         listed
     }
 }

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_gateway_is_told_who_the_first_is() {
+    fn a_second_gateway_names_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
         let first = DataDir::lock(&path).unwrap();

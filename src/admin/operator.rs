@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_cannot_be_operated_is_told_with_the_reason() {
+    fn a_server_that_cannot_be_operated_is_reported_with_the_reason() {
         let table = [
             (Inoperable::Unknown(&["a", "b"]), "there are: a, b"),
             (Inoperable::Unknown(&[]), "no server is"),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn s_task_x_06_what_is_shown_is_what_can_be_told() {
+    fn s_task_x_06_a_task_is_shown_only_if_its_updates_can_be_sent() {
         let mut held = held("working");
         held.update(task("completed"), 0, "now");
         assert_eq!(json_of(&held.detail(Vec::new()))["status"], "working");

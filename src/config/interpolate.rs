@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_apart_from_what_is_written_wrong() {
+    fn what_is_missing_is_distinguished_from_what_is_written_wrong() {
         for text in [
             "${NONE}",
             "${env:NONE}",

@@ -211,7 +211,7 @@ mod tests {
     use crate::protocol::DeclaredCapabilities;
 
     #[test]
-    fn a_server_is_told_of_the_first_and_the_last_watcher_only() {
+    fn a_server_hears_only_of_the_first_and_the_last_subscriber() {
         let subscription_registry = SubscriptionRegistry::default();
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_of_a_server_is_told_for_itself() {
+    fn each_connection_of_a_server_has_a_row_of_its_own() {
         let subscription_registry = SubscriptionRegistry::default();
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_told_of_to_those_who_want_it_until_it_ends() {
+    fn task_updates_reach_their_subscribers_until_the_end() {
         let subscription_registry = SubscriptionRegistry::default();
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_too_much_loses_its_own_news_only() {
+    fn a_server_that_sends_too_much_loses_only_its_own_events() {
         let event_budget = EventBudget::default();
         let max = 10_000;
         let held: Vec<_> = (0..20)

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_has_left_once_when_nobody_leaves_any_more() {
+    fn a_crowd_has_left_once_nobody_leaves_any_more() {
         let table = [
             (&[0, 10, 999, 0, 0][..], &[][..]),
             (&[0, 1000, 501, 501], &[]),

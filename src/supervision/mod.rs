@@ -113,7 +113,7 @@
 //!     `stopping::a_child_that_leaves_is_awaited_and_callers_fail_at_once`,
 //!     `stopping::a_child_that_ignores_shutdown_is_killed_when_its_time_is_up`
 //! 14. Late events of an old incarnation change nothing.
-//!     `stopping::a_blocked_thread_is_left_behind_and_its_late_news_are_ignored`
+//!     `stopping::a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored`
 //! 15. No failure of a child reaches its neighbours: each has a supervisor and failures of its own.
 //!     `waiting::panics_and_failures_of_a_child_leave_its_neighbour_alone`
 //! 16. A supervisor that ends takes its child along, and its callers are notified.
@@ -130,7 +130,7 @@
 //!     `machine::a_held_child_comes_back_only_when_it_is_released`,
 //!     `properties::a_held_child_is_gone_and_a_released_one_is_not_lost`,
 //!     `resting::a_held_child_is_brought_back_by_its_release_only`,
-//!     `resting::who_waits_for_a_child_is_told_at_once_that_it_is_held`
+//!     `resting::a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held`
 //! 20. A message in an inbox is lost with no incarnation; one that two died of is given up.
 //!     `inbox::what_an_incarnation_died_of_is_tried_once_more_and_then_given_up`
 //!
@@ -141,7 +141,7 @@
 //!   (`stuck`), its arbiter is retired and the next incarnation gets a fresh one; the old
 //!   thread ends when it is free again, and its other children move. Until somebody wants to
 //!   stop or renew a blocked child it looks up: its callers' deadlines must tell.
-//!   `stopping::a_blocked_thread_is_left_behind_and_its_late_news_are_ignored`,
+//!   `stopping::a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored`,
 //!   `stopping::a_pool_with_a_blocked_thread_says_so_and_ends_later`
 //! - Two values that both panic when one actor is dropped abort the process: Rust knows no
 //!   other way. `Drop` must not panic, least of all in two fields.

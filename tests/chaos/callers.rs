@@ -220,8 +220,8 @@ impl Caller {
             *failed.entry(code.to_owned()).or_default() += 1;
             return false;
         }
-        let told: Value = serde_json::from_str(text_of(&result)).unwrap();
-        assert_eq!(told, json!({ "server": server, "call": call }));
+        let received: Value = serde_json::from_str(text_of(&result)).unwrap();
+        assert_eq!(received, json!({ "server": server, "call": call }));
         count(&self.tally.right);
         true
     }

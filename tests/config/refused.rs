@@ -81,7 +81,7 @@ const REFUSED: &[(&str, usize, &[&str])] = &[
 ];
 
 #[test]
-fn every_mistake_is_told_with_its_place() {
+fn every_mistake_is_reported_with_its_place() {
     for (text, line, parts) in REFUSED {
         let error = refused(text);
         let shown = error.to_string();
@@ -107,7 +107,7 @@ fn every_mistake_is_told_with_its_place() {
 }
 
 #[test]
-fn several_mistakes_are_told_together_in_the_order_of_the_file() {
+fn several_mistakes_are_reported_together_in_the_order_of_the_file() {
     let error = refused(
         "[gateway]\nlisen = 1\nsse_after = 5\n[sessions]\nmax = 0\n\
          [servers.a]\nurl = \"x\"\nbad = 1",

@@ -96,8 +96,8 @@ async fn a_call_of_a_read_only_tool_is_answered_by_the_server_that_came_back() {
         let scene = Scene::set(caller, TRUSTED).await;
         let old = scene.gateway.server_pid("mortal");
         let result = scene.call("look").await;
-        let told: Value = serde_json::from_str(text_of(&result)).unwrap();
-        assert_eq!(told["number"], NUMBER, "{caller:?}");
+        let received: Value = serde_json::from_str(text_of(&result)).unwrap();
+        assert_eq!(received["number"], NUMBER, "{caller:?}");
         assert_eq!(scene.reads(), 2, "{caller:?}");
         assert_eq!(scene.repeated().await, 1, "{caller:?}");
         assert_ne!(scene.gateway.server_pid("mortal"), old, "{caller:?}");

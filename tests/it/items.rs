@@ -122,7 +122,7 @@ async fn two_sessions_subscribe_and_one_unsubscribes() {
 }
 
 #[tokio::test]
-async fn an_update_while_no_stream_is_open_is_told_once_when_one_opens() {
+async fn an_update_while_no_stream_is_open_is_sent_once_when_one_opens() {
     let gateway = Gateway::start(&example("example")).await;
     let (client, other) = (Client::open(&gateway).await, Client::open(&gateway).await);
     let counter = json!({"uri": "example://counter"});
@@ -203,7 +203,7 @@ async fn a_client_that_can_be_asked_hears_of_updates_too() {
 }
 
 #[tokio::test]
-async fn equal_uris_of_two_servers_are_told_apart_everywhere() {
+async fn equal_uris_of_two_servers_are_distinguished_everywhere() {
     let config = format!("{}{}", python("one", ""), python("two", ""));
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;

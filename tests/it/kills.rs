@@ -20,7 +20,7 @@ enum Transport {
 
 /// What the client of a call is told whose server dies at a boundary.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum Outcome {
     /// That the call may have run.
     MayHaveRun,
     /// The server's answer.
@@ -45,14 +45,14 @@ const OF_A_HANDSHAKE: [&str; 11] = [
 
 /// A call that was written may have run, whatever the server read of it; with each the number of
 /// times that the server read it.
-const OF_A_CALL: [(&str, Told, usize); 7] = [
-    ("unread tools/call", Told::MayHaveRun, 0),
-    ("read tools/call", Told::MayHaveRun, 1),
-    ("half tools/call", Told::MayHaveRun, 1),
-    ("answered tools/call", Told::Answer, 1),
-    ("progress tools/call", Told::MayHaveRun, 1),
-    ("half tools/call, after progress", Told::MayHaveRun, 1),
-    ("answered tools/call, after progress", Told::Answer, 1),
+const OF_A_CALL: [(&str, Outcome, usize); 7] = [
+    ("unread tools/call", Outcome::MayHaveRun, 0),
+    ("read tools/call", Outcome::MayHaveRun, 1),
+    ("half tools/call", Outcome::MayHaveRun, 1),
+    ("answered tools/call", Outcome::Answer, 1),
+    ("progress tools/call", Outcome::MayHaveRun, 1),
+    ("half tools/call, after progress", Outcome::MayHaveRun, 1),
+    ("answered tools/call, after progress", Outcome::Answer, 1),
 ];
 
 /// The server of one row.
@@ -144,8 +144,8 @@ async fn call(client: &Client, server: &Mortal, number: usize) -> Value {
 fn is_right(result: &Value, number: usize) -> bool {
     let right = result.get("isError").is_none();
     if right {
-        let told: Value = serde_json::from_str(text_of(result)).unwrap();
-        assert_eq!(told["number"], number);
+        let received: Value = serde_json::from_str(text_of(result)).unwrap();
+        assert_eq!(received["number"], number);
     }
     right
 }
@@ -225,8 +225,8 @@ async fn call_with_progress(client: &Client, server: &Mortal, number: usize) -> 
         return answer.json().await["result"].clone();
     }
     let mut events = answer.events();
-    let told = events.method("notifications/progress").await;
-    assert_eq!(told["params"]["progressToken"], format!("token-{id}"));
+    let received = events.method("notifications/progress").await;
+    assert_eq!(received["params"]["progressToken"], format!("token-{id}"));
     let mut rest = events.rest().await;
     assert_eq!(rest.len(), 1, "one answer: {rest:?}");
     let answer = rest.remove(0);
@@ -239,7 +239,7 @@ async fn dies_in_a_call(
     gateway: &Gateway,
     client: &Client,
     server: &Mortal,
-    (row, told, reads): (&str, Told, usize),
+    (row, received, reads): (&str, Outcome, usize),
 ) {
     works_again(client, server, row, 1).await;
     let old = server.pid(gateway);
@@ -249,9 +249,9 @@ async fn dies_in_a_call(
     } else {
         call(client, server, 500).await
     };
-    match told {
-        Told::Answer => assert!(is_right(&result, 500), "{row}: {result}"),
-        Told::MayHaveRun => {
+    match received {
+        Outcome::Answer => assert!(is_right(&result, 500), "{row}: {result}"),
+        Outcome::MayHaveRun => {
             assert_eq!(
                 failure_of(&result)["code"],
                 "server_lost",

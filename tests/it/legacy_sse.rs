@@ -166,7 +166,7 @@ async fn progress_comes_before_the_answer_and_calls_do_not_wait_for_each_other()
 }
 
 #[tokio::test]
-async fn questions_news_and_log_lines_come_on_the_same_stream() {
+async fn questions_events_and_log_lines_come_on_the_same_stream() {
     let gateway = Gateway::start(&example("example")).await;
     let capabilities = json!({"elicitation": {}});
     let mut client = SseClient::open_as(&gateway, "2025-06-18", capabilities).await;

@@ -17,8 +17,8 @@ async fn a_server_at_its_memory_limit_ends_with_that_reason_and_comes_back() {
     let huge = json!({"bytes": 512_u64 << 20});
     let result = client.call("py__long", huge).await;
     assert_eq!(failure_of(&result)["server"], "py");
-    let told = text_of(&result);
-    assert!(told.contains("`memory_max = 128MiB`"), "{told}");
+    let received = text_of(&result);
+    assert!(received.contains("`memory_max = 128MiB`"), "{received}");
     let server = gateway.wait_renewed("py", lost).await;
     let shared = &server["connection"]["shared"];
     assert_eq!(shared["last_exit_code"], "limit_reached", "{server}");
@@ -47,10 +47,10 @@ async fn injected_faults_are_loud_and_concern_one_server_only() {
     .await;
     gateway.wait_state("web", "up").await;
     let status = gateway.status().await;
-    let told = mcpvisor::admin::tree(&status);
+    let received = mcpvisor::admin::tree(&status);
     assert!(
-        told.contains("FAULTS INJECTED: crash after 2 calls"),
-        "{told}"
+        received.contains("FAULTS INJECTED: crash after 2 calls"),
+        "{received}"
     );
     assert!(status["counters"]["faults_injected"].as_u64() >= Some(1));
     assert!(gateway.log().contains("FAULTS ARE INJECTED"));

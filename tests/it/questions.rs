@@ -107,7 +107,7 @@ async fn a_client_that_cannot_be_asked_is_not_asked() {
 }
 
 #[tokio::test]
-async fn servers_are_told_what_their_client_declared_and_nothing_else() {
+async fn servers_read_what_their_client_declared_and_nothing_else() {
     let gateway = Gateway::start(&python("py", "")).await;
     let declared = async |capabilities: Value| {
         let client = Client::that_can(&gateway, capabilities).await;

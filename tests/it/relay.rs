@@ -63,9 +63,9 @@ async fn everything_is_relayed_to_a_running_gateway() {
     assert_eq!(text_of(&client.answer("two").await["result"]), "a\nb");
     client.say(&slow(3, 2, 10)).await;
     for progress in 1..=2 {
-        let news = client.method("notifications/progress").await;
-        assert_eq!(news["params"]["progress"], progress);
-        assert_eq!(news["params"]["progressToken"], "p");
+        let events = client.method("notifications/progress").await;
+        assert_eq!(events["params"]["progress"], progress);
+        assert_eq!(events["params"]["progressToken"], "p");
     }
     client.answer(3).await;
     client
@@ -155,10 +155,10 @@ async fn a_restart_of_the_gateway_is_not_noticed() {
     let params = json!({"name": "example__echo", "arguments": {"message": "again"}});
     client.say(&request(3, "tools/call", params)).await;
     // The lists may be others now.
-    let (mut answered, mut told) = (false, false);
-    while !answered || !told {
+    let (mut answered, mut received) = (false, false);
+    while !answered || !received {
         let message = client.next().await;
-        told |= message["method"] == "notifications/tools/list_changed";
+        received |= message["method"] == "notifications/tools/list_changed";
         answered |= message["id"] == 3;
         assert!(message["id"] != 3 || text_of(&message["result"]) == "again");
     }

@@ -133,7 +133,7 @@ async fn a_second_get_ends_the_first() {
 }
 
 #[tokio::test]
-async fn a_changed_list_is_told_once() {
+async fn a_changed_list_is_announced_once() {
     let gateway = Gateway::start(&example("example")).await;
     let client = Client::open(&gateway).await;
     let mut stream = client.listen().await;
@@ -171,7 +171,7 @@ async fn a_changed_list_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_change_while_no_stream_is_open_is_told_when_one_opens() {
+async fn a_change_while_no_stream_is_open_is_sent_when_one_opens() {
     let gateway = Gateway::start(&example("example")).await;
     let (client, other) = (Client::open(&gateway).await, Client::open(&gateway).await);
     for name in ["one", "two", "three"] {

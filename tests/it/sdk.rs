@@ -28,7 +28,7 @@ use crate::support::{Gateway, example, python, quick, soon};
 #[derive(Clone)]
 struct Person {
     name: &'static str,
-    heard: mpsc::UnboundedSender<&'static str>,
+    events: mpsc::UnboundedSender<&'static str>,
 }
 
 impl ClientHandler for Person {
@@ -57,11 +57,11 @@ impl ClientHandler for Person {
     }
 
     async fn on_progress(&self, _: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        let _ = self.heard.send("progress");
+        let _ = self.events.send("progress");
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        let _ = self.heard.send("tools");
+        let _ = self.events.send("tools");
     }
 }
 
@@ -72,12 +72,12 @@ async fn connect(
     name: &'static str,
 ) -> (Connected, mpsc::UnboundedReceiver<&'static str>) {
     mcpvisor::transport::install_crypto_provider();
-    let (heard, hears) = mpsc::unbounded_channel();
+    let (events, received) = mpsc::unbounded_channel();
     let url: Arc<str> = format!("http://{}/mcp", gateway.address).into();
     let transport = StreamableHttpClientTransport::from_uri(url);
-    let person = Person { name, heard };
+    let person = Person { name, events };
     let connected = soon("the handshake of the SDK", person.serve(transport)).await;
-    (connected.unwrap(), hears)
+    (connected.unwrap(), received)
 }
 
 async fn call(client: &Connected, tool: &'static str, arguments: Value) -> CallToolResult {
@@ -170,7 +170,7 @@ async fn sdk_server() {
     service.waiting().await.unwrap();
 }
 
-/// `[servers.NAME]` with [`SdkServer`]. The test runner's own words on its stdout are stray lines.
+/// `[servers.NAME]` with [`SdkServer`]. The test runner's own words on its stdout are lines outside the protocol.
 fn sdk(name: &str, era: &str) -> String {
     let binary = std::env::current_exe().unwrap();
     let binary = binary.display();
@@ -188,7 +188,7 @@ env = {{ IT_SDK_SERVER = "1", IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}" }}
 #[tokio::test]
 async fn an_sdk_client_uses_everything() {
     let gateway = Gateway::start(&format!("{}{}", example("example"), python("py", ""))).await;
-    let (client, mut hears) = connect(&gateway, "Ada").await;
+    let (client, mut received) = connect(&gateway, "Ada").await;
     let tools = soon("tools", client.list_all_tools()).await.unwrap();
     assert!(tools.iter().any(|tool| tool.name == "example__echo"));
     let sum = call(&client, "example__add", json!({"a": 1, "b": 2})).await;
@@ -216,10 +216,10 @@ async fn an_sdk_client_uses_everything() {
     soon("a subscription", subscribed).await.unwrap();
     // The SDK asks for progress by itself, and is told of the lists on its own stream.
     call(&client, "example__slow", json!({"steps": 2, "delay_ms": 5})).await;
-    assert_eq!(soon("progress", hears.recv()).await, Some("progress"));
+    assert_eq!(soon("progress", received.recv()).await, Some("progress"));
     call(&client, "example__add_tool", json!({"name": "new"})).await;
     soon("the change of the list", async {
-        while hears.recv().await != Some("tools") {}
+        while received.recv().await != Some("tools") {}
     })
     .await;
     soon("the end", client.cancel()).await.unwrap();

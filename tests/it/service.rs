@@ -51,25 +51,25 @@ impl Manager {
     }
 
     /// Waits for a note that begins so; the notes up to it.
-    async fn told(&mut self, beginning: &str) -> Vec<String> {
-        let mut told = Vec::new();
+    async fn received(&mut self, beginning: &str) -> Vec<String> {
+        let mut received = Vec::new();
         loop {
             let note = soon(beginning, self.notes.next_line()).await.unwrap();
             let log = || std::fs::read_to_string(self.setup.path("log")).unwrap_or_default();
-            let note = note.unwrap_or_else(|| panic!("only {told:?}\n{}", log()));
-            told.push(note.clone());
+            let note = note.unwrap_or_else(|| panic!("only {received:?}\n{}", log()));
+            received.push(note.clone());
             if note.starts_with(beginning) {
-                return told;
+                return received;
             }
         }
     }
 
     async fn restart(&mut self) {
         self.order("stop").await;
-        let told = self.told("ended").await;
-        assert_eq!(told.last().unwrap(), "ended 0");
+        let received = self.received("ended").await;
+        assert_eq!(received.last().unwrap(), "ended 0");
         self.order("start").await;
-        self.told("STATUS=serves").await;
+        self.received("STATUS=serves").await;
     }
 
     /// Ends all; nothing may be left.
@@ -93,12 +93,12 @@ fn systemd_starts_the_gateway_as_often_as_it_takes() {
 }
 
 #[tokio::test]
-async fn the_manager_is_told_what_happens() {
+async fn the_manager_receives_every_event() {
     let mut manager = Manager::new(Setup::new(&python("py", ""))).await;
     manager.order("start").await;
-    let told = manager.told("STATUS=").await;
+    let received = manager.received("STATUS=").await;
     let serves = format!("STATUS=serves http://{}, 1 servers", manager.address);
-    assert_eq!(told, ["READY=1".to_owned(), serves.clone()]);
+    assert_eq!(received, ["READY=1".to_owned(), serves.clone()]);
     let client = Client::open_at(manager.address).await;
     assert_eq!(text_of(&client.call("py__echo", json!({})).await), "py {}");
     // Neither the socket nor the manager's words reach the servers.
@@ -117,14 +117,14 @@ async fn the_manager_is_told_what_happens() {
     });
     assert_eq!(sockets.count(), 0);
     manager.order("hangup").await;
-    let told = manager.told("STATUS=").await;
-    assert_eq!(told[0], "RELOADING=1");
-    assert!(told[1].starts_with("MONOTONIC_USEC="), "{told:?}");
-    assert_eq!(told[2..], ["READY=1".to_owned(), serves]);
+    let received = manager.received("STATUS=").await;
+    assert_eq!(received[0], "RELOADING=1");
+    assert!(received[1].starts_with("MONOTONIC_USEC="), "{received:?}");
+    assert_eq!(received[2..], ["READY=1".to_owned(), serves]);
     manager.order("stop").await;
-    let told = manager.told("ended").await;
-    assert_eq!(told.first().unwrap(), "STOPPING=1");
-    assert_eq!(told.last().unwrap(), "ended 0");
+    let received = manager.received("ended").await;
+    assert_eq!(received.first().unwrap(), "STOPPING=1");
+    assert_eq!(received.last().unwrap(), "ended 0");
     manager.end().await;
 }
 
@@ -152,7 +152,7 @@ async fn a_restart_refuses_no_connection_and_loses_no_session() {
     let config = quick() + "[gateway]\nqueue_while_restarting = \"20s\"\n" + &example("example");
     let mut manager = Manager::new(Setup::new(&config)).await;
     manager.order("start").await;
-    manager.told("STATUS=").await;
+    manager.received("STATUS=").await;
     let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let call = |_| tokio::spawn(caller(manager.address, stop.clone(), answered.clone()));
     let callers: Vec<_> = (0..8).map(call).collect();
@@ -182,14 +182,14 @@ async fn a_restart_refuses_no_connection_and_loses_no_session() {
 async fn connections_wait_for_a_gateway_that_was_killed() {
     let mut manager = Manager::new(Setup::new(&(quick() + &example("example")))).await;
     manager.order("start").await;
-    manager.told("STATUS=").await;
+    manager.received("STATUS=").await;
     let client = Client::open_at(manager.address).await;
     manager.order("kill").await;
-    assert_eq!(manager.told("ended").await, ["ended -9"]);
+    assert_eq!(manager.received("ended").await, ["ended -9"]);
     let waiting = client.get("tools/list", json!({}));
     let starting = async {
         manager.order("start").await;
-        manager.told("STATUS=").await;
+        manager.received("STATUS=").await;
     };
     let (list, ()) = tokio::join!(waiting, starting);
     assert!(list["tools"].as_array().unwrap().len() > 5, "{list}");

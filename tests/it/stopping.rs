@@ -129,12 +129,12 @@ async fn a_killed_gateway_leaves_no_child() {
 
 /// A server that, each time it starts, leaves a process in a session of its own which heeds no
 /// end of its input and no SIGTERM; its id is appended to a file.
-fn with_a_stray(setup: &Setup) -> String {
+fn with_an_orphan(setup: &Setup) -> String {
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/server.py");
-    let stray = "import os, signal, sys, time\nif os.fork(): sys.exit()\nos.setsid()\n\
+    let orphan = "import os, signal, sys, time\nif os.fork(): sys.exit()\nos.setsid()\n\
         signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
         open(\"strays\", \"a\").write(f\"{os.getpid()}\\n\")\nwhile True: time.sleep(60)\n";
-    std::fs::write(setup.path("stray.py"), stray).unwrap();
+    std::fs::write(setup.path("stray.py"), orphan).unwrap();
     let start = format!("python3 stray.py; exec python3 {server}");
     format!(
         "{}[servers.py]\nera = \"legacy\"\ncommand = \"sh\"\nargs = [\"-c\", \"{start}\"]\n\
@@ -143,11 +143,11 @@ fn with_a_stray(setup: &Setup) -> String {
     )
 }
 
-/// The stray of the server's start of this number, once it is there.
-async fn stray(setup: &Setup, start: usize) -> i32 {
+/// The process that the server's start of this number leaves behind, once it is there.
+async fn orphan(setup: &Setup, start: usize) -> i32 {
     until("a process that left its server", || async {
-        let strays = std::fs::read_to_string(setup.path("strays")).ok()?;
-        let (complete, _) = strays.rsplit_once('\n')?;
+        let orphans = std::fs::read_to_string(setup.path("strays")).ok()?;
+        let (complete, _) = orphans.rsplit_once('\n')?;
         complete.lines().nth(start)?.parse().ok()
     })
     .await
@@ -156,10 +156,10 @@ async fn stray(setup: &Setup, start: usize) -> i32 {
 #[tokio::test]
 async fn what_a_killed_gateway_left_is_gone_after_the_next_start() {
     let setup = Setup::new("");
-    std::fs::write(setup.path("config.toml"), with_a_stray(&setup)).unwrap();
+    std::fs::write(setup.path("config.toml"), with_an_orphan(&setup)).unwrap();
     let mut gateway = setup.serve().await;
     gateway.all_up().await;
-    let left = stray(&gateway.setup, 0).await;
+    let left = orphan(&gateway.setup, 0).await;
     let server = gateway.server_pids("py");
     gateway.kill();
     until("the end of the server", || async {
@@ -173,11 +173,11 @@ async fn what_a_killed_gateway_left_is_gone_after_the_next_start() {
     gateway.all_up().await;
     assert!(!alive(left));
     let log = gateway.log();
-    let told = |how| format!("process that an earlier gateway left behind is {how}");
-    assert!(log.contains(&told("asked to end")) && log.contains(&told("killed")));
+    let received = |how| format!("process that an earlier gateway left behind is {how}");
+    assert!(log.contains(&received("asked to end")) && log.contains(&received("killed")));
     assert!(log.contains(&format!("\"pid\":{left},")), "{log}");
     // What this one started is untouched until it stops.
-    let of_this = stray(&gateway.setup, 1).await;
+    let of_this = orphan(&gateway.setup, 1).await;
     assert!(alive(of_this));
     gateway.signal(Signal::TERM);
     assert!(gateway.ended().await.success());
@@ -212,16 +212,16 @@ async fn a_gateway_that_was_started_by_what_one_left_does_not_end_itself() {
 #[tokio::test]
 async fn a_crash_of_a_server_takes_what_left_its_group() {
     let setup = Setup::new("");
-    std::fs::write(setup.path("config.toml"), with_a_stray(&setup)).unwrap();
+    std::fs::write(setup.path("config.toml"), with_an_orphan(&setup)).unwrap();
     let mut gateway = setup.serve().await;
     gateway.all_up().await;
-    let left = stray(&gateway.setup, 0).await;
+    let left = orphan(&gateway.setup, 0).await;
     for pid in gateway.server_pids("py") {
         if pid != left {
             crate::support::signal(pid, Signal::KILL);
         }
     }
-    let next = stray(&gateway.setup, 1).await;
+    let next = orphan(&gateway.setup, 1).await;
     until("the end of what the first one left", || async {
         (!alive(left)).then_some(())
     })

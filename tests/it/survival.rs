@@ -277,7 +277,7 @@ async fn lists_are_answered_before_any_server_is_up() {
 }
 
 #[tokio::test]
-async fn what_differs_from_the_kept_lists_is_told_once() {
+async fn a_difference_from_the_stored_lists_is_announced_once() {
     let mut gateway = Gateway::start(&example("example")).await;
     let mut client = Client::open(&gateway).await;
     client
@@ -327,6 +327,6 @@ async fn a_damaged_state_is_named() {
     fs::write(setup.path(".mcpvisor/state.db"), "x".repeat(10_000)).unwrap();
     let output = setup.command(&["serve"]).output().unwrap();
     assert!(!output.status.success());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("state.db` is damaged"), "{told}");
+    let received = String::from_utf8_lossy(&output.stderr);
+    assert!(received.contains("state.db` is damaged"), "{received}");
 }

@@ -283,11 +283,11 @@ async fn each_session_hears_the_level_that_it_asked_for() {
     .await;
     loud.call("example__log", log("info")).await;
     loud.call("example__log", log("critical")).await;
-    let heard = quiet_stream.method("notifications/message").await;
-    assert_eq!(heard["params"]["level"], "critical");
+    let events = quiet_stream.method("notifications/message").await;
+    assert_eq!(events["params"]["level"], "critical");
     loop {
-        let heard = loud_stream.method("notifications/message").await;
-        if heard["params"]["level"] == "info" {
+        let events = loud_stream.method("notifications/message").await;
+        if events["params"]["level"] == "info" {
             break;
         }
     }

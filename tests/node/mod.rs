@@ -91,8 +91,11 @@ fn npm(arguments: &[&str], directory: &Path) {
         .current_dir(directory)
         .output()
         .unwrap();
-    let told = text(&output);
-    assert!(output.status.success(), "npm {arguments:?} failed:\n{told}");
+    let received = text(&output);
+    assert!(
+        output.status.success(),
+        "npm {arguments:?} failed:\n{received}"
+    );
 }
 
 fn has_node() -> Result<(), String> {

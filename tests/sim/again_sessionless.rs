@@ -68,14 +68,14 @@ fn a_call_of_a_read_only_tool_survives_the_crash_of_its_server() {
 }
 
 #[test]
-fn progress_that_was_told_goes_on_with_the_call_that_is_sent_again() {
+fn progress_that_was_sent_goes_on_with_the_call_that_is_sent_again() {
     run(async {
         let (world, server) = world(trusted).await;
         let mut reads = called(&world, "a__reads").await;
         server.progress(&server.held()[0], 2.0);
         settle().await;
-        let told = reads.news();
-        assert_eq!(told[0]["params"]["progress"], 2.0);
+        let received = reads.events();
+        assert_eq!(received[0]["params"]["progress"], 2.0);
         server.crash("gone");
         pass(seconds(2)).await;
         // It begins anew, which its client is not told (S-PROG-02).
@@ -84,11 +84,14 @@ fn progress_that_was_told_goes_on_with_the_call_that_is_sent_again() {
         server.progress(again, 3.0);
         server.answer(again, text(json!("done")));
         settle().await;
-        let news = reads.news();
-        assert_eq!(news.len(), 2, "{news:?}");
-        assert_eq!(news[0]["params"]["progress"], 3.0);
-        assert_eq!(news[0]["params"]["progressToken"], "t");
-        assert_eq!(news[1]["result"]["content"], text(json!("done"))["content"]);
+        let events = reads.events();
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert_eq!(events[0]["params"]["progress"], 3.0);
+        assert_eq!(events[0]["params"]["progressToken"], "t");
+        assert_eq!(
+            events[1]["result"]["content"],
+            text(json!("done"))["content"]
+        );
     });
 }
 

@@ -219,7 +219,7 @@ fn a_rebuilt_session_sees_its_own_list_again() {
 }
 
 #[test]
-fn roots_that_changed_are_told_on_own_connections_only() {
+fn changed_roots_are_announced_only_on_own_connections() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", |_| {}).await;
@@ -229,8 +229,11 @@ fn roots_that_changed_are_told_on_own_connections_only() {
         client
             .notify("notifications/roots/list_changed", json!({}))
             .await;
-        let told = server.of("notifications/roots/list_changed");
-        assert_eq!(told.iter().map(|frame| frame.link).collect::<Vec<_>>(), [1]);
+        let received = server.of("notifications/roots/list_changed");
+        assert_eq!(
+            received.iter().map(|frame| frame.link).collect::<Vec<_>>(),
+            [1]
+        );
     });
 }
 

@@ -125,7 +125,7 @@ fn of_lost_messages_every_caller_hears_by_its_deadline() {
 }
 
 #[test]
-fn garbage_fails_the_call_over_http_and_is_a_stray_line_of_a_child() {
+fn garbage_fails_the_call_over_http_and_is_a_line_outside_the_protocol_over_stdio() {
     run(async {
         for knows_call_of_requests in [true, false] {
             let faults = FaultSettings {
@@ -164,12 +164,12 @@ fn a_silent_connection_is_found_out_and_replaced() {
         for _ in 0..2 {
             client.call("a__echo").await.result();
         }
-        let unheard = client.call("a__echo").await;
-        assert!(!unheard.is_over());
+        let unanswered = client.call("a__echo").await;
+        assert!(!unanswered.is_over());
         assert_eq!(faulty.server.of("tools/call").len(), 2);
         // A ping goes unanswered, too.
         pass(seconds(59)).await;
-        assert!(unheard.is_over());
+        assert!(unanswered.is_over());
         assert!(faulty.world.view("a").shared.generation > 1);
         faulty.up().await;
         client.call("a__echo").await.result();

@@ -8,13 +8,13 @@
 
 mod client;
 mod hostile;
-mod lanes;
 mod outage;
 mod privacy;
 mod schemas;
 mod served;
 mod server;
-mod wishes;
+mod subscriptions;
+mod worker_channels;
 mod world;
 
 mod again;
@@ -38,7 +38,7 @@ mod rest;
 mod sessions;
 mod storm;
 mod storm_servers;
-mod task_news;
+mod task_events;
 mod tasks;
 mod tasks_bridged;
 mod tasks_passed;

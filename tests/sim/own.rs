@@ -1,5 +1,5 @@
 //! The gateway's own actors panic: the one that starts servers, the one that merges the catalog and
-//! carries news, and the one that has the calls of a worker.
+//! carries events, and the one that has the calls of a worker.
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
@@ -20,12 +20,12 @@ const CHANGED: &str = "notifications/tools/list_changed";
 const UPDATED: &str = "notifications/resources/updated";
 
 /// Incarnation, phase and panics.
-fn told(view: &ChildView) -> (u64, &'static str, u64) {
+fn received(view: &ChildView) -> (u64, &'static str, u64) {
     (view.generation, view.phase.as_str(), view.panics)
 }
 
 #[test]
-fn a_panic_of_the_keeper_costs_no_server_anything() {
+fn a_panic_of_the_connection_manager_costs_no_server_anything() {
     run(async {
         let world = Rc::new(World::new());
         let a = world.stdio("a", |_| {}).await;
@@ -34,7 +34,7 @@ fn a_panic_of_the_keeper_costs_no_server_anything() {
         let first = world.client(asked.clone()).await;
         first.call("a__echo").await.result();
         assert_eq!(
-            told(&world.downstreams.connection_manager_view()),
+            received(&world.downstreams.connection_manager_view()),
             (1, "up", 0)
         );
         // What it dies over is done by the next, and what came with it.
@@ -46,21 +46,21 @@ fn a_panic_of_the_keeper_costs_no_server_anything() {
         pass(millis(100)).await;
         call.result();
         assert_eq!(
-            told(&world.downstreams.connection_manager_view()),
+            received(&world.downstreams.connection_manager_view()),
             (2, "up", 1)
         );
         for server in ["a", "b", "c"] {
             let view = world.view(server);
-            assert_eq!(told(&view.shared), (1, "up", 0), "{server}");
+            assert_eq!(received(&view.shared), (1, "up", 0), "{server}");
             first.call(&format!("{server}__echo")).await.result();
         }
-        // Both clients have the connection that the first or the second keeper opened.
+        // Both clients have the connection that the first or the second connection manager opened.
         let view = world.view("a");
         assert_eq!((view.own.len(), view.own_refused, a.links()), (2, 0, 3));
         assert!(
             view.own
                 .iter()
-                .all(|own| told(&own.connection) == (1, "up", 0))
+                .all(|own| received(&own.connection) == (1, "up", 0))
         );
         // What it looks after from time to time, it looks after.
         pass(seconds(400)).await;
@@ -84,7 +84,7 @@ fn a_server_whose_start_panics_is_given_up_and_no_other() {
         assert_eq!(client.tools().await.len(), 6);
         client.call("b__echo").await.result();
         assert_eq!(
-            told(&world.downstreams.connection_manager_view()),
+            received(&world.downstreams.connection_manager_view()),
             (3, "up", 2)
         );
         // The next change of its configuration.
@@ -114,7 +114,7 @@ fn a_lazy_server_rests_after_its_lists_whoever_started_it() {
 }
 
 #[test]
-fn all_servers_are_stopped_while_the_keeper_is_away() {
+fn all_servers_are_stopped_while_the_connection_manager_is_away() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", |_| {}).await;
@@ -166,13 +166,13 @@ fn keeping(first_list_wait: u64) -> Rc<World> {
 }
 
 #[test]
-fn a_panic_of_the_fanout_loses_no_list() {
+fn a_panic_of_the_dispatcher_loses_no_list() {
     run(async {
         let world = keeping(5);
         listings_panic(1);
         let servers = ["a", "b"].map(|name| world.start(name, false, |_| {}));
         pass(millis(100)).await;
-        assert_eq!(told(&world.publisher.view()), (2, "up", 1));
+        assert_eq!(received(&world.publisher.view()), (2, "up", 1));
         let client = world.client(json!({})).await;
         let stream = client.listen(None).await;
         assert_eq!(client.tools().await.len(), 6);
@@ -183,7 +183,7 @@ fn a_panic_of_the_fanout_loses_no_list() {
             server.say(note(CHANGED, json!({})));
         }
         pass(millis(500)).await;
-        assert_eq!(told(&world.publisher.view()), (3, "up", 2));
+        assert_eq!(received(&world.publisher.view()), (3, "up", 2));
         assert_eq!(client.tools().await, ["a__one", "b__one"]);
         assert_eq!(stream.of(CHANGED).len(), 1);
         assert!(servers.iter().all(|server| server.links() == 1));
@@ -192,7 +192,7 @@ fn a_panic_of_the_fanout_loses_no_list() {
 }
 
 #[test]
-fn news_that_come_while_the_fanout_is_away_are_carried_afterwards() {
+fn events_that_come_while_the_dispatcher_is_away_are_carried_afterwards() {
     run(async {
         let world = keeping(5);
         let server = world.start("a", false, |plan| {
@@ -220,7 +220,7 @@ fn news_that_come_while_the_fanout_is_away_are_carried_afterwards() {
         settle().await;
         assert!(stream.of(UPDATED).is_empty());
         pass(seconds(1)).await;
-        assert_eq!(told(&world.publisher.view()), (3, "up", 2));
+        assert_eq!(received(&world.publisher.view()), (3, "up", 2));
         assert_eq!(stream.of(UPDATED).len(), 1);
         assert_eq!(client.tools().await.len(), 3);
         // It is read again from time to time, or when the server says so.
@@ -231,7 +231,7 @@ fn news_that_come_while_the_fanout_is_away_are_carried_afterwards() {
 }
 
 #[test]
-fn the_first_list_does_not_wait_for_ever_when_the_fanout_dies() {
+fn the_first_list_does_not_wait_for_ever_when_the_dispatcher_dies() {
     run(async {
         let world = keeping(2);
         listings_panic(1);

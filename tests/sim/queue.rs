@@ -95,7 +95,7 @@ fn who_waits_too_long_is_refused_and_leaves_the_queue() {
 }
 
 #[test]
-fn who_waits_for_a_server_that_dies_is_told_that_it_did_not_run() {
+fn a_caller_that_waits_for_a_server_that_dies_reads_that_it_did_not_run() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", narrow).await;

@@ -30,7 +30,7 @@ fn changes_are_reported_on_a_stream_that_is_replaced_when_more_is_wanted() {
                 false => world.stdio("a", reporting).await,
             };
             let client = world.client(json!({})).await;
-            let news = client.listen(None).await;
+            let events = client.listen(None).await;
             pass(millis(50)).await;
             let first = server.last("subscriptions/listen");
             let wanted = |frame: &Frame| frame.json["params"]["notifications"].clone();
@@ -54,16 +54,16 @@ fn changes_are_reported_on_a_stream_that_is_replaced_when_more_is_wanted() {
             settle().await;
             assert_eq!(subscribed.result(), json!({}));
             assert_eq!(server.forgotten(first.link), [first.call.unwrap()]);
-            let told = server.of("notifications/cancelled").len();
-            assert_eq!(told, usize::from(!is_http));
+            let received = server.of("notifications/cancelled").len();
+            assert_eq!(received, usize::from(!is_http));
 
             let updated = || note("notifications/resources/updated", json!({"uri": "x://1"}));
             server.report(&first, updated());
             settle().await;
-            assert!(news.of("notifications/resources/updated").is_empty());
+            assert!(events.of("notifications/resources/updated").is_empty());
             server.report(&second, updated());
             settle().await;
-            let seen = news.of("notifications/resources/updated");
+            let seen = events.of("notifications/resources/updated");
             assert_eq!(seen[0]["params"]["uri"], "x://1");
 
             server.behave();
@@ -83,7 +83,7 @@ fn c_sub_03_after_a_break_everything_may_have_changed() {
         let world = Rc::new(World::new());
         let server = world.http("a", reporting).await;
         let client = world.client(json!({})).await;
-        let news = client.listen(None).await;
+        let events = client.listen(None).await;
         pass(millis(50)).await;
         client
             .request("resources/subscribe", json!({"uri": "x://1"}))
@@ -95,13 +95,13 @@ fn c_sub_03_after_a_break_everything_may_have_changed() {
         pass(seconds(1)).await;
         assert_eq!(server.of("subscriptions/listen").len(), 3);
         assert!(server.of("tools/list").len() > listed);
-        assert_eq!(news.of("notifications/resources/updated").len(), 1);
+        assert_eq!(events.of("notifications/resources/updated").len(), 1);
         // The server ends it in order: the same.
         let stream = server.last("subscriptions/listen");
         server.answer(&stream, json!({"resultType": "complete"}));
         pass(seconds(1)).await;
         assert_eq!(server.of("subscriptions/listen").len(), 4);
-        assert_eq!(news.of("notifications/resources/updated").len(), 2);
+        assert_eq!(events.of("notifications/resources/updated").len(), 2);
         // A server that never acknowledges is asked again, ever more rarely.
         server.mute("subscriptions/listen");
         let stream = server.last("subscriptions/listen");
@@ -121,13 +121,13 @@ fn what_changes_before_the_server_reports_it_is_not_missed() {
         let server = world.http("a", reporting).await;
         pass(millis(50)).await;
         server.mute("subscriptions/listen");
-        let wish = |uri: &str| json!({"notifications": {"resourceSubscriptions": [uri]}});
+        let filter = |uri: &str| json!({"notifications": {"resourceSubscriptions": [uri]}});
         let (declared, method) = (json!({}), "subscriptions/listen");
-        let mut one = Served::send(&world, &declared, method, wish("x://1")).await;
-        assert_eq!(one.news().len(), 1);
+        let mut one = Served::send(&world, &declared, method, filter("x://1")).await;
+        assert_eq!(one.events().len(), 1);
         let updates = |served: &mut Served| {
-            let uri = |news: Value| news["params"]["uri"].clone();
-            served.news().into_iter().map(uri).collect::<Vec<_>>()
+            let uri = |events: Value| events["params"]["uri"].clone();
+            served.events().into_iter().map(uri).collect::<Vec<_>>()
         };
         let granted = |uris: Value| {
             let listen = server.last(method);
@@ -138,8 +138,8 @@ fn what_changes_before_the_server_reports_it_is_not_missed() {
         settle().await;
         assert_eq!(updates(&mut one), [json!("x://1")]);
         // The next stream goes on where this one ends.
-        let mut other = Served::send(&world, &declared, method, wish("x://2")).await;
-        assert_eq!(other.news().len(), 1);
+        let mut other = Served::send(&world, &declared, method, filter("x://2")).await;
+        assert_eq!(other.events().len(), 1);
         granted(json!(["x://1", "x://2"]));
         settle().await;
         assert_eq!(updates(&mut other), [json!("x://2")]);
@@ -188,7 +188,7 @@ fn s_sub_05_and_06_a_subscription_has_no_log_lines_and_ends_with_its_result() {
         let wanted = json!({"notifications": {"resourceSubscriptions": ["x://1"]}});
         let mut stream = Served::send(&world, &declared, method, wanted).await;
         pass(millis(100)).await;
-        let first = &stream.news()[0];
+        let first = &stream.events()[0];
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
         let listen = server.last(method);
         let progress = json!({"progressToken": listen.json["id"], "progress": 1});
@@ -203,20 +203,20 @@ fn s_sub_05_and_06_a_subscription_has_no_log_lines_and_ends_with_its_result() {
             server.report(&listen, note(method, params));
         }
         settle().await;
-        let news = stream.news();
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert_eq!(news[0]["method"], "notifications/resources/updated");
+        let events = stream.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0]["method"], "notifications/resources/updated");
 
         // Nothing is left to be reported.
         let nothing = json!({"notifications": {}});
         let mut stream = Served::send(&world, &declared, method, nothing).await;
-        let news = stream.news();
-        assert_eq!(news.len(), 2, "{news:?}");
+        let events = stream.events();
+        assert_eq!(events.len(), 2, "{events:?}");
         assert_eq!(
-            (&news[1]["id"], &news[1]["result"]["resultType"]),
+            (&events[1]["id"], &events[1]["result"]["resultType"]),
             (&json!("r"), &json!("complete"))
         );
-        let id = &news[1]["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+        let id = &events[1]["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
         assert_eq!(*id, "r");
     });
 }

@@ -107,19 +107,19 @@ impl Served {
     }
 
     /// What came on the stream that this is since somebody looked.
-    pub(crate) fn news(&mut self) -> Vec<Value> {
+    pub(crate) fn events(&mut self) -> Vec<Value> {
         if let Some(running) = &mut self.running
             && let Ok(answer) = running.answer.try_recv()
         {
             self.take(answer);
         }
         let events = self.events.as_mut().expect("a stream");
-        let mut news = Vec::new();
+        let mut messages = Vec::new();
         while let Ok(event) = events.try_recv() {
             let message = event.frame.unwrap();
-            news.push(serde_json::from_slice(&message).unwrap());
+            messages.push(serde_json::from_slice(&message).unwrap());
         }
-        news
+        messages
     }
 }
 

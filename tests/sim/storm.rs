@@ -29,9 +29,9 @@ const ENTRIES: usize = 3;
 /// Faults in one run of all seeds.
 const FAULTS_MIN: usize = 20_000;
 
-struct Told(u64);
+struct SeedOfFailure(u64);
 
-impl Drop for Told {
+impl Drop for SeedOfFailure {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the seed of this run is {}", self.0);
@@ -47,7 +47,7 @@ fn random_faults_cost_no_caller_its_answer() {
     };
     let (mut questions_answered, mut faults) = (0, 0);
     for seed in &seeds {
-        let _told = Told(*seed);
+        let _seed = SeedOfFailure(*seed);
         let (answered, of_seed) = run(storm(*seed));
         questions_answered += answered;
         faults += of_seed;

@@ -106,9 +106,9 @@ fn c_task_02_a_tool_that_wants_to_be_a_task_is_one_for_any_client() {
             server.answer(&result, done);
             settle().await;
             assert_eq!(exchange.result(), text(json!("done")));
-            let told = exchange.of("notifications/progress");
-            assert_eq!(told[0]["params"]["progressToken"], "t");
-            assert_eq!(told[0]["params"]["message"], "half");
+            let received = exchange.of("notifications/progress");
+            assert_eq!(received[0]["params"]["progressToken"], "t");
+            assert_eq!(received[0]["params"]["message"], "half");
             assert_eq!(server.of("tasks/get").len(), 3);
             pass(seconds(60)).await;
             assert_eq!(server.of("tasks/get").len(), 3);
@@ -119,7 +119,7 @@ fn c_task_02_a_tool_that_wants_to_be_a_task_is_one_for_any_client() {
 }
 
 #[test]
-fn only_what_asks_for_tasks_is_told_to_be_one() {
+fn only_a_request_for_a_task_is_reported_as_one() {
     run(async {
         let (_world, server, client) = world(tasking, true).await;
         for tool in ["a__optional", "a__forbidden"] {
@@ -133,7 +133,7 @@ fn only_what_asks_for_tasks_is_told_to_be_one() {
             settle().await;
             assert_eq!(exchange.result(), answer);
         }
-        // A server that does not offer to be asked is not, and a wish that nobody can fulfil
+        // A server that does not offer to be asked is not, and a capability that nobody can serve
         // means nothing (S-TASK-L-02).
         let silent = |plan: &mut Plan| {
             tasking(plan);
@@ -226,7 +226,7 @@ fn s_canc_04_a_call_that_is_taken_back_cancels_its_task() {
 }
 
 #[test]
-fn a_task_without_news_runs_into_the_deadline() {
+fn a_task_without_updates_runs_into_the_deadline() {
     run(async {
         let (world, server, client) = world(tasking, true).await;
         let (exchange, _) = begun(&server, &client).await;
@@ -323,8 +323,8 @@ fn a_sessionless_server_goes_on_in_a_task_for_a_client_with_a_handshake() {
         required["inputRequests"] = json!({"who": question});
         server.answer(&get, required.clone());
         settle().await;
-        let told = exchange.of("notifications/progress");
-        assert_eq!(told[0]["params"]["message"], "who is it?");
+        let received = exchange.of("notifications/progress");
+        assert_eq!(received[0]["params"]["message"], "who is it?");
         let asked = exchange.of("elicitation/create");
         pass(seconds(100)).await;
         let given = json!({"action": "accept", "content": {"who": "kim"}});

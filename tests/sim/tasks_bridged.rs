@@ -332,11 +332,11 @@ fn s_task_x_a_task_is_for_those_who_declare_them() {
             let mut refused = Served::send(&world, &json!({}), method, params.clone()).await;
             assert_eq!(refused.error()["code"], -32021, "{method}");
         }
-        let wish = json!({"notifications": {"taskIds": [id]}});
+        let filter = json!({"notifications": {"taskIds": [id]}});
         let mut stream =
-            Served::send(&world, &with_extension(), "subscriptions/listen", wish).await;
+            Served::send(&world, &with_extension(), "subscriptions/listen", filter).await;
         // S-SUB-03: it cannot be told of.
-        assert_eq!(stream.news()[0]["params"]["notifications"], json!({}));
+        assert_eq!(stream.events()[0]["params"]["notifications"], json!({}));
         assert!(server.of("tasks/get").is_empty());
     });
 }

@@ -60,7 +60,7 @@ fn a_held_child_is_brought_back_by_its_release_only() {
 }
 
 #[test]
-fn who_waits_for_a_child_is_told_at_once_that_it_is_held() {
+fn a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held() {
     run_paused(async {
         let arbiters = Arbiters::current().unwrap();
         let census = Census::default();

@@ -82,12 +82,12 @@ fn a_supervisor_that_goes_takes_its_child_along() {
     run(async {
         let children = threads(1);
         let supervisors = threads(1);
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (tell, received) = tokio::sync::oneshot::channel();
         let spec = puppets(&children, &census, |_| Birth::Healthy);
         supervisors.at(0).arbiter.spawn_fn(move || {
             drop(tell.send(Supervisor::supervise(spec)));
         });
-        let child = told.await.unwrap();
+        let child = received.await.unwrap();
         // Held, so that it does not stop for want of an address.
         let up = child.wait_up(patience()).await.unwrap();
         supervisors.stop(Duration::from_secs(30)).await.unwrap();
@@ -135,7 +135,7 @@ impl Handler<Shutdown> for Blocker {
 }
 
 #[test]
-fn a_blocked_thread_is_left_behind_and_its_late_news_are_ignored() {
+fn a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored() {
     run(async {
         let arbiters = threads(1);
         let tuning = Tuning {
@@ -165,7 +165,7 @@ fn a_blocked_thread_is_left_behind_and_its_late_news_are_ignored() {
         let running = thread_count();
         drop(unblock);
         until(|| !first.value.connected() && (running == 0 || thread_count() < running)).await;
-        // Its news lie in the mailbox of the supervisor by now, which runs on this thread.
+        // Its messages lie in the mailbox of the supervisor by now, which runs on this thread.
         sleep(Duration::from_millis(1)).await;
         assert!(
             !changes.has_changed().unwrap(),

@@ -44,7 +44,7 @@ struct Tally {
     /// Least bytes and most children seen in the first and the last fifth of the run.
     early_bytes: AtomicI64,
     late_bytes: AtomicI64,
-    crowd: AtomicI64,
+    most_alive: AtomicI64,
 }
 
 impl Tally {
@@ -64,7 +64,7 @@ impl Tally {
             _ => return,
         };
         window.fetch_min(bytes(), Ordering::Relaxed);
-        self.crowd.fetch_max(census.alive(), Ordering::Relaxed);
+        self.most_alive.fetch_max(census.alive(), Ordering::Relaxed);
     }
 }
 
@@ -189,11 +189,11 @@ fn report(tally: &Tally, children: &[PuppetRef], took: Duration, replaced: u64) 
         tally.early_bytes.load(Ordering::Relaxed),
         tally.late_bytes.load(Ordering::Relaxed),
     );
-    let crowd = tally.crowd.load(Ordering::Relaxed);
+    let most_alive = tally.most_alive.load(Ordering::Relaxed);
     let panics: u64 = children.iter().map(|child| child.view().panics).sum();
     eprintln!(
         "{} failures ({panics} panics) in {took:?}, {replaced} dead threads; {} calls: {} answered, {} died, \
-         {} away, {} late, {} wrong; bytes {early} early, {late} late; at most {crowd} alive",
+         {} away, {} late, {} wrong; bytes {early} early, {late} late; at most {most_alive} alive",
         failures(children),
         count(&tally.asked),
         count(&tally.answered),
@@ -213,7 +213,7 @@ fn report(tally: &Tally, children: &[PuppetRef], took: Duration, replaced: u64) 
         "the storm was mild; seed {SEED}"
     );
     assert!(
-        crowd <= CHILDREN as i64,
+        most_alive <= CHILDREN as i64,
         "two incarnations at once; seed {SEED}"
     );
     assert!(

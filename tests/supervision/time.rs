@@ -116,12 +116,12 @@ fn attempts_back_off_and_a_broken_child_is_tried_periodically() {
         assert_eq!(away.phase, ChildPhase::Broken);
         let wait = away.retry_after.unwrap();
         assert!((990..=1_010).contains(&wait.as_millis()), "{wait:?}");
-        let told = format!(
+        let received = format!(
             "`puppet` is broken (last end: its factory panicked: panic in factory); \
              next attempt in {} ms",
             wait.as_millis()
         );
-        assert_eq!(away.to_string(), told);
+        assert_eq!(away.to_string(), received);
         until(&births, 106).await;
         assert_eq!(births.all(), [0, 1_000, 3_000, 7_000, 57_000]);
         until(&births, 10_000).await;

@@ -55,13 +55,13 @@ fn c_http_14_the_session_goes_with_every_later_request_and_is_ended() {
         let session = link.http_session().unwrap();
         assert_eq!(session.id.as_deref(), Some("s-1"));
 
-        let (lane_sink, mut lane_events) = sink();
+        let (channel_sink, mut channel_events) = sink();
         let connector = HttpConnector::new(settings(&peer.url), Tls::system());
-        let worker_link = connector.worker_link(session, lane_sink).unwrap();
+        let worker_link = connector.worker_link(session, channel_sink).unwrap();
         worker_link
             .send(OutgoingFrame::new(Some(2), call(2, "tools/list")))
             .unwrap();
-        assert_eq!(lane_events.next().await, "result of 2 2 {}");
+        assert_eq!(channel_events.next().await, "result of 2 2 {}");
         worker_link.close(GRACE).await;
         assert_eq!(peer.count("DELETE"), 0, "a worker_link is a guest");
         link.close(GRACE).await;
@@ -251,7 +251,7 @@ fn a_body_that_breaks_off_or_stands_still_is_lost() {
 }
 
 #[test]
-fn c_http_15_an_unknown_session_is_told_apart_from_an_unknown_path() {
+fn c_http_15_an_unknown_session_is_distinguished_from_an_unknown_path() {
     run(async {
         let peer = Peer::start(|seen| {
             if seen.rpc() == "initialize" {

@@ -127,9 +127,9 @@ fn lines_that_are_no_messages_are_kept_for_people() {
         let mut child = shell(&spawner, script).await;
         assert_eq!(child.events.next().await, "result 1 {}");
         assert_eq!(child.log.counters().stray, 4);
-        let stray = child.log.after(0);
-        let stray = stray.iter().find(|line| line.source == LogSource::Stray);
-        assert_eq!(stray.unwrap().text, "Server started");
+        let orphan = child.log.after(0);
+        let orphan = orphan.iter().find(|line| line.source == LogSource::Stray);
+        assert_eq!(orphan.unwrap().text, "Server started");
         let log = child.log.clone();
         crate::support::until("the warning", || log.counters().stderr == 1).await;
         child.link.close(GRACE).await;

@@ -17,10 +17,11 @@ fn tell(pid: &str) -> String {
 
 /// Starts a process in a session of its own that does not heed SIGTERM; its id is that of the
 /// shell's last background process.
-const DEAF_STRAY: &str = "setsid sh -c \"trap '' TERM; while :; do sleep 1000; done\" <&- >&- 2>&-";
+const DEAF_ORPHAN: &str =
+    "setsid sh -c \"trap '' TERM; while :; do sleep 1000; done\" <&- >&- 2>&-";
 
 #[test]
-fn the_reason_of_an_end_is_told_once() {
+fn the_reason_of_an_end_is_reported_once() {
     run(async {
         let spawner = Spawner::start(instance()).unwrap();
         let cases = [
@@ -67,7 +68,7 @@ fn what_was_written_before_the_end_comes_first() {
 }
 
 #[test]
-fn calls_that_never_came_into_the_pipe_are_told_apart() {
+fn calls_that_were_never_written_are_distinguished() {
     run(async {
         let spawner = Spawner::start(instance()).unwrap();
         let mut child = shell(&spawner, "head -c 1 >/dev/null; exit 1").await;
@@ -160,16 +161,16 @@ fn close_asks_first_and_then_leaves_nobody_alive() {
             "sh -c \"trap '' TERM; while :; do sleep 1000; done\" & {}; cat",
             tell("$!")
         );
-        let stray = format!("setsid sleep 1000 & {}; cat", tell("$!"));
-        let deaf_stray = format!("{DEAF_STRAY} & {}; cat", tell("$!"));
+        let orphan = format!("setsid sleep 1000 & {}; cat", tell("$!"));
+        let deaf_orphan = format!("{DEAF_ORPHAN} & {}; cat", tell("$!"));
         for script in [
             polite,
             needs_sigterm,
             deaf,
             descendant,
             deaf_descendant,
-            stray,
-            deaf_stray,
+            orphan,
+            deaf_orphan,
         ] {
             let mut child = shell(&spawner, &script).await;
             let pid = child.events.params_name().await;
@@ -187,7 +188,7 @@ fn what_left_its_group_ends_with_its_own_server_only() {
         let spawner = Spawner::start(instance()).unwrap();
         // Another gateway on this machine.
         let other = Spawner::start(instance()).unwrap();
-        let script = format!("{DEAF_STRAY} & {}; cat", tell("$!"));
+        let script = format!("{DEAF_ORPHAN} & {}; cat", tell("$!"));
         let mut children = Vec::new();
         for spawner in [&spawner, &spawner, &other] {
             let mut child = shell(spawner, &script).await;
@@ -195,16 +196,16 @@ fn what_left_its_group_ends_with_its_own_server_only() {
             children.push((child.link, pid));
         }
         let mut children = children.into_iter();
-        let (closed, stray) = children.next().unwrap();
+        let (closed, orphan) = children.next().unwrap();
         let kept = children.as_slice();
         closed.close(Duration::from_millis(100)).await;
-        assert!(!is_alive(&stray));
-        assert!(kept.iter().all(|(_, stray)| is_alive(stray)));
+        assert!(!is_alive(&orphan));
+        assert!(kept.iter().all(|(_, orphan)| is_alive(orphan)));
         spawner.end_orphans(Duration::ZERO).await;
-        assert!(kept.iter().all(|(_, stray)| is_alive(stray)));
-        let strays: Vec<String> = children.map(|(_, stray)| stray).collect();
-        for stray in strays {
-            until("it ends with its link", || !is_alive(&stray)).await;
+        assert!(kept.iter().all(|(_, orphan)| is_alive(orphan)));
+        let orphans: Vec<String> = children.map(|(_, orphan)| orphan).collect();
+        for orphan in orphans {
+            until("it ends with its link", || !is_alive(&orphan)).await;
         }
     });
 }
@@ -248,7 +249,7 @@ fn close_lets_a_child_that_ignores_its_input_clean_up() {
 }
 
 #[test]
-fn dropping_a_link_or_stopping_the_keeper_kills_the_group() {
+fn dropping_a_link_or_stopping_the_spawner_kills_the_group() {
     run(async {
         let spawner = Spawner::start(instance()).unwrap();
         let script = format!("sleep 1000 & {}; {}; cat; wait", tell("$!"), tell("$$"));

@@ -2,7 +2,7 @@
 
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::{Era, Place, Work};
+use crate::client::{Era, Place, Work};
 use crate::measure::{Figure, Subject, compare};
 use crate::report::{Bound, CPU, Goal, ratio};
 use crate::targets::{self, Server, Target};

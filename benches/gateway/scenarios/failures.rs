@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::{Lane, Work};
+use crate::client::{BenchClient, Work};
 use crate::measure::{Figure, compare, median};
 use crate::report::{Bound, Goal, Report};
 use crate::scan;
@@ -59,8 +59,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
 
 /// The crash is called for while another call is open: both must get their error at once.
 async fn crash(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
-    let mut caller = Lane::open(&gateway.place, &bench.ids).await?;
-    let mut waiter = Lane::open(&gateway.place, &bench.ids).await?;
+    let mut caller = BenchClient::open(&gateway.place, &bench.ids).await?;
+    let mut waiter = BenchClient::open(&gateway.place, &bench.ids).await?;
     let (mut noticed, mut back) = (Vec::new(), Vec::new());
     let after = format!(r#"{{"delay_ms":{CRASH_AFTER_MS}}}"#);
     for _ in 0..CRASHES {
@@ -112,8 +112,8 @@ fn failed(answer: &[u8]) -> Fallible<()> {
 }
 
 /// A call of the example server that must be answered.
-pub(crate) async fn echo(lane: &mut Lane) -> Fallible<()> {
-    let answer = lane
+pub(crate) async fn echo(client: &mut BenchClient) -> Fallible<()> {
+    let answer = client
         .call_tool("example__echo", r#"{"message":"still here"}"#)
         .await?;
     let good = scan::contains(&answer, b"still here") && failed(&answer).is_err();
@@ -137,12 +137,12 @@ async fn never(bench: &mut Bench) -> Fallible<()> {
     };
     let mut stuck = Vec::new();
     for _ in 0..NEVER {
-        stuck.push(Lane::open(&gateway.place, &bench.ids).await?);
+        stuck.push(BenchClient::open(&gateway.place, &bench.ids).await?);
     }
     let calm = both(bench, &gateway, stub.pid(), tools).await;
     let calls = stuck
         .iter_mut()
-        .map(|lane| lane.call_tool("hanging__never", "{}"));
+        .map(|client| client.call_tool("hanging__never", "{}"));
     let beside = tokio::select! {
         _ = join_all(calls) => Err("a call that is never answered was answered".into()),
         figures = both(bench, &gateway, stub.pid(), tools) => Ok::<_, crate::Failure>(figures),

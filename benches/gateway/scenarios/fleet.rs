@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::{Ids, Lane, Work};
+use crate::client::{BenchClient, Ids, Work};
 use crate::measure::median;
 use crate::report::{Bound, Goal};
 use crate::targets::{Home, Server, Target};
@@ -63,17 +63,17 @@ async fn started(home: &Home, ids: &Ids) -> Fallible<(f64, f64, Target)> {
     let begun = Instant::now();
     let ms = || begun.elapsed().as_secs_f64() * 1000.0;
     let mut gateway = home.start()?;
-    let mut lane = loop {
-        match Lane::connect(&gateway.place, ids).await {
-            Ok(lane) => break lane,
+    let mut client = loop {
+        match BenchClient::connect(&gateway.place, ids).await {
+            Ok(client) => break client,
             Err(error) => gateway
                 .check()
                 .and_then(|()| in_time(begun, &error.to_string()))?,
         }
         sleep(Duration::from_millis(1)).await;
     };
-    lane.initialize().await?;
-    lane.run(Work::List(TOOLS)).await?;
+    client.initialize().await?;
+    client.run(Work::List(TOOLS)).await?;
     let list = ms();
     while !all_up(&home.data_dir()).await {
         in_time(begun, "not every server is up")?;

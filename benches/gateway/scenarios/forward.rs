@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::Rig;
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::{Ids, Lane, Work};
+use crate::client::{BenchClient, Ids, Work};
 use crate::measure::Figure;
 use crate::report::{Bound, CPU, Goal, P50, PER_SECOND, ratio};
 use crate::targets::{Server, Target};
@@ -151,12 +151,14 @@ pub(crate) async fn wait(bench: &mut Bench, target: &Target) {
 }
 
 async fn wait_for_all(target: &Target, ids: &Ids) -> Fallible<Duration> {
-    let mut lanes = Vec::new();
+    let mut clients = Vec::new();
     for _ in 0..WAITING {
-        lanes.push(Lane::open(&target.place, ids).await?);
+        clients.push(BenchClient::open(&target.place, ids).await?);
     }
     let begun = Instant::now();
-    let calls = lanes.iter_mut().map(|lane| lane.run(Work::Sleep(WAIT_MS)));
+    let calls = clients
+        .iter_mut()
+        .map(|client| client.run(Work::Sleep(WAIT_MS)));
     join_all(calls)
         .await
         .into_iter()

@@ -4,7 +4,7 @@ use super::Rig;
 use super::forward::at_least;
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::Work;
+use crate::client::Work;
 use crate::measure::{Figure, compare};
 use crate::targets::{self, Server, Target};
 

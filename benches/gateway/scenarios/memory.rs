@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::{Ids, Lane, Work};
+use crate::client::{BenchClient, Ids, Work};
 use crate::measure::median;
 use crate::process::{cpu_us, rss};
 use crate::report::{Bound, Goal};
@@ -80,7 +80,7 @@ async fn start(bench: &mut Bench, servers: &[Server]) -> Fallible<()> {
 async fn first_answer(gateway: &mut Target, ids: &Ids, begun: Instant) -> Fallible<Duration> {
     loop {
         gateway.check()?;
-        match Lane::open(&gateway.place, ids).await {
+        match BenchClient::open(&gateway.place, ids).await {
             Ok(_) => return Ok(begun.elapsed()),
             Err(error) if begun.elapsed() > START_MAX => return Err(error),
             Err(_) => sleep(Duration::from_millis(1)).await,
@@ -106,12 +106,12 @@ async fn memory(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
         bound: Bound::AtMost(20.0),
     });
 
-    let mut lane = Lane::open(&gateway.place, &bench.ids).await?;
+    let mut client = BenchClient::open(&gateway.place, &bench.ids).await?;
     for _ in 0..200 {
-        lane.run(Work::Session(4)).await?;
+        client.run(Work::Session(4)).await?;
     }
     let before = rss(pid);
-    let mut sessions = fill(&mut lane, count).await?;
+    let mut sessions = fill(&mut client, count).await?;
     let full = rss(pid);
     let per_session = |bytes: u64| bytes.saturating_sub(before) as f64 / KIB / count as f64;
     let what = format!("memory per session at {count} sessions, KiB");
@@ -133,7 +133,7 @@ async fn memory(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
         bound: Bound::AtMost(limit),
     });
 
-    empty(&mut lane, &mut sessions).await?;
+    empty(&mut client, &mut sessions).await?;
     // It is given back once nobody leaves any more, which is looked at each second.
     sleep(Duration::from_secs(3)).await;
     let after = rss(pid);
@@ -146,7 +146,7 @@ async fn memory(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
         bound: Bound::AtMost(0.25),
     });
 
-    let mut sessions = fill(&mut lane, count).await?;
+    let mut sessions = fill(&mut client, count).await?;
     bench.report.line(&format!(
         "KiB per session, filled again after DELETE: {:.2}; MiB idle, full, after DELETE: \
         {:.1}, {:.1}, {:.1}",
@@ -155,23 +155,23 @@ async fn memory(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
         full as f64 / KIB / KIB,
         after as f64 / KIB / KIB,
     ));
-    empty(&mut lane, &mut sessions).await
+    empty(&mut client, &mut sessions).await
 }
 
 /// Opens sessions over one connection and leaves them open.
-async fn fill(lane: &mut Lane, count: usize) -> Fallible<Vec<String>> {
+async fn fill(client: &mut BenchClient, count: usize) -> Fallible<Vec<String>> {
     let mut sessions = Vec::with_capacity(count);
     for _ in 0..count {
-        lane.initialize().await?;
-        sessions.push(lane.take_session().ok_or("a session without id")?);
+        client.initialize().await?;
+        sessions.push(client.take_session().ok_or("a session without id")?);
     }
     Ok(sessions)
 }
 
-async fn empty(lane: &mut Lane, sessions: &mut Vec<String>) -> Fallible<()> {
+async fn empty(client: &mut BenchClient, sessions: &mut Vec<String>) -> Fallible<()> {
     for session in sessions.drain(..) {
-        lane.set_session(Some(session));
-        lane.delete().await?;
+        client.set_session(Some(session));
+        client.delete().await?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ pub(crate) mod stdio;
 
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::Work;
+use crate::client::Work;
 use crate::measure::{Figure, Plan, compare};
 use crate::report::{CPU, PER_SECOND, ratio};
 use crate::targets::{self, BEFORE, Server, Target};

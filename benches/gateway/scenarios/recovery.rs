@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::failures::{EXAMPLE_TOOLS, echo};
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::Lane;
+use crate::client::BenchClient;
 use crate::measure::median;
 use crate::process::children;
 use crate::report::{Bound, Goal};
@@ -95,7 +95,7 @@ async fn recoveries(bench: &Bench, settings: &str, kills: usize) -> Fallible<Vec
     }];
     let home = Home::new(bench.dir.path(), &servers, settings)?;
     let gateway = home.start()?.ready(&bench.ids, EXAMPLE_TOOLS).await?;
-    let mut caller = Lane::open(&gateway.place, &bench.ids).await?;
+    let mut caller = BenchClient::open(&gateway.place, &bench.ids).await?;
     echo(&mut caller).await?;
     let mut took = Vec::new();
     for _ in 0..kills {
@@ -104,7 +104,7 @@ async fn recoveries(bench: &Bench, settings: &str, kills: usize) -> Fallible<Vec
     Ok(took)
 }
 
-async fn recovery(gateway: &Target, caller: &mut Lane) -> Fallible<f64> {
+async fn recovery(gateway: &Target, caller: &mut BenchClient) -> Fallible<f64> {
     let server = children(gateway.pid());
     let [server] = server.as_slice() else {
         return Err(format!("one server is expected, not {}", server.len()).into());

@@ -4,7 +4,7 @@ use super::Rig;
 use super::forward::{at_least, wait};
 use crate::Fallible;
 use crate::bench::Bench;
-use crate::lane::Work;
+use crate::client::Work;
 use crate::targets::{self, Server};
 
 pub(crate) const NAMES: [&str; 2] = ["stdio", "stdio-wait"];

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::LocalSet;
 
-use super::{Stub, Wish, progress};
+use super::{Stub, StubRequest, progress};
 use crate::scan;
 
 const READ: usize = 16 * 1024;
@@ -37,7 +37,7 @@ pub(crate) async fn serve(port: u16, stub: Option<Stub>) -> io::Result<()> {
                         None => hear(stream).await,
                         Some(stub) => connection(&stub, stream).await,
                     };
-                    // A peer that went away is no news here.
+                    // A peer that went away is normal here.
                     let _ = ended;
                 });
             }
@@ -117,24 +117,24 @@ async fn answer(
     stream: &mut TcpStream,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let (id, wish) = stub.read(message);
-    match wish {
-        Wish::Nothing => {
+    let (id, request) = stub.read(message);
+    match request {
+        StubRequest::Nothing => {
             out.extend_from_slice(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n");
             return Ok(());
         }
-        Wish::Progress { steps, token } => {
+        StubRequest::Progress { steps, token } => {
             return stream_progress(stub, id, (steps, token), stream, out).await;
         }
-        Wish::Sleep { ms } => tokio::time::sleep(Duration::from_millis(ms as u64)).await,
+        StubRequest::Sleep { ms } => tokio::time::sleep(Duration::from_millis(ms as u64)).await,
         // Until the client goes away.
-        Wish::Never => {
+        StubRequest::Never => {
             stream.read_u8().await?;
             return std::future::pending().await;
         }
         _ => {}
     }
-    let session = matches!(wish, Wish::Initialize { .. });
+    let session = matches!(request, StubRequest::Initialize { .. });
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n");
     if session {
         out.extend_from_slice(b"Mcp-Session-Id: 7e1c3c52-stub\r\n");
@@ -144,7 +144,7 @@ async fn answer(
     let at = out.len();
     out.extend_from_slice(b"            \r\n\r\n");
     let body = out.len();
-    stub.answer(id, &wish, out);
+    stub.answer(id, &request, out);
     let len = out.len() - body;
     if let Some(mut room) = out.get_mut(at..at + 12) {
         write!(room, "{len:>12}")?;
@@ -170,7 +170,7 @@ async fn stream_progress(
         event.clear();
         event.extend_from_slice(b"event: message\ndata: ");
         if step > steps {
-            stub.answer(id, &Wish::Progress { steps, token }, &mut event);
+            stub.answer(id, &StubRequest::Progress { steps, token }, &mut event);
         } else {
             progress(token, step, steps, &mut event);
         }

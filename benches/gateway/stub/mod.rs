@@ -6,7 +6,7 @@ pub(crate) mod stdio;
 
 use std::io::Write as _;
 
-use crate::lane::{Era, SESSIONLESS};
+use crate::client::{Era, SESSIONLESS};
 use crate::scan;
 
 /// Tools that do something, in the order of the list; further ones only fill the list.
@@ -26,7 +26,7 @@ pub(crate) struct Stub {
 
 /// What a request wants.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wish<'a> {
+pub(crate) enum StubRequest<'a> {
     /// No request at all: there is nothing to answer.
     Nothing,
     Initialize {
@@ -53,56 +53,56 @@ pub(crate) enum Wish<'a> {
 }
 
 /// The raw id of a message and what it wants of a server of this era.
-fn read(message: &[u8], era: Era) -> (&[u8], Wish<'_>) {
+fn read(message: &[u8], era: Era) -> (&[u8], StubRequest<'_>) {
     let (Some(id), Some(method)) = (scan::value(message, "id"), scan::value(message, "method"))
     else {
-        return (b"null", Wish::Nothing);
+        return (b"null", StubRequest::Nothing);
     };
     if era == Era::Sessionless && !scan::contains(message, CLAIM) {
-        return (id, Wish::Unknown);
+        return (id, StubRequest::Unknown);
     }
-    let wish = match method {
+    let request = match method {
         b"\"tools/call\"" if era == Era::Handshake && scan::contains(message, CLAIM) => {
-            Wish::Unknown
+            StubRequest::Unknown
         }
         b"\"tools/call\"" => call(message),
-        b"\"tools/list\"" => Wish::List,
-        b"\"ping\"" => Wish::Ping,
-        b"\"server/discover\"" if era == Era::Sessionless => Wish::Discover,
+        b"\"tools/list\"" => StubRequest::List,
+        b"\"ping\"" => StubRequest::Ping,
+        b"\"server/discover\"" if era == Era::Sessionless => StubRequest::Discover,
         b"\"initialize\"" if era == Era::Handshake => {
             let revision = scan::value(message, "protocolVersion");
-            Wish::Initialize {
+            StubRequest::Initialize {
                 revision: revision.unwrap_or(b"\"2025-11-25\""),
             }
         }
-        _ => Wish::Unknown,
+        _ => StubRequest::Unknown,
     };
-    (id, wish)
+    (id, request)
 }
 
-fn call(message: &[u8]) -> Wish<'_> {
+fn call(message: &[u8]) -> StubRequest<'_> {
     let size = |key| {
         scan::value(message, key)
             .and_then(scan::number)
             .unwrap_or(0)
     };
     match tool(message) {
-        Some(b"\"echo\"") => Wish::Echo {
+        Some(b"\"echo\"") => StubRequest::Echo {
             message: scan::value(message, "message").unwrap_or(b"\"\""),
         },
-        Some(b"\"big\"") => Wish::Big {
+        Some(b"\"big\"") => StubRequest::Big {
             bytes: size("bytes").min(BIG_MAX),
         },
         Some(b"\"progress\"") => {
             let token = scan::value(message, "progressToken").unwrap_or(b"null");
-            Wish::Progress {
+            StubRequest::Progress {
                 steps: size("steps").min(1000),
                 token,
             }
         }
-        Some(b"\"sleep\"") => Wish::Sleep { ms: size("ms") },
-        Some(b"\"never\"") => Wish::Never,
-        _ => Wish::Unknown,
+        Some(b"\"sleep\"") => StubRequest::Sleep { ms: size("ms") },
+        Some(b"\"never\"") => StubRequest::Never,
+        _ => StubRequest::Unknown,
     }
 }
 
@@ -146,42 +146,45 @@ impl Stub {
     }
 
     /// The raw id of a message and what it wants.
-    pub(crate) fn read<'a>(&self, message: &'a [u8]) -> (&'a [u8], Wish<'a>) {
+    pub(crate) fn read<'a>(&self, message: &'a [u8]) -> (&'a [u8], StubRequest<'a>) {
         read(message, self.era)
     }
 
     /// Appends the whole answer to `out`.
-    pub(crate) fn answer(&self, id: &[u8], wish: &Wish<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn answer(&self, id: &[u8], request: &StubRequest<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
         out.extend_from_slice(id);
-        if *wish == Wish::Unknown {
+        if *request == StubRequest::Unknown {
             return out.extend_from_slice(
                 b",\"error\":{\"code\":-32601,\"message\":\"not known to the stub\"}}",
             );
         }
         out.extend_from_slice(b",\"result\":");
-        match wish {
-            Wish::Initialize { revision } => {
+        match request {
+            StubRequest::Initialize { revision } => {
                 out.extend_from_slice(b"{\"protocolVersion\":");
                 out.extend_from_slice(revision);
                 out.extend_from_slice(b",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"stub\",\"version\":\"1\"}}");
             }
-            Wish::Discover => {
+            StubRequest::Discover => {
                 out.extend_from_slice(b"{\"resultType\":\"complete\",\"supportedVersions\":[\"");
                 out.extend_from_slice(SESSIONLESS.as_bytes());
                 out.extend_from_slice(b"\"],\"capabilities\":{\"tools\":{}},\"ttlMs\":60000,\"cacheScope\":\"public\"}");
             }
-            Wish::List => out.extend_from_slice(&self.list),
-            Wish::Echo { message } => self.text(out, |out| out.extend_from_slice(message)),
-            Wish::Big { bytes } => self.text(out, |out| {
+            StubRequest::List => out.extend_from_slice(&self.list),
+            StubRequest::Echo { message } => self.text(out, |out| out.extend_from_slice(message)),
+            StubRequest::Big { bytes } => self.text(out, |out| {
                 out.push(b'"');
                 out.resize(out.len() + bytes, b'x');
                 out.push(b'"');
             }),
-            Wish::Progress { .. } | Wish::Sleep { .. } => {
+            StubRequest::Progress { .. } | StubRequest::Sleep { .. } => {
                 self.text(out, |out| out.extend_from_slice(b"\"done\""));
             }
-            Wish::Ping | Wish::Never | Wish::Nothing | Wish::Unknown => {
+            StubRequest::Ping
+            | StubRequest::Never
+            | StubRequest::Nothing
+            | StubRequest::Unknown => {
                 out.extend_from_slice(b"{}");
             }
         }

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 
-use super::{Stub, Wish, progress};
-use crate::lane::Era;
+use super::{Stub, StubRequest, progress};
+use crate::client::Era;
 
 const READ: usize = 64 * 1024;
 
@@ -28,7 +28,7 @@ pub(crate) async fn serve(tools: usize) -> io::Result<()> {
         tokio::select! {
             read = stdin.read_buf(&mut input) => if read? == 0 { return Ok(()) },
             Some(id) = ready.recv() => {
-                stub.answer(&id, &Wish::Sleep { ms: 0 }, &mut out);
+                stub.answer(&id, &StubRequest::Sleep { ms: 0 }, &mut out);
                 out.push(b'\n');
             }
         }
@@ -47,10 +47,10 @@ pub(crate) async fn serve(tools: usize) -> io::Result<()> {
 }
 
 fn answer(stub: &Stub, line: &[u8], late: &mpsc::UnboundedSender<Vec<u8>>, out: &mut Vec<u8>) {
-    let (id, wish) = stub.read(line);
-    match wish {
-        Wish::Nothing | Wish::Never => return,
-        Wish::Sleep { ms } => {
+    let (id, request) = stub.read(line);
+    match request {
+        StubRequest::Nothing | StubRequest::Never => return,
+        StubRequest::Sleep { ms } => {
             let (id, late) = (id.to_vec(), late.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(ms as u64)).await;
@@ -59,7 +59,7 @@ fn answer(stub: &Stub, line: &[u8], late: &mpsc::UnboundedSender<Vec<u8>>, out: 
             });
             return;
         }
-        Wish::Progress { steps, token } => {
+        StubRequest::Progress { steps, token } => {
             for step in 1..=steps {
                 progress(token, step, steps, out);
                 out.push(b'\n');
@@ -67,6 +67,6 @@ fn answer(stub: &Stub, line: &[u8], late: &mpsc::UnboundedSender<Vec<u8>>, out: 
         }
         _ => {}
     }
-    stub.answer(id, &wish, out);
+    stub.answer(id, &request, out);
     out.push(b'\n');
 }

@@ -95,7 +95,7 @@ fn errors_about_our_own_requests_are_internal_to_both() {
 }
 
 #[test]
-fn s_life_16_a_missing_capability_is_told_in_the_words_of_the_client() {
+fn s_life_16_a_missing_capability_is_reported_in_the_words_of_the_client() {
     let missing = json!({ "code": -32021, "message": "m", "data": { "requiredCapabilities": { "roots": {} } } });
     assert_eq!(
         show(&missing, &Method::ToolsCall, V2026_07_28, V2026_07_28),

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn time_that_is_missing_is_told_from_time_that_passes() {
+    async fn a_clock_jump_is_distinguished_from_time_that_passes() {
         let begin = Instant::now();
         let at = |monotonic: u64, wall: u64| ClockReading {
             monotonic: begin + Duration::from_millis(monotonic),

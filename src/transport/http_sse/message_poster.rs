@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_session_is_told_from_a_bad_message() {
+    fn a_lost_session_is_distinguished_from_a_bad_message() {
         let cases = [
             (404, "", true),
             (410, "", true),

@@ -81,7 +81,7 @@ fn call(id: u64, padding: usize) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_message_is_told_without_its_body() {
+async fn each_message_is_described_without_its_body() {
     let wired = wired(RecorderSettings::default());
     wired.send(1, &call(1, 10));
     tokio::time::advance(Duration::from_millis(70)).await;

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_told_of_a_limit_long_ago_is_forgotten() {
+    fn a_log_line_about_a_limit_of_long_ago_is_forgotten() {
         let words = StderrTail::default();
         words.set("  out of memory ");
         for line in 0..TRACE_MAX {

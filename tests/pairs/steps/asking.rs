@@ -48,12 +48,12 @@ pub(super) async fn page_first(cell: &Cell) -> Step {
         let params = json!({ "name": "s__page_first", "arguments": {} });
         let error = client.refused("tools/call", params).await?;
         must(error["code"] == -32042, "another error", &error)?;
-        let told = error["data"]["elicitations"][0]["url"] == page;
-        must(told, "no page", &error)?;
+        let received = error["data"]["elicitations"][0]["url"] == page;
+        must(received, "no page", &error)?;
     } else if !client.modern() {
         let result = client.call("s__page_first", "").await?;
-        let told = result["isError"] == true && text(&result).contains(page);
-        must(told, "no page", &result)?;
+        let received = result["isError"] == true && text(&result).contains(page);
+        must(received, "no page", &result)?;
     }
     let result = client.call("s__page_first", "").await?;
     must(text(&result) == "signed in", "another text", &result)

@@ -81,8 +81,8 @@ pub(super) async fn call(cell: &Cell) -> Step {
 
 pub(super) async fn failing_tool(cell: &Cell) -> Step {
     let result = cell.client.call("s__fail", "").await?;
-    let told = result["isError"] == true && text(&result) == "it failed";
-    must(told, "no failure of the tool", &result)
+    let received = result["isError"] == true && text(&result) == "it failed";
+    must(received, "no failure of the tool", &result)
 }
 
 pub(super) async fn unknown_tool(cell: &Cell) -> Step {

@@ -99,7 +99,7 @@ pub(super) async fn list_changed(cell: &Cell) -> Step {
     let listening = listen(cell, json!({ "toolsListChanged": true })).await?;
     client.call("s__grow", "").await?;
     // An earlier change may be told late.
-    let told = || {
+    let received = || {
         let like = |note: &Value| {
             note["method"] == "notifications/tools/list_changed"
                 && of(listening.as_ref(), &note["params"])
@@ -109,7 +109,7 @@ pub(super) async fn list_changed(cell: &Cell) -> Step {
     let deadline = Instant::now() + client.patience();
     let mut seen = 0;
     loop {
-        if told() > seen {
+        if received() > seen {
             seen += 1;
             let result = client.ask("tools/list", json!({})).await?;
             if holds_name(&result["tools"], "s__grown") {

@@ -36,8 +36,8 @@ pub(super) async fn audio(cell: &Cell) -> Step {
 
 pub(super) async fn link(cell: &Cell) -> Step {
     let result = content(cell, "s__link", "resource_link", Revision::V2025_06_18).await?;
-    let told = result.to_string().contains("test://notes/linked");
-    must(told, "no address", &result)
+    let received = result.to_string().contains("test://notes/linked");
+    must(received, "no address", &result)
 }
 
 pub(super) async fn structured(cell: &Cell) -> Step {

@@ -26,10 +26,10 @@ const LATE_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(url: &str, version: ProtocolVersion) -> Fallible<()> {
     let transport = SseClientTransport::start(format!("{url}/sse")).await?;
-    let told = Arc::<Told>::default();
+    let received = Arc::<Received>::default();
     let served = Asked {
         version: version.clone(),
-        told: told.clone(),
+        received: received.clone(),
     }
     .serve(transport)
     .await?;
@@ -39,7 +39,7 @@ pub(crate) async fn run(url: &str, version: ProtocolVersion) -> Fallible<()> {
     served.set_level(SetLevelRequestParam { level }).await?;
     let client = Client {
         served,
-        told,
+        received,
         version,
     };
     client.tools().await?;
@@ -51,14 +51,14 @@ pub(crate) async fn run(url: &str, version: ProtocolVersion) -> Fallible<()> {
 
 /// What came without being asked for.
 #[derive(Default)]
-struct Told {
+struct Received {
     progress: Mutex<Vec<(f64, Option<f64>)>>,
     logs: Mutex<Vec<Value>>,
 }
 
 struct Asked {
     version: ProtocolVersion,
-    told: Arc<Told>,
+    received: Arc<Received>,
 }
 
 impl ClientHandler for Asked {
@@ -107,7 +107,7 @@ impl ClientHandler for Asked {
         _: NotificationContext<RoleClient>,
     ) {
         let report = (report.progress, report.total);
-        self.told.progress.lock().await.push(report);
+        self.received.progress.lock().await.push(report);
     }
 
     async fn on_logging_message(
@@ -115,13 +115,13 @@ impl ClientHandler for Asked {
         line: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.told.logs.lock().await.push(line.data);
+        self.received.logs.lock().await.push(line.data);
     }
 }
 
 struct Client {
     served: RunningService<RoleClient, Asked>,
-    told: Arc<Told>,
+    received: Arc<Received>,
     version: ProtocolVersion,
 }
 
@@ -162,19 +162,19 @@ impl Client {
         assert_eq!(self.call("fail", json!({})).await?.is_error, Some(true));
 
         // The SDK puts a token into every request: those before may have been reported on, too.
-        self.told.progress.lock().await.clear();
+        self.received.progress.lock().await.clear();
         let counted = self.call("count", json!({ "to": 3 })).await?;
         assert_eq!(text(&counted), "counted to 3");
         // The SDK hands out each notification on a task of its own.
         timeout(LATE_MAX, async {
-            while self.told.progress.lock().await.len() < 3
-                || !self.told.logs.lock().await.contains(&json!("counted"))
+            while self.received.progress.lock().await.len() < 3
+                || !self.received.logs.lock().await.contains(&json!("counted"))
             {
                 sleep(Duration::from_millis(5)).await;
             }
         })
         .await?;
-        let reports = self.told.progress.lock().await;
+        let reports = self.received.progress.lock().await;
         assert_eq!(*reports, [1.0, 2.0, 3.0].map(|step| (step, Some(3.0))));
         Ok(())
     }

@@ -40,8 +40,8 @@ fn resource_updates_reach_subscribers_only() {
             assert_eq!(subscribed.result(), json!({}));
         }
         // Each connection is told for itself: its process has resources of its own.
-        let told = server.of("resources/subscribe");
-        let links: BTreeSet<_> = told.iter().map(|frame| frame.link).collect();
+        let received = server.of("resources/subscribe");
+        let links: BTreeSet<_> = received.iter().map(|frame| frame.link).collect();
         assert_eq!(links, BTreeSet::from([0, 1]));
         server.say_on(0, updated("x://1"));
         server.say_on(0, updated("x://2"));
@@ -84,7 +84,7 @@ fn the_last_subscriber_that_ends_is_unsubscribed() {
 }
 
 #[test]
-fn wishes_are_told_again_after_a_restart() {
+fn subscriptions_and_levels_are_sent_again_after_a_restart() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", full).await;
@@ -103,22 +103,24 @@ fn wishes_are_told_again_after_a_restart() {
                 .await
                 .result();
         }
-        let told = |server: &Server, link: usize| {
-            let mut wishes = Vec::new();
+        let received = |server: &Server, link: usize| {
+            let mut subscriptions = Vec::new();
             for frame in server.frames().iter().filter(|frame| frame.link == link) {
                 match frame.method() {
-                    "resources/subscribe" => wishes.push(frame.json["params"]["uri"].clone()),
-                    "logging/setLevel" => wishes.push(frame.json["params"]["level"].clone()),
+                    "resources/subscribe" => {
+                        subscriptions.push(frame.json["params"]["uri"].clone())
+                    }
+                    "logging/setLevel" => subscriptions.push(frame.json["params"]["level"].clone()),
                     _ => {}
                 }
             }
-            wishes.sort_by_key(Value::to_string);
-            wishes
+            subscriptions.sort_by_key(Value::to_string);
+            subscriptions
         };
-        assert_eq!(told(&server, 0), ["info", "warning", "x://1", "x://2"]);
+        assert_eq!(received(&server, 0), ["info", "warning", "x://1", "x://2"]);
         server.crash("gone");
         pass(seconds(2)).await;
-        assert_eq!(told(&server, 1), ["info", "x://1", "x://2"]);
+        assert_eq!(received(&server, 1), ["info", "x://1", "x://2"]);
         let stream = clients[1].listen(None).await;
         server.say(updated("x://2"));
         settle().await;
@@ -187,12 +189,12 @@ fn log_lines_are_filtered_for_each_session() {
             .request("logging/setLevel", json!({"level": "loud"}))
             .await;
         assert_eq!(bad.error()["code"], -32602);
-        let told = server.of("logging/setLevel");
-        let told: Vec<_> = told
+        let received = server.of("logging/setLevel");
+        let received: Vec<_> = received
             .iter()
             .map(|f| f.json["params"]["level"].clone())
             .collect();
-        assert_eq!(told, ["error", "info"]);
+        assert_eq!(received, ["error", "info"]);
         for level in ["debug", "info", "error"] {
             server.say(log_line(level));
         }
@@ -204,7 +206,7 @@ fn log_lines_are_filtered_for_each_session() {
 }
 
 #[test]
-fn a_server_that_floods_loses_its_own_news_and_no_one_elses() {
+fn a_server_that_floods_loses_only_its_own_events() {
     run(async {
         let world = Rc::new(World::new());
         let loud = world.stdio("loud", full).await;
@@ -242,14 +244,14 @@ fn an_own_connection_hears_of_the_level_too() {
             .request("logging/setLevel", json!({"level": "debug"}))
             .await
             .result();
-        let told = server.of("logging/setLevel");
-        let told: Vec<_> = told
+        let received = server.of("logging/setLevel");
+        let received: Vec<_> = received
             .iter()
             .map(|f| (f.link, f.json["params"]["level"].clone()))
             .collect();
         let [info, debug] = ["info", "debug"].map(|level| json!(level));
         assert_eq!(
-            told,
+            received,
             [(0, info.clone()), (1, info), (0, debug.clone()), (1, debug)]
         );
     });

@@ -7,7 +7,7 @@ use mcpvisor::supervision::ChildPhase;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
-use crate::schemas::{check_news, check_task};
+use crate::schemas::{check_events, check_task};
 use crate::served::{Served, with_extension};
 use crate::server::{Frame, Server, note, text};
 use crate::tasks::{RELATED, extended, modern_task, task, tasking};
@@ -56,16 +56,17 @@ fn progress(call: &Frame, progress: u64) -> Value {
     )
 }
 
-fn told(stream: &Exchange, method: &str) -> Vec<Value> {
-    let told = stream.of(method);
-    told.iter().for_each(check_news);
-    told.iter()
+fn received(stream: &Exchange, method: &str) -> Vec<Value> {
+    let received = stream.of(method);
+    received.iter().for_each(check_events);
+    received
+        .iter()
         .map(|message| message["params"].clone())
         .collect()
 }
 
 #[test]
-fn news_of_a_task_reach_the_client_that_made_it_and_nobody_else() {
+fn events_of_a_task_reach_only_the_client_that_made_it() {
     run(async {
         for knows_call_of_requests in [true, false] {
             for capabilities in [json!({}), json!({"elicitation": {}})] {
@@ -82,15 +83,15 @@ fn news_of_a_task_reach_the_client_that_made_it_and_nobody_else() {
                 server.say_on(call.link, status("t-9", "input_required"));
                 server.say_on(call.link, status("t-7", "working"));
                 settle().await;
-                let heard = told(&stream, PROGRESS);
-                assert_eq!(heard.len(), 1);
-                assert_eq!(heard[0]["progressToken"], "mine");
-                assert_eq!(heard[0]["_meta"], json!({RELATED: {"taskId": id}}));
-                let heard = told(&stream, STATUS);
-                assert_eq!(heard.len(), 1);
-                assert_eq!(heard[0]["taskId"], id);
-                assert_eq!(heard[0]["status"], "input_required");
-                assert_eq!(heard[0]["ttl"], 3_600_000);
+                let events = received(&stream, PROGRESS);
+                assert_eq!(events.len(), 1);
+                assert_eq!(events[0]["progressToken"], "mine");
+                assert_eq!(events[0]["_meta"], json!({RELATED: {"taskId": id}}));
+                let events = received(&stream, STATUS);
+                assert_eq!(events.len(), 1);
+                assert_eq!(events[0]["taskId"], id);
+                assert_eq!(events[0]["status"], "input_required");
+                assert_eq!(events[0]["ttl"], 3_600_000);
 
                 // What does not go forward is not told (S-PROG-02), nor anything after the end
                 // (S-PROG-04).
@@ -100,9 +101,9 @@ fn news_of_a_task_reach_the_client_that_made_it_and_nobody_else() {
                 server.say_on(call.link, progress(&call, 3));
                 server.say_on(call.link, status("t-9", "working"));
                 settle().await;
-                assert_eq!(told(&stream, PROGRESS).len(), 2);
-                assert_eq!(told(&stream, STATUS)[1..].len(), 1);
-                assert_eq!(told(&stream, STATUS)[1]["status"], "completed");
+                assert_eq!(received(&stream, PROGRESS).len(), 2);
+                assert_eq!(received(&stream, STATUS)[1..].len(), 1);
+                assert_eq!(received(&stream, STATUS)[1]["status"], "completed");
                 assert!(
                     elsewhere.messages().is_empty(),
                     "{:?}",
@@ -114,7 +115,7 @@ fn news_of_a_task_reach_the_client_that_made_it_and_nobody_else() {
 }
 
 #[test]
-fn what_happens_while_nobody_reads_is_told_once_and_only_as_it_is_last() {
+fn what_happens_while_nobody_reads_is_sent_once_in_its_last_state() {
     run(async {
         let (world, server) = world(tasking, true).await;
         let client = world.client(json!({})).await;
@@ -125,18 +126,18 @@ fn what_happens_while_nobody_reads_is_told_once_and_only_as_it_is_last() {
         server.say_on(call.link, progress(&call, 1));
         settle().await;
         let stream = client.listen(None).await;
-        let heard = told(&stream, STATUS);
-        assert_eq!(heard.len(), 1);
+        let events = received(&stream, STATUS);
+        assert_eq!(events.len(), 1);
         assert_eq!(
-            (&heard[0]["taskId"], &heard[0]["status"]),
+            (&events[0]["taskId"], &events[0]["status"]),
             (&id, &json!("failed"))
         );
-        assert!(told(&stream, PROGRESS).is_empty());
+        assert!(received(&stream, PROGRESS).is_empty());
     });
 }
 
 #[test]
-fn s_prog_04_nothing_is_told_of_a_task_that_its_client_knows_to_have_ended() {
+fn s_prog_04_nothing_is_sent_about_a_task_that_its_client_knows_to_have_ended() {
     run(async {
         let (world, server) = world(tasking, true).await;
         let client = world.client(json!({})).await;
@@ -198,7 +199,7 @@ fn a_server_that_was_restarted_tells_nobody_of_tasks_that_it_does_not_know() {
         let link = *server.open_links().last().unwrap();
         server.say_on(link, status("t-9", "working"));
         settle().await;
-        assert!(told(&stream, STATUS).is_empty());
+        assert!(received(&stream, STATUS).is_empty());
     });
 }
 
@@ -230,14 +231,14 @@ fn a_client_without_a_session_listens_to_its_tasks() {
         let (world, server) = world(extended, true).await;
         let id = extended_task(&world, &server).await;
         let declared = with_extension();
-        let wish = json!({"notifications": {"taskIds": [id, "t-9", "gt1.k1.x"]}});
-        let mut stream = Served::send(&world, &declared, "subscriptions/listen", wish).await;
-        let acknowledged = stream.news();
+        let filter = json!({"notifications": {"taskIds": [id, "t-9", "gt1.k1.x"]}});
+        let mut stream = Served::send(&world, &declared, "subscriptions/listen", filter).await;
+        let acknowledged = stream.events();
         let params = &acknowledged[0]["params"];
         assert_eq!(params["notifications"], json!({"taskIds": [id]}));
         let nothing = json!({"notifications": {"toolsListChanged": true}});
         let mut other = Served::send(&world, &declared, "subscriptions/listen", nothing).await;
-        other.news();
+        other.events();
         let listen = listening(&server).await;
         assert_eq!(
             listen.json["params"]["notifications"]["taskIds"],
@@ -260,12 +261,12 @@ fn a_client_without_a_session_listens_to_its_tasks() {
         unknown["taskId"] = json!("t-8");
         server.report(&listen, note("notifications/tasks", unknown));
         settle().await;
-        let news = stream.news();
-        assert_eq!(news.len(), 1, "{news:?}");
-        check_task("TaskStatusNotification", &news[0]);
+        let events = stream.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        check_task("TaskStatusNotification", &events[0]);
         required["taskId"] = id.clone();
         required["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": "r"});
-        assert_eq!(news[0]["params"], required);
+        assert_eq!(events[0]["params"], required);
 
         let mut completed = modern_task("completed", 2);
         completed["result"] = text(json!("done"));
@@ -275,11 +276,11 @@ fn a_client_without_a_session_listens_to_its_tasks() {
         server.report(&listen, ended.clone());
         server.report(&listen, ended);
         settle().await;
-        let news = stream.news();
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert_eq!(news[0]["params"]["result"]["content"][0]["uri"], "x://1");
-        assert_eq!(news[0]["params"]["taskId"], id);
-        assert!(other.news().is_empty());
+        let events = stream.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0]["params"]["result"]["content"][0]["uri"], "x://1");
+        assert_eq!(events[0]["params"]["taskId"], id);
+        assert!(other.events().is_empty());
         // One that has ended is no reason for another stream.
         assert_eq!(server.of("subscriptions/listen").len(), 1);
     });
@@ -290,11 +291,11 @@ fn a_server_that_refuses_a_stream_with_tasks_is_asked_for_one_without() {
     run(async {
         let (world, server) = world(extended, true).await;
         let id = extended_task(&world, &server).await;
-        let wish = json!({"notifications": {"taskIds": [id]}});
+        let filter = json!({"notifications": {"taskIds": [id]}});
         let declared = with_extension();
         server.mute("subscriptions/listen");
-        let mut stream = Served::send(&world, &declared, "subscriptions/listen", wish).await;
-        assert_eq!(stream.news().len(), 1);
+        let mut stream = Served::send(&world, &declared, "subscriptions/listen", filter).await;
+        assert_eq!(stream.events().len(), 1);
         pass(millis(100)).await;
         let listen = server.last("subscriptions/listen");
         server.refuse(&listen, -32602, "unknown task");
@@ -302,6 +303,6 @@ fn a_server_that_refuses_a_stream_with_tasks_is_asked_for_one_without() {
         let asked = server.of("subscriptions/listen");
         let wants = |frame: &Frame| frame.json["params"]["notifications"]["taskIds"].is_array();
         assert_eq!(asked.iter().filter(|frame| wants(frame)).count(), 1);
-        assert!(stream.news().is_empty());
+        assert!(stream.events().is_empty());
     });
 }

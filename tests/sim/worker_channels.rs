@@ -21,15 +21,15 @@ use crate::client::{Client, Exchange};
 use crate::server::{Server, text};
 use crate::world::{Plan, World};
 
-/// Gives a connection in memory what Streamable HTTP has: a session, and lanes into it.
-struct WithLanes(Arc<dyn Connector>);
+/// Gives a connection in memory what Streamable HTTP has: a session, and worker channels into it.
+struct WithWorkerChannels(Arc<dyn Connector>);
 
 struct SessionLink {
     inner: Box<dyn Link>,
     close_takes: Duration,
 }
 
-impl Connector for WithLanes {
+impl Connector for WithWorkerChannels {
     fn open(
         &self,
         sink: EventSink,
@@ -48,7 +48,7 @@ impl Connector for WithLanes {
     }
 
     fn transport(&self) -> &'static str {
-        "lanes"
+        "worker channels"
     }
 }
 
@@ -101,21 +101,21 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-struct Lanes {
+struct WorkerChannels {
     world: Rc<World>,
     arbiters: Arbiters,
     server: Server,
 }
 
-impl Lanes {
+impl WorkerChannels {
     async fn start() -> Self {
         let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let world = Rc::new(World::on(arbiters.clone(), |_| {}));
         let server = world.start("a", true, |plan: &mut Plan| {
-            plan.wrap = Some(Box::new(|inner| Arc::new(WithLanes(inner))));
+            plan.wrap = Some(Box::new(|inner| Arc::new(WithWorkerChannels(inner))));
         });
         until("listed", || world.catalog.snapshot().tools().count() == 3).await;
-        until("lanes", || server.links() == 2).await;
+        until("worker channels", || server.links() == 2).await;
         Self {
             world,
             arbiters,
@@ -149,64 +149,64 @@ fn run_real(test: impl Future<Output = ()>) {
 #[test]
 fn calls_of_each_thread_have_a_way_of_their_own() {
     run_real(async {
-        let lanes = Lanes::start().await;
-        let clients = lanes.clients().await;
-        let exchanges = lanes.held(&clients, 0).await;
-        let held = lanes.server.held();
+        let fixture = WorkerChannels::start().await;
+        let clients = fixture.clients().await;
+        let exchanges = fixture.held(&clients, 0).await;
+        let held = fixture.server.held();
         assert_ne!(held[0].link, held[1].link);
-        assert_eq!(lanes.world.view("a").in_flight, 2);
+        assert_eq!(fixture.world.view("a").in_flight, 2);
         clients[1].cancel(&exchanges[1]).await;
         until("cancelled", || {
-            lanes.server.of("notifications/cancelled").len() == 1
+            fixture.server.of("notifications/cancelled").len() == 1
         })
         .await;
         let mine = held
             .iter()
             .find(|call| call.call == Some(exchanges[0].number));
-        lanes.server.answer(mine.unwrap(), text(json!("done")));
+        fixture.server.answer(mine.unwrap(), text(json!("done")));
         until("answered", || {
             exchanges[0].is_over() && exchanges[1].is_over()
         })
         .await;
         exchanges[0].result();
         assert!(exchanges[1].messages().is_empty());
-        until("in flight", || lanes.world.view("a").in_flight == 0).await;
-        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+        until("in flight", || fixture.world.view("a").in_flight == 0).await;
+        fixture.arbiters.stop(Duration::from_secs(5)).await.unwrap();
     });
 }
 
 #[test]
-fn a_renewal_resends_what_was_refused_on_every_lane() {
+fn a_renewal_resends_what_was_refused_on_every_worker_channel() {
     run_real(async {
-        let lanes = Lanes::start().await;
-        let clients = lanes.clients().await;
-        let exchanges = lanes.held(&clients, 0).await;
-        for call in lanes.server.held() {
-            lanes.server.session_gone(&call);
+        let fixture = WorkerChannels::start().await;
+        let clients = fixture.clients().await;
+        let exchanges = fixture.held(&clients, 0).await;
+        for call in fixture.server.held() {
+            fixture.server.session_gone(&call);
         }
-        until("sent again", || lanes.server.held().len() == 4).await;
-        for call in &lanes.server.held()[2..] {
-            lanes.server.answer(call, text(json!("done")));
+        until("sent again", || fixture.server.held().len() == 4).await;
+        for call in &fixture.server.held()[2..] {
+            fixture.server.answer(call, text(json!("done")));
         }
         until("answered", || exchanges.iter().all(Exchange::is_over)).await;
         exchanges[0].result();
         exchanges[1].result();
-        assert_eq!(lanes.world.view("a").shared.generation, 1);
-        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(fixture.world.view("a").shared.generation, 1);
+        fixture.arbiters.stop(Duration::from_secs(5)).await.unwrap();
     });
 }
 
 #[test]
-fn a_lane_that_panics_restarts_the_connection_and_everybody_is_answered() {
+fn a_worker_channel_that_panics_restarts_the_connection_and_every_call_is_answered() {
     run_real(async {
-        let lanes = Lanes::start().await;
-        let clients = lanes.clients().await;
-        let exchanges = lanes.held(&clients, 0).await;
-        let worker_channel = lanes.server.held().iter().map(|call| call.link).max();
+        let fixture = WorkerChannels::start().await;
+        let clients = fixture.clients().await;
+        let exchanges = fixture.held(&clients, 0).await;
+        let worker_channel = fixture.server.held().iter().map(|call| call.link).max();
         assert_eq!(worker_channel, Some(1));
-        let of_lane = lanes.server.held().iter().position(|call| call.link == 1);
+        let of_channel = fixture.server.held().iter().position(|call| call.link == 1);
         let params = json!({"name": "a__hold", "poison": true});
-        let poisoned = clients[of_lane.unwrap()]
+        let poisoned = clients[of_channel.unwrap()]
             .request("tools/call", params)
             .await;
         let all = [&exchanges[0], &exchanges[1], &poisoned];
@@ -217,43 +217,43 @@ fn a_lane_that_panics_restarts_the_connection_and_everybody_is_answered() {
         // It died with the worker channel before it was sent: it certainly did not run.
         assert_eq!(poisoned.failure()["code"], "server_unavailable");
         until("up again", || {
-            let view = lanes.world.view("a").shared;
+            let view = fixture.world.view("a").shared;
             view.generation == 2 && view.phase.to_string() == "up"
         })
         .await;
-        assert_eq!(lanes.world.view("a").in_flight, 0);
+        assert_eq!(fixture.world.view("a").in_flight, 0);
         for client in &clients {
             let exchange = client.call("a__echo").await;
             until("served again", || exchange.is_over()).await;
             exchange.result();
         }
-        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+        fixture.arbiters.stop(Duration::from_secs(5)).await.unwrap();
     });
 }
 
 #[test]
-fn a_call_that_failed_on_a_lane_makes_the_owner_look_after_the_server() {
+fn a_call_that_fails_on_a_worker_channel_makes_the_connection_check_the_server() {
     run_real(async {
-        let lanes = Lanes::start().await;
-        let clients = lanes.clients().await;
-        let exchanges = lanes.held(&clients, 0).await;
-        for call in lanes.server.held() {
+        let fixture = WorkerChannels::start().await;
+        let clients = fixture.clients().await;
+        let exchanges = fixture.held(&clients, 0).await;
+        for call in fixture.server.held() {
             let error = LinkError::NotSent("refused".to_owned());
-            lanes.server.fail(&call, error);
+            fixture.server.fail(&call, error);
         }
         until("answered", || exchanges.iter().all(Exchange::is_over)).await;
-        until("pinged", || !lanes.server.of("ping").is_empty()).await;
-        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+        until("pinged", || !fixture.server.of("ping").is_empty()).await;
+        fixture.arbiters.stop(Duration::from_secs(5)).await.unwrap();
     });
 }
 
 #[test]
-fn a_goodbye_takes_its_time_although_the_lanes_are_gone() {
+fn a_close_takes_its_time_although_the_worker_channels_are_gone() {
     run_real(async {
-        let lanes = Lanes::start().await;
-        let clients = lanes.clients().await;
-        let exchanges = lanes.held(&clients, 0).await;
-        lanes.world.downstreams.stop_all().await;
+        let fixture = WorkerChannels::start().await;
+        let clients = fixture.clients().await;
+        let exchanges = fixture.held(&clients, 0).await;
+        fixture.world.downstreams.stop_all().await;
         until("answered", || exchanges.iter().all(Exchange::is_over)).await;
         for exchange in &exchanges {
             assert!(
@@ -262,7 +262,7 @@ fn a_goodbye_takes_its_time_although_the_lanes_are_gone() {
                     .contains("the gateway closed the connection")
             );
         }
-        until("goodbye", || lanes.server.of("goodbye").len() == 1).await;
-        lanes.arbiters.stop(Duration::from_secs(5)).await.unwrap();
+        until("goodbye", || fixture.server.of("goodbye").len() == 1).await;
+        fixture.arbiters.stop(Duration::from_secs(5)).await.unwrap();
     });
 }

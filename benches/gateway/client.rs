@@ -1,4 +1,4 @@
-//! One lane of load: a connection with its MCP session, and the checks of every answer.
+//! One client of the load: a connection with its MCP session, and the checks of every answer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-pub(crate) struct Lane {
+pub(crate) struct BenchClient {
     place: Place,
     ids: Ids,
     connection: Connection,
@@ -81,7 +81,7 @@ pub(crate) struct Lane {
     usual: Option<(Work, usize)>,
 }
 
-impl Lane {
+impl BenchClient {
     /// Connects, without a session.
     pub(crate) async fn connect(place: &Place, ids: &Ids) -> Fallible<Self> {
         let connection = Connection::open(place.port).await?;
@@ -97,11 +97,11 @@ impl Lane {
 
     /// Connects and opens a session, if there are any.
     pub(crate) async fn open(place: &Place, ids: &Ids) -> Fallible<Self> {
-        let mut lane = Self::connect(place, ids).await?;
+        let mut client = Self::connect(place, ids).await?;
         if place.era == Era::Handshake {
-            lane.initialize().await?;
+            client.initialize().await?;
         }
-        Ok(lane)
+        Ok(client)
     }
 
     /// Opens a session and keeps its id.
