@@ -68,6 +68,7 @@ fn front(keys: &RootKeys) -> FrontSettings {
         keep_alive: gateway.keep_alive,
         sse_after: gateway.sse_after,
         sse_comment_every: gateway.sse_comment_every,
+        sse_reconnect_within: gateway.sse_reconnect_within,
         connections_max: gateway.connections_max,
     }
 }

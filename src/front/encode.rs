@@ -25,8 +25,9 @@ pub(super) fn error_status(error: &ReplyError) -> StatusCode {
 }
 
 /// As a server-sent event of HTTP+SSE (S-SSE-03).
-pub(super) fn as_event(message: &Bytes) -> Bytes {
-    framed(b"event: message\ndata: ", message, b"\n\n")
+pub(super) fn sse_event(id: &str, message: &[u8]) -> Bytes {
+    let before = format!("event: message\nid: {id}\ndata: ");
+    framed(before.as_bytes(), message, b"\n\n")
 }
 
 /// As a line of its own (S-STDIO-01).
@@ -54,7 +55,10 @@ mod tests {
     fn s_stdio_01_a_message_is_one_line_and_one_event() {
         let message = Bytes::from("{\r\n\"a\":\n1}");
         assert_eq!(as_line(&message), "{  \"a\": 1}\n");
-        assert_eq!(as_event(&message), "event: message\ndata: {  \"a\": 1}\n\n");
+        assert_eq!(
+            sse_event("i.1", &message),
+            "event: message\nid: i.1\ndata: {  \"a\": 1}\n\n"
+        );
         let event = StreamEvent {
             id: None,
             frame: Some(message),

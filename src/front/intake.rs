@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use crate::bridge::meta::claims_modern;
 use crate::calls::ClientReply;
 use crate::protocol::{
-    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, RawJson, Request, RequestId,
-    Revision, result_frame,
+    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Notification, RawJson, Request,
+    RequestId, Revision, result_frame,
 };
 use crate::sessions::{FoundSession, FromClient, OpenStream, Sessions};
 
@@ -186,6 +186,14 @@ pub(super) fn send(
         reply,
     });
     SentMessage { number, answer }
+}
+
+/// Takes back a request whose client is gone.
+pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &RequestId) {
+    let params = format!(r#"{{"requestId":{}}}"#, request.as_str());
+    let cancelled = Notification::new(Method::Cancelled, &RawJson::from_valid_parts(params));
+    let envelope = Envelope::Notification(cancelled);
+    drop(send(sessions, session, envelope, false));
 }
 
 /// Opens a stream of a session: the general one, or the rest of the one that the client read up

@@ -32,6 +32,8 @@ pub struct FrontSettings {
     pub sse_after: Duration,
     /// Time between two comments on a silent stream.
     pub sse_comment_every: Duration,
+    /// How long the calls of an HTTP+SSE client go on without its stream.
+    pub sse_reconnect_within: Duration,
     /// Open client connections per worker.
     pub connections_max: usize,
 }
@@ -54,6 +56,7 @@ impl FrontSettings {
             keep_alive: Duration::from_secs(5),
             sse_after: Duration::from_secs(1),
             sse_comment_every: Duration::from_secs(15),
+            sse_reconnect_within: Duration::from_secs(60),
             connections_max: 100,
         }
     }

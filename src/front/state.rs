@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::http::body::BytesInFlight;
 use super::http::guard::origin_is_allowed;
-use super::legacy_sse::channels::SseChannels;
+use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::Authenticate;
 use crate::sessions::Sessions;

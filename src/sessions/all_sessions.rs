@@ -154,7 +154,7 @@ impl Sessions {
         self.0.parts.tree.offer(source);
     }
 
-    /// Opens a session for a client that sent `initialize`, and answers it. The record is in the
+    /// Opens a session of this fresh id for a client that sent `initialize`, and answers it. The record is in the
     /// store before the answer exists. `arbiter` is the index of the one that it is to live on.
     ///
     /// # Errors
@@ -162,10 +162,11 @@ impl Sessions {
     /// Returns the failure that the client is to read: bad parameters, or no place.
     pub async fn open(
         &self,
+        id: SessionId,
         request: &Request,
         principal: Principal,
         arbiter: usize,
-    ) -> Result<(SessionId, Revision, Bytes), Failure> {
+    ) -> Result<(Revision, Bytes), Failure> {
         let record = record_of(request, principal)?;
         let parts = &self.0.parts;
         let settings = parts.calls.settings.load_full();
@@ -177,7 +178,6 @@ impl Sessions {
             );
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         };
-        let id = self.mint();
         let (key, value) = (record_key(id), record.to_bytes());
         if let Err(error) = parts.store.put(&key, value, Some(parts.record_ttl())).await {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");
@@ -198,7 +198,7 @@ impl Sessions {
         );
         parts.calls.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
-        Ok((id, revision, answer))
+        Ok((revision, answer))
     }
 
     /// Answers `initialize` of a client that gets no session.

@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Client, Events, Gateway, Http, INITIALIZE, Setup, example, initialize, names, quick,
-    request, soon, text_of, until,
+    Answer, Events, Gateway, Http, INITIALIZE, Setup, example, initialize, names, quick, request,
+    soon, text_of, until,
 };
 
 /// A client: one stream, and an address for messages.
@@ -22,7 +22,17 @@ fn get(gateway: &Gateway) -> Http {
 impl SseClient {
     /// A stream on which nothing was said yet.
     async fn connect(gateway: &Gateway) -> Self {
-        let answer = get(gateway).send().await;
+        Self::open_stream(gateway, get(gateway)).await
+    }
+
+    /// A stream after the event with this id.
+    async fn reconnect(gateway: &Gateway, last_event_id: &str) -> Self {
+        let get = get(gateway).header("Last-Event-ID", last_event_id);
+        Self::open_stream(gateway, get).await
+    }
+
+    async fn open_stream(gateway: &Gateway, get: Http) -> Self {
+        let answer = get.send().await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let mut events = answer.events();
         let first = events.next().await.unwrap();
@@ -46,6 +56,10 @@ impl SseClient {
             .accepted(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
             .await;
         client
+    }
+
+    fn last_event_id(&self) -> String {
+        self.events.last_id.clone().unwrap()
     }
 
     fn post(&self, message: impl ToString) -> Http {
@@ -100,8 +114,12 @@ async fn s_sse_02_the_stream_begins_with_the_address_for_messages() {
     assert_eq!(answer.header("x-accel-buffering"), Some("no"));
     let text = answer.text_until("\n\n").await;
     let (head, id) = text.split_once("?sessionId=").unwrap();
-    assert_eq!(head, "event: endpoint\ndata: /messages");
-    assert_eq!(id.trim_end().len(), 36, "{text}");
+    let id = id.trim_end();
+    assert_eq!(id.len(), 36, "{text}");
+    assert_eq!(
+        head,
+        format!("event: endpoint\nid: {id}.0\ndata: /messages")
+    );
 }
 
 #[tokio::test]
@@ -195,29 +213,122 @@ async fn questions_events_and_log_lines_come_on_the_same_stream() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_stream_cancels_calls_and_ends_the_session() {
+async fn a_client_whose_stream_breaks_reads_on_where_it_was() {
     let gateway = Gateway::start(&format!("{}{}", quick(), example("example"))).await;
+    let mut client = SseClient::open(&gateway).await;
+    let slow = json!({
+        "name": "example__slow", "arguments": {"steps": 4, "delay_ms": 100},
+        "_meta": {"progressToken": "p"},
+    });
+    client.accepted(&request(1, "tools/call", slow)).await;
+    let first = client.events.message().await.unwrap();
+    assert_eq!(first["params"]["progress"], 1, "{first}");
+    let mut client = SseClient::reconnect(&gateway, &client.last_event_id()).await;
+    for step in 2..=4 {
+        let progress = client.events.message().await.unwrap();
+        assert_eq!(progress["params"]["progress"], step, "{progress}");
+    }
+    let answer = client.events.message().await.unwrap();
+    assert!(answer["result"].is_object(), "{answer}");
+    // What it has not read is sent again, although it was written to the broken stream.
+    let last = client.last_event_id();
+    client.ask(2, "ping", json!({})).await;
+    let mut client = SseClient::reconnect(&gateway, &last).await;
+    assert_eq!(client.answer(2).await["result"], json!({}));
+    sessions(&gateway, 1).await;
+}
+
+#[tokio::test]
+async fn a_client_that_stays_away_loses_its_calls_but_not_its_session() {
+    let config = format!(
+        "{}sse_reconnect_within = \"1s\"\n{}",
+        "[gateway]\n",
+        example("example")
+    );
+    let gateway = Gateway::start(&config).await;
     let client = SseClient::open(&gateway).await;
-    let other = SseClient::open(&gateway).await;
-    sessions(&gateway, 2).await;
     let slow = json!({"name": "example__slow", "arguments": {"steps": 100, "delay_ms": 1000}});
     client.accepted(&request(1, "tools/call", slow)).await;
     until("the call runs", || async {
         (gateway.server("example").await["connection"]["in_flight"] == 1).then_some(())
     })
     .await;
-    let path = client.path.clone();
+    let last = client.last_event_id();
     drop(client);
-    sessions(&gateway, 1).await;
     until("the call is cancelled", || async {
         (gateway.server("example").await["connection"]["in_flight"] == 0).then_some(())
     })
     .await;
-    let late = Http::post(gateway.address, request(2, "ping", json!({})).to_string());
-    refusal(late.path(&path).send().await, 404, "session_not_found").await;
-    // Nothing of it is left for another start.
-    drop(other);
-    sessions(&gateway, 0).await;
+    sessions(&gateway, 1).await;
+    let mut client = SseClient::reconnect(&gateway, &last).await;
+    let result = client
+        .call(2, "example__echo", json!({"message": "back"}))
+        .await;
+    assert_eq!(text_of(&result), "back");
+}
+
+#[tokio::test]
+async fn a_client_goes_on_after_the_gateway_was_killed() {
+    let mut gateway = Gateway::start(&format!("{}{}", quick(), example("example"))).await;
+    let mut client = SseClient::open(&gateway).await;
+    let last = client.last_event_id();
+    gateway.kill();
+    gateway.start_again().await;
+    gateway.all_up().await;
+    client.gateway = gateway.address;
+    // There is no stream yet that could bring the answer.
+    let answer = client.post(request(1, "ping", json!({}))).send().await;
+    refusal(answer, 404, "session_not_found").await;
+    let mut client = SseClient::reconnect(&gateway, &last).await;
+    let result = client
+        .call(2, "example__echo", json!({"message": "again"}))
+        .await;
+    assert_eq!(text_of(&result), "again");
+    let added = json!({"name": "example__add_tool", "arguments": {"name": "more"}});
+    client.accepted(&request(3, "tools/call", added)).await;
+    let changed = "notifications/tools/list_changed";
+    client.events.method(changed).await;
+}
+
+/// As the TypeScript SDK does: it says that it was initialized, but not which session it had.
+#[tokio::test]
+async fn a_client_that_does_not_say_which_session_it_had_gets_a_new_one() {
+    let gateway = Gateway::start(&example("example")).await;
+    let again = get(&gateway).header("MCP-Protocol-Version", "2025-06-18");
+    let mut client = SseClient::open_stream(&gateway, again).await;
+    let result = client
+        .call(1, "example__echo", json!({"message": "hi"}))
+        .await;
+    assert_eq!(text_of(&result), "hi");
+    let added = json!({"name": "example__add_tool", "arguments": {"name": "more"}});
+    client.accepted(&request(2, "tools/call", added)).await;
+    let changed = "notifications/tools/list_changed";
+    client.events.method(changed).await;
+    // The revision without a handshake has no HTTP+SSE, and an unknown one says nothing.
+    for revision in ["2026-07-28", "soon"] {
+        let begins = get(&gateway).header("MCP-Protocol-Version", revision);
+        let client = SseClient::open_stream(&gateway, begins).await;
+        let answer = client
+            .post(request(1, "tools/list", json!({})))
+            .send()
+            .await;
+        refusal(answer, 400, "session_required").await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_whose_session_is_over_begins_anew() {
+    let gateway = Gateway::start("").await;
+    let unknown = uuid::Uuid::new_v4().to_string();
+    let mut client = SseClient::reconnect(&gateway, &format!("{unknown}.3")).await;
+    assert!(!client.path.contains(&unknown));
+    let answer = client
+        .post(request(1, "tools/list", json!({})))
+        .send()
+        .await;
+    refusal(answer, 400, "session_required").await;
+    client.accepted(&initialize("2024-11-05", &json!({}))).await;
+    assert!(client.events.message().await.unwrap()["result"].is_object());
 }
 
 #[tokio::test]
@@ -333,13 +444,6 @@ async fn what_is_not_as_it_should_be_is_refused() {
     .await;
     let unknown = format!("/messages?sessionId={}", uuid::Uuid::new_v4());
     refusal(ping().path(&unknown).send().await, 404, "session_not_found").await;
-    // The id of a session of the other endpoint is none here, and the other way round.
-    let other = Client::open(&gateway).await;
-    let wrong = format!("/messages?sessionId={}", other.session);
-    refusal(ping().path(&wrong).send().await, 404, "session_not_found").await;
-    let id = client.path.rsplit('=').next().unwrap();
-    let wrong = ping().path("/mcp").header("Mcp-Session-Id", id);
-    refusal(wrong.send().await, 404, "session_not_found").await;
     refusal(client.post("{").send().await, 400, "parse_error").await;
     refusal(
         client.post(r#"{"jsonrpc":"2.0"}"#).send().await,
@@ -433,5 +537,5 @@ async fn the_gateway_stops_after_the_calls_under_way() {
     assert!(client.events.rest().await.is_empty());
     assert!(gateway.ended().await.success());
     gateway.start_again().await;
-    assert_eq!(gateway.status().await["sessions"], 0);
+    assert_eq!(gateway.status().await["sessions"], 2);
 }

@@ -43,10 +43,11 @@ impl Client {
             },
         });
         let initialize = request(&initialize);
+        let id = world.sessions.mint();
         let opened = world
             .sessions
-            .open(&initialize, Principal::Anonymous, arbiter);
-        let (id, _, answer) = opened.await.unwrap();
+            .open(id, &initialize, Principal::Anonymous, arbiter);
+        let (_, answer) = opened.await.unwrap();
         let client = Self {
             world,
             id,

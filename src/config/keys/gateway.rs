@@ -77,6 +77,8 @@ keys! {
         sse_after: Duration = SECOND, duration(10 * MILLI..=10 * MINUTE);
         /// Time between two comments that keep a silent stream open.
         sse_comment_every: Duration = 15 * SECOND, duration(SECOND..=10 * MINUTE);
+        /// How long the calls of an HTTP+SSE client whose stream broke wait for it to come back.
+        sse_reconnect_within: Duration = MINUTE, duration(SECOND..=10 * MINUTE);
         /// How long the first list waits for servers that have never been listed.
         first_list_wait: Duration = 2 * SECOND, duration(Duration::ZERO..=10 * MINUTE);
         /// How long a call may take; progress starts the time anew. Can be set again for a server.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::id::{Principal, SessionId};
-use crate::protocol::{Envelope, ErrorKind, Failure, Request};
+use crate::protocol::{
+    Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
+};
 use crate::sessions::{FoundSession, Sessions};
 
 use sessionless::CancellableRequests;
@@ -28,6 +31,8 @@ const REQUESTS_MAX: usize = 1024;
 
 /// The parts that a channel is opened with.
 pub(super) struct ChannelParts {
+    /// Of the session that the channel carries.
+    pub(super) id: SessionId,
     pub(super) sessions: Sessions,
     pub(super) principal: Principal,
     /// Index of the arbiter that the session is to live on.
@@ -43,7 +48,8 @@ pub(super) struct Channel {
     parts: ChannelParts,
     /// `None` once the channel is closed, so that its reader sees the end.
     out: Mutex<Option<mpsc::Sender<Bytes>>>,
-    session: OnceLock<SessionId>,
+    /// Set once the session exists.
+    initialized: OnceLock<()>,
     /// Held while the session is opened.
     opening: tokio::sync::Mutex<()>,
     /// Set once the general stream is written to the channel.
@@ -63,7 +69,7 @@ impl Channel {
         let channel = Arc::new(Self {
             parts,
             out: Mutex::new(Some(out)),
-            session: OnceLock::new(),
+            initialized: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             general_stream_started: OnceLock::new(),
             sessionless: CancellableRequests::default(),
@@ -79,7 +85,14 @@ impl Channel {
     }
 
     pub(super) fn is_initialized(&self) -> bool {
-        self.session.get().is_some()
+        self.initialized.get().is_some()
+    }
+
+    /// The session exists already: it is carried from now on.
+    pub(super) fn resume(self: &Arc<Self>) {
+        if self.initialized.set(()).is_ok() {
+            self.start_general_stream();
+        }
     }
 
     /// Ends when the channel has.
@@ -142,10 +155,17 @@ impl Channel {
         let permit = self.permit()?;
         let sent = intake::send(sessions, &session, envelope, true);
         let channel = Arc::clone(self);
-        self.spawn(async move {
-            channel.write_answer(request, sent.answer.await.ok()).await;
+        let ended = self.ended.clone();
+        actix_rt::spawn(self.requests.track_future(async move {
+            let id = request.clone();
+            let writing = async {
+                channel.write_answer(id, sent.answer.await.ok()).await;
+            };
+            if ended.run_until_cancelled(writing).await.is_none() {
+                intake::cancel(&channel.parts.sessions, &session, &request);
+            }
             drop(permit);
-        });
+        }));
         Ok(())
     }
 
@@ -164,22 +184,48 @@ impl Channel {
         self.requests.wait().await;
     }
 
-    /// The channel is closed: what is in flight is cancelled, and the session ends.
-    pub(super) async fn end(&self) {
+    /// Closes the channel: what is in flight is cancelled. The session goes on without it.
+    pub(super) fn close(&self) {
         self.ended.cancel();
         let out = self.out.lock();
         out.unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Closes the channel and ends its session.
+    pub(super) async fn end(&self) {
+        self.close();
         // One that is being opened right now is waited for.
         let _opening = self.opening.lock().await;
-        if let Some(id) = self.session.get() {
-            self.parts.sessions.end(*id).await;
+        if self.is_initialized() {
+            self.parts.sessions.end(self.parts.id).await;
         }
     }
 
     /// Opens the session of this channel and writes the answer.
-    async fn initialize(self: &Arc<Self>, request: &Request) -> Result<(), Failure> {
+    async fn initialize(&self, request: &Request) -> Result<(), Failure> {
+        let answer = self.open_with(request).await?;
+        self.write(answer).await;
+        Ok(())
+    }
+
+    /// Opens the session of a client that does not send `initialize` (any more). It can be asked
+    /// nothing, since its capabilities are not known.
+    pub(super) async fn open_session(self: &Arc<Self>, revision: Revision) -> Result<(), Failure> {
+        let params = RawJson::from_value(&json!({
+            "protocolVersion": revision.as_str(),
+            "capabilities": {},
+            "clientInfo": {"name": "unknown", "version": "unknown"},
+        }));
+        let initialize = Request::new(&RequestId::from(0), Method::Initialize, Some(&params));
+        self.open_with(&initialize).await?;
+        self.start_general_stream();
+        Ok(())
+    }
+
+    /// Opens the session of this channel; the answer to its `initialize`.
+    async fn open_with(&self, request: &Request) -> Result<Bytes, Failure> {
         let _opening = self.opening.lock().await;
-        if self.session.get().is_some() {
+        if self.is_initialized() {
             let message = "this channel is initialized already; open another one";
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
@@ -187,25 +233,25 @@ impl Channel {
             return Err(no_session());
         }
         let ChannelParts {
+            id,
             sessions,
             principal,
             arbiter,
             ..
         } = &self.parts;
-        let opened = sessions.open(request, principal.clone(), *arbiter).await?;
-        let (id, _, answer) = opened;
+        let opened = sessions.open(*id, request, principal.clone(), *arbiter);
+        let (_, answer) = opened.await?;
         // Only this task holds the lock.
-        let _ = self.session.set(id);
-        self.write(answer).await;
-        Ok(())
+        let _ = self.initialized.set(());
+        Ok(answer)
     }
 
     /// The session of this channel, if it was opened. One that is over closes the channel.
     async fn find(&self) -> Result<Option<FoundSession>, Failure> {
-        let Some(id) = self.session.get() else {
+        if !self.is_initialized() {
             return Ok(None);
-        };
-        let found = self.parts.sessions.find(*id).await?;
+        }
+        let found = self.parts.sessions.find(self.parts.id).await?;
         if found.is_none() {
             self.ended.cancel();
         }

@@ -162,9 +162,10 @@ async fn open(
     initialize: Request,
     principal: Principal,
 ) -> Result<HttpResponse, RequestFailure> {
-    let opened = front.sessions.open(&initialize, principal, worker(request));
+    let id = front.sessions.mint();
+    let opened = (front.sessions).open(id, &initialize, principal, worker(request));
     let opened = opened.await;
-    let (id, revision, answer) = opened.map_err(|failure| RequestFailure {
+    let (revision, answer) = opened.map_err(|failure| RequestFailure {
         failure,
         id: Some(initialize.id.clone()),
     })?;

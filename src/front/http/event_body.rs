@@ -6,8 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use tokio::sync::mpsc;
+use futures_util::{Stream, StreamExt as _};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -17,18 +16,16 @@ use crate::calls::RequestGuard;
 /// client is still there.
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-pub(in crate::front) struct EventBody<E> {
-    events: mpsc::Receiver<E>,
-    encode: fn(&E) -> Bytes,
+pub(in crate::front) struct EventBody<S> {
+    events: S,
     comments: Interval,
     _in_flight: TaskTrackerToken,
     _waiting: Option<RequestGuard>,
 }
 
-impl<E> EventBody<E> {
+impl<S> EventBody<S> {
     pub(in crate::front) fn new(
-        events: mpsc::Receiver<E>,
-        encode: fn(&E) -> Bytes,
+        events: S,
         comment_every: Duration,
         in_flight: TaskTrackerToken,
         waiting: Option<RequestGuard>,
@@ -37,7 +34,6 @@ impl<E> EventBody<E> {
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             events,
-            encode,
             comments,
             _in_flight: in_flight,
             _waiting: waiting,
@@ -45,14 +41,14 @@ impl<E> EventBody<E> {
     }
 }
 
-impl<E> Stream for EventBody<E> {
+impl<S: Stream<Item = Bytes> + Unpin> Stream for EventBody<S> {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let body = self.get_mut();
-        if let Poll::Ready(event) = body.events.poll_recv(task) {
+        if let Poll::Ready(event) = body.events.poll_next_unpin(task) {
             body.comments.reset();
-            return Poll::Ready(event.map(|event| Ok((body.encode)(&event))));
+            return Poll::Ready(event.map(Ok));
         }
         body.comments.poll_tick(task).map(|_| Some(Ok(COMMENT)))
     }

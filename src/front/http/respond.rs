@@ -5,7 +5,8 @@ use actix_web::body::BoxBody;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::stream::poll_fn;
+use futures_util::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -57,16 +58,12 @@ pub(in crate::front) fn http_response(
         }
         ClientReply::Accepted => accepted(revision),
         ClientReply::Over => no_content(revision),
-        ClientReply::Stream(stream) => {
+        ClientReply::Stream(mut stream) => {
+            let frames = poll_fn(move |task| stream.poll_recv(task))
+                .map(|event| encode::stream_event(&event));
             let in_flight = front.in_flight.token();
             let comment_every = settings.sse_comment_every;
-            let body = EventBody::new(
-                stream,
-                encode::stream_event,
-                comment_every,
-                in_flight,
-                waiting,
-            );
+            let body = EventBody::new(frames, comment_every, in_flight, waiting);
             events(body, revision)
         }
     }

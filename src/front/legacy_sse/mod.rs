@@ -1,9 +1,12 @@
 //! HTTP+SSE of revision 2024-11-05: GET `/sse` opens a stream that carries everything to the
 //! client, POST `/messages` brings what the client says (S-SSE-01, S-SSE-02, S-SSE-05).
 //!
-//! The session lives as long as the stream: when that ends, calls in flight are cancelled.
+//! A client whose stream breaks opens another one with the `Last-Event-ID` that it read, and goes
+//! on: its calls are kept for `gateway.sse_reconnect_within`, its session as long as any other. A
+//! client that was initialized and does not say which session it had gets a new one.
 
-pub(super) mod channels;
+mod outbox;
+pub(super) mod sse_channel;
 
 use std::future::pending;
 use std::pin::pin;
@@ -14,21 +17,23 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryFutureExt as _, stream};
 use tokio::time::sleep;
 use url::form_urlencoded;
 
-use super::channel::{Channel, ChannelParts};
-use super::encode::as_event;
+use super::channel::ChannelParts;
 use super::http::accept::AcceptedTypes;
 use super::http::event_body::EventBody;
 use super::http::handler::{answers_only, authenticate, run_handler, worker};
-use super::http::headers::header_text;
+use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
 use super::http::{body, respond};
 use super::intake::{RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::SessionId;
-use crate::protocol::{ErrorKind, Failure};
+use crate::id::{Principal, SessionId};
+use crate::protocol::{Era, ErrorKind, Failure, Revision};
+
+use outbox::SseEventId;
+use sse_channel::SseChannel;
 
 pub(super) const STREAM: &str = "/sse";
 pub(super) const MESSAGES: &str = "/messages";
@@ -42,7 +47,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// `/sse`.
 pub(super) async fn stream(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
     let front = gate.front().await;
-    let opening = pin!(async { open(&request, front, &gate).map_err(RequestFailure::from) });
+    let opening = pin!(open(&request, front, &gate).map_err(RequestFailure::from));
     run_handler(&request, front, HeaderValue::from_static("GET"), opening).await
 }
 
@@ -57,7 +62,7 @@ pub(super) async fn messages(
     run_handler(&request, front, HeaderValue::from_static("POST"), taking).await
 }
 
-fn open(
+async fn open(
     request: &HttpRequest,
     front: &Front,
     gate: &web::Data<FrontGate>,
@@ -75,31 +80,93 @@ fn open(
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message));
     }
-    let (channel, written) = Channel::open(ChannelParts {
-        sessions: front.sessions.clone(),
-        principal,
-        arbiter: worker(request),
-        write_timeout: Some(WRITE_TIMEOUT),
-        closing: front.closing.clone(),
-    });
-    let id = front.sessions.mint();
-    front.channels.insert(id, Arc::clone(&channel));
-    actix_rt::spawn(end_when_unused(gate.clone(), id, channel));
-    let first = format!(
-        "event: endpoint\ndata: {MESSAGES}?sessionId={}\n\n",
-        id.expose()
-    );
+    let last_event_id = header_text(request, &LAST_EVENT_ID).and_then(SseEventId::parse);
+    let resumed = match last_event_id {
+        Some(last) => resume(request, front, &principal, last.channel).await?,
+        None => None,
+    };
+    let (channel, read_up_to) = match (resumed, last_event_id) {
+        (Some(channel), Some(last)) => (channel, last),
+        _ => {
+            let id = front.sessions.mint();
+            let sse = new_channel(request, front, &principal, id);
+            if let Some(revision) = negotiated_before(request) {
+                sse.channel.open_session(revision).await?;
+            }
+            (sse, SseEventId::before_first(id))
+        }
+    };
+    // Nothing is awaited from here on: a channel that is known has a stream and a task that closes it.
+    let (channel, is_new) = front.channels.find_or_insert(read_up_to.channel, channel);
+    if is_new {
+        let closing = close_when_unused(gate.clone(), read_up_to.channel, Arc::clone(&channel));
+        actix_rt::spawn(closing);
+    }
+    let address = read_up_to.channel.expose();
+    let first =
+        format!("event: endpoint\nid: {read_up_to}\ndata: {MESSAGES}?sessionId={address}\n\n");
+    let first = stream::once(async { Ok(Bytes::from(first)) });
     let in_flight = front.in_flight.token();
     let comment_every = settings.sse_comment_every;
-    let events = EventBody::new(written, as_event, comment_every, in_flight, None);
-    let first = stream::once(async { Ok(Bytes::from(first)) });
+    let events = EventBody::new(
+        channel.attach(read_up_to.number),
+        comment_every,
+        in_flight,
+        None,
+    );
     Ok(respond::event_stream(first.chain(events)))
 }
 
-/// Ends the channel when its client left, when it was never initialized, and when the gateway
-/// stops: then after the calls in flight.
-async fn end_when_unused(gate: web::Data<FrontGate>, id: SessionId, channel: Arc<Channel>) {
+/// The revision that a client speaks which was initialized on an earlier stream. The TypeScript SDK
+/// opens the next stream without `Last-Event-ID`, so that only this header tells it from a client
+/// that begins.
+fn negotiated_before(request: &HttpRequest) -> Option<Revision> {
+    let version = header_text(request, &PROTOCOL_VERSION)?;
+    let revision = version.parse::<Revision>().ok()?;
+    (revision.era() == Era::Legacy).then_some(revision)
+}
+
+fn new_channel(
+    request: &HttpRequest,
+    front: &Front,
+    principal: &Principal,
+    id: SessionId,
+) -> Arc<SseChannel> {
+    SseChannel::new(ChannelParts {
+        id,
+        sessions: front.sessions.clone(),
+        principal: principal.clone(),
+        arbiter: worker(request),
+        write_timeout: Some(WRITE_TIMEOUT),
+        closing: front.closing.clone(),
+    })
+}
+
+/// The channel of a client that comes back: the one that its stream left, or a new one for its
+/// session. `None` when neither exists any more.
+async fn resume(
+    request: &HttpRequest,
+    front: &Front,
+    principal: &Principal,
+    id: SessionId,
+) -> Result<Option<Arc<SseChannel>>, Failure> {
+    if let Some(found) = front.channels.find(id) {
+        let is_theirs = found.channel.principal() == principal;
+        return Ok(is_theirs.then_some(found));
+    }
+    if front.sessions.find(id).await?.is_none() {
+        return Ok(None);
+    }
+    let sse = new_channel(request, front, principal, id);
+    sse.channel.resume();
+    Ok(Some(sse))
+}
+
+/// Closes the channel when its client stays away, when it was never initialized, and when the
+/// gateway stops: then after the calls in flight. Its session lives on, as those of Streamable HTTP.
+async fn close_when_unused(gate: web::Data<FrontGate>, id: SessionId, sse: Arc<SseChannel>) {
     let front = gate.front().await;
+    let channel = &sse.channel;
     let unused = async {
         sleep(INITIALIZE_MAX).await;
         if channel.is_initialized() {
@@ -110,14 +177,15 @@ async fn end_when_unused(gate: web::Data<FrontGate>, id: SessionId, channel: Arc
         front.closing.cancelled().await;
         channel.drained().await;
     };
+    let reconnect_within = front.settings.load().sse_reconnect_within;
     tokio::select! {
-        () = channel.client_left() => {}
+        () = sse.abandoned(reconnect_within) => {}
         () = channel.ended() => {}
         () = unused => {}
         () = drained => {}
     }
     front.channels.remove(id);
-    channel.end().await;
+    channel.close();
 }
 
 async fn receive(
@@ -128,22 +196,22 @@ async fn receive(
     let settings = front.settings.load_full();
     let principal = authenticate(request, front, &settings)?;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
-    let channel = channel.filter(|channel| *channel.principal() == principal);
+    let channel = channel.filter(|sse| *sse.channel.principal() == principal);
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }
     if *request.method() != Method::POST {
         return Err(answers_only(request, "POST").into());
     }
-    let channel = channel.ok_or_else(|| {
-        let message =
-            format!("no event stream has this `sessionId` (any more): GET {STREAM} first");
+    // A client that waits for an answer on a stream that is gone would wait for ever.
+    let channel = channel.filter(|sse| sse.is_attached()).ok_or_else(|| {
+        let message = format!("no event stream of this `sessionId` is open: GET {STREAM} first");
         Failure::new(ErrorKind::SessionNotFound, message)
     })?;
     let announced = body::json_length(request)?;
     let mut permit = front.bytes.permit();
     let body = body::read(&mut payload, announced, &settings, &mut permit).await?;
-    channel.receive(body).await?;
+    channel.channel.receive(body).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 

@@ -39,6 +39,7 @@ impl FrontServer {
             // The threads end by themselves when nobody needs them.
             let _ = ready.send(front.settings.load().body_max);
             let (channel, messages) = Channel::open(ChannelParts {
+                id: front.sessions.mint(),
                 sessions: front.sessions.clone(),
                 // The user who started this process.
                 principal: Principal::default(),

@@ -1,0 +1,194 @@
+//! Messages on their way to the client of a channel, over one event stream after the other: when a
+//! stream breaks, the next one goes on after the last event that the client has read.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::front::encode::sse_event;
+use crate::id::SessionId;
+
+/// Written messages that are kept for the next stream.
+const KEPT_MAX: usize = 64;
+
+/// Bytes of these.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+/// The id of an event: whose channel it is, and how many messages were written with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SseEventId {
+    pub(super) channel: SessionId,
+    pub(super) number: u64,
+}
+
+impl SseEventId {
+    /// Of the `endpoint` event, before any message.
+    pub(super) fn before_first(channel: SessionId) -> Self {
+        Self { channel, number: 0 }
+    }
+
+    /// Reads a `Last-Event-ID`; `None` when it is not of the form that we write.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (channel, number) = text.split_once('.')?;
+        Some(Self {
+            channel: SessionId::parse(channel)?,
+            number: number.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for SseEventId {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(text, "{}.{}", self.channel.expose(), self.number)
+    }
+}
+
+pub(super) struct Outbox {
+    channel: SessionId,
+    messages: mpsc::Receiver<Bytes>,
+    /// The last messages that were written; the last one has the number `written`.
+    kept: VecDeque<Bytes>,
+    kept_bytes: usize,
+    written: u64,
+    /// Of the next message for the stream that reads.
+    next: u64,
+    /// The stream that reads, by its number; earlier ones end.
+    reader: u64,
+}
+
+impl Outbox {
+    pub(super) fn new(channel: SessionId, messages: mpsc::Receiver<Bytes>) -> Self {
+        Self {
+            channel,
+            messages,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            written: 0,
+            next: 1,
+            reader: 0,
+        }
+    }
+
+    /// A new stream reads from here on, after the message `read`. Its number.
+    pub(super) fn attach(&mut self, read: u64) -> u64 {
+        let first_kept = self.written - self.kept.len() as u64 + 1;
+        self.next = read.saturating_add(1).clamp(first_kept, self.written + 1);
+        self.reader += 1;
+        self.reader
+    }
+
+    pub(super) fn is_read_by(&self, reader: u64) -> bool {
+        self.reader == reader
+    }
+
+    /// The next event for this stream; `None` when the channel has ended or another stream reads.
+    pub(super) fn poll(&mut self, reader: u64, task: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.reader != reader {
+            return Poll::Ready(None);
+        }
+        let message = if self.next > self.written {
+            let Some(message) = ready!(self.messages.poll_recv(task)) else {
+                return Poll::Ready(None);
+            };
+            self.keep(message.clone());
+            message
+        } else {
+            let from_end = usize::try_from(self.written - self.next).unwrap_or(usize::MAX);
+            let at = self.kept.len() - 1 - from_end;
+            self.kept[at].clone()
+        };
+        let id = SseEventId {
+            channel: self.channel,
+            number: self.next,
+        };
+        self.next += 1;
+        Poll::Ready(Some(sse_event(&id.to_string(), &message)))
+    }
+
+    fn keep(&mut self, message: Bytes) {
+        self.written += 1;
+        self.kept_bytes += message.len();
+        self.kept.push_back(message);
+        while self.kept.len() > KEPT_MAX || self.kept_bytes > KEPT_BYTES_MAX {
+            let Some(oldest) = self.kept.pop_front() else {
+                return;
+            };
+            self.kept_bytes -= oldest.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use std::future::poll_fn;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn outbox() -> (mpsc::Sender<Bytes>, Outbox) {
+        let (sender, messages) = mpsc::channel(KEPT_MAX * 2);
+        (sender, Outbox::new(SessionId::new(Uuid::nil()), messages))
+    }
+
+    /// The numbers of the events that a stream reads now.
+    fn read(outbox: &mut Outbox, reader: u64) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some(Some(event)) = poll_fn(|task| outbox.poll(reader, task)).now_or_never() {
+            let text = String::from_utf8(event.to_vec()).unwrap();
+            let id = text.lines().find_map(|line| line.strip_prefix("id: "));
+            numbers.push(SseEventId::parse(id.unwrap()).unwrap().number);
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_stream_goes_on_after_what_its_client_has_read() {
+        let (sender, mut outbox) = outbox();
+        for _ in 0..5 {
+            sender.try_send(Bytes::from("{}")).unwrap();
+        }
+        let first = outbox.attach(0);
+        assert_eq!(read(&mut outbox, first), [1, 2, 3, 4, 5]);
+        let second = outbox.attach(3);
+        assert!(read(&mut outbox, first).is_empty());
+        assert_eq!(read(&mut outbox, second), [4, 5]);
+        // A number that was never written is the client's mistake.
+        let third = outbox.attach(u64::MAX);
+        sender.try_send(Bytes::from("{}")).unwrap();
+        assert_eq!(read(&mut outbox, third), [6]);
+    }
+
+    #[test]
+    fn only_the_last_messages_are_kept() {
+        let (sender, mut outbox) = outbox();
+        let reader = outbox.attach(0);
+        for _ in 0..=KEPT_MAX {
+            sender.try_send(Bytes::from("{}")).unwrap();
+        }
+        read(&mut outbox, reader);
+        let reader = outbox.attach(0);
+        assert_eq!(read(&mut outbox, reader).first(), Some(&2));
+        let large = Bytes::from(vec![b' '; KEPT_BYTES_MAX + 1]);
+        sender.try_send(large).unwrap();
+        read(&mut outbox, reader);
+        assert_eq!((outbox.kept.len(), outbox.kept_bytes), (0, 0));
+        let reader = outbox.attach(0);
+        assert!(read(&mut outbox, reader).is_empty());
+    }
+
+    #[test]
+    fn an_event_id_is_read_as_it_was_written() {
+        let id = SseEventId {
+            channel: SessionId::new(Uuid::nil()),
+            number: 7,
+        };
+        assert_eq!(SseEventId::parse(&id.to_string()), Some(id));
+        for bad in ["", "7", ".7", "x.7", &id.channel.expose(), "é.é"] {
+            assert_eq!(SseEventId::parse(bad), None, "{bad}");
+        }
+    }
+}
