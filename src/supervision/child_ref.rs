@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Addr;
-use tokio::sync::watch;
+use actix::{Message, Recipient};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::exit::ExitReason;
+use super::machine::ChildEvent;
 use super::policy::Settings;
 use super::spec::Start;
-use super::supervisor::{Barrier, Control, Supervisor};
 use super::view::{ChildPhase, ChildView};
 
 /// A value that a ready child offers to its callers, such as a struct of recipients.
@@ -113,13 +113,28 @@ pub struct Up<T> {
     pub generation: u64,
 }
 
+/// Commands to a supervisor.
+pub(crate) enum Control<T> {
+    Event(ChildEvent),
+    /// Settings, and the factory if the child's spec changed.
+    Configure(Settings, Option<Start<T>>),
+    /// Rest, if this says that nobody uses the child.
+    RestIf(Box<dyn Fn() -> bool + Send>),
+    /// Answered when everything sent before it has been handled.
+    Barrier(oneshot::Sender<()>),
+}
+
+impl<T> Message for Control<T> {
+    type Result = ();
+}
+
 /// A child by name. Cheap to clone; may be used from any thread.
 pub struct ChildRef<T: ChildValue>(Arc<ChildHandle<T>>);
 
 struct ChildHandle<T: ChildValue> {
     name: Arc<str>,
     snapshot: watch::Receiver<ChildSnapshot<T>>,
-    supervisor: Addr<Supervisor<T>>,
+    supervisor: Recipient<Control<T>>,
 }
 
 impl<T: ChildValue> Clone for ChildRef<T> {
@@ -142,13 +157,17 @@ impl<T: ChildValue> ChildRef<T> {
     pub(crate) fn new(
         name: Arc<str>,
         snapshot: watch::Receiver<ChildSnapshot<T>>,
-        supervisor: Addr<Supervisor<T>>,
+        supervisor: Recipient<Control<T>>,
     ) -> Self {
         Self(Arc::new(ChildHandle {
             name,
             snapshot,
             supervisor,
         }))
+    }
+
+    fn tell(&self, control: Control<T>) {
+        self.0.supervisor.do_send(control);
     }
 
     pub fn name(&self) -> &Arc<str> {
@@ -210,7 +229,9 @@ impl<T: ChildValue> ChildRef<T> {
                             return Err(away);
                         }
                         // The wait may have been skipped a moment ago: let that arrive first.
-                        let _ = timeout_at(deadline, self.0.supervisor.send(Barrier)).await;
+                        let (reached, barrier) = oneshot::channel();
+                        self.tell(Control::Barrier(reached));
+                        let _ = timeout_at(deadline, barrier).await;
                         confirmed = true;
                         continue;
                     }
@@ -259,45 +280,41 @@ impl<T: ChildValue> ChildRef<T> {
     /// Starts an idle child, and skips the wait of one that failed. One that is up is left
     /// alone.
     pub fn wake(&self) {
-        self.0.supervisor.do_send(Control::Wake);
+        self.tell(Control::Event(ChildEvent::Wake));
     }
 
     /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew.
     pub fn reconnect_now(&self) {
-        self.0.supervisor.do_send(Control::Reconnect);
+        self.tell(Control::Event(ChildEvent::Reconnect));
     }
 
     /// Gives the supervisor other settings, and another factory if the child's spec changed:
     /// then a child that runs is renewed. Earlier failures are forgotten and a wait is over.
     pub fn configure(&self, settings: Settings, start: Option<Start<T>>) {
-        self.0
-            .supervisor
-            .do_send(Control::Configure(settings, start));
+        self.tell(Control::Configure(settings, start));
     }
 
     /// Asks a child that is up to leave until it is woken, if `is_unused` says so. Callers see
     /// it idle while that is asked: one that counts itself before it looks at
     /// [`ChildRef::current`] is either counted, or sees the child idle and wakes it.
     pub fn rest_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
-        self.0
-            .supervisor
-            .do_send(Control::Rest(Box::new(is_unused)));
+        self.tell(Control::RestIf(Box::new(is_unused)));
     }
 
     /// Takes the child out of service: it is asked to leave, and nothing wakes it but
     /// [`ChildRef::release`]. Callers fail from now on.
     pub fn hold(&self) {
-        self.0.supervisor.do_send(Control::Hold);
+        self.tell(Control::Event(ChildEvent::Hold));
     }
 
     /// Ends a hold: the child is started, and its earlier failures are forgotten.
     pub fn release(&self) {
-        self.0.supervisor.do_send(Control::Release);
+        self.tell(Control::Event(ChildEvent::Release));
     }
 
     /// Asks the child to leave for good. Callers fail from now on.
     pub fn stop(&self) {
-        self.0.supervisor.do_send(Control::Stop);
+        self.tell(Control::Event(ChildEvent::Stop));
     }
 
     /// Waits until a child that was asked to stop, or is held, is gone: at most twice

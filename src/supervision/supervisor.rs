@@ -8,11 +8,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::arbiters::ArbiterSite;
-use super::child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildValue};
+use super::child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildValue, Control};
 use super::exit::{Exit, ExitReason};
 use super::machine::{Action, AfterExit, ChildEvent, ChildState, RestartMachine};
-use super::policy::Settings;
-use super::spec::{ChildSpec, Shutdown, Start, SupervisorLink};
+use super::spec::{ChildSpec, Shutdown, SupervisorLink};
 
 /// Keeps one child alive.
 pub struct Supervisor<T: ChildValue> {
@@ -62,7 +61,7 @@ impl<T: ChildValue> Supervisor<T> {
             timer: None,
             snapshot,
         };
-        ChildRef::new(name, receiver, supervisor.start())
+        ChildRef::new(name, receiver, supervisor.start().recipient())
     }
 
     fn handle_event(&mut self, event: ChildEvent, ctx: &mut Context<Self>) {
@@ -157,43 +156,25 @@ impl<T: ChildValue> Supervisor<T> {
         let is_held = self.machine.is_held();
         match self.machine.state() {
             ChildState::Idle if is_held => ChildStatus::Stopped,
-            ChildState::Ending {
-                then: AfterExit::Rest,
-                ..
-            } if is_held => ChildStatus::Stopping,
-            ChildState::Idle
-            | ChildState::Ending {
-                then: AfterExit::Rest,
-                ..
-            } => ChildStatus::Idle,
-            ChildState::Starting { .. }
-            | ChildState::Ending {
-                then: AfterExit::Relaunch | AfterExit::Fail(_),
-                ..
-            } => ChildStatus::Starting,
-            ChildState::Up { .. } => match &self.value {
+            ChildState::Idle => ChildStatus::Idle,
+            ChildState::Starting { .. } => ChildStatus::Starting,
+            ChildState::Up { .. } => match self.value.clone() {
                 Some(value) => ChildStatus::Up {
-                    value: value.clone(),
+                    value,
                     generation: self.generation,
                 },
                 None => ChildStatus::Starting,
             },
-            ChildState::Waiting {
+            &ChildState::Waiting {
                 next_attempt,
-                broken: false,
-            } => ChildStatus::Backoff {
-                next_attempt: *next_attempt,
+                broken,
+            } if broken => ChildStatus::Broken { next_attempt },
+            &ChildState::Waiting { next_attempt, .. } => ChildStatus::Backoff { next_attempt },
+            ChildState::Ending { then, .. } => match then {
+                AfterExit::Rest if !is_held => ChildStatus::Idle,
+                AfterExit::Rest | AfterExit::Stop => ChildStatus::Stopping,
+                AfterExit::Relaunch | AfterExit::Fail(_) => ChildStatus::Starting,
             },
-            ChildState::Waiting {
-                next_attempt,
-                broken: true,
-            } => ChildStatus::Broken {
-                next_attempt: *next_attempt,
-            },
-            ChildState::Ending {
-                then: AfterExit::Stop,
-                ..
-            } => ChildStatus::Stopping,
             ChildState::Stopped => ChildStatus::Stopped,
         }
     }
@@ -310,29 +291,12 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
     }
 }
 
-/// Commands of those who hold a [`ChildRef`].
-pub(crate) enum Control<T> {
-    Wake,
-    Reconnect,
-    Configure(Settings, Option<Start<T>>),
-    /// Rest, if this says that nobody uses the child.
-    Rest(Box<dyn Fn() -> bool + Send>),
-    Hold,
-    Release,
-    Stop,
-}
-
-impl<T> Message for Control<T> {
-    type Result = ();
-}
-
 impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
     type Result = ();
 
     fn handle(&mut self, control: Control<T>, ctx: &mut Self::Context) {
         match control {
-            Control::Wake => self.handle_event(ChildEvent::Wake, ctx),
-            Control::Reconnect => self.handle_event(ChildEvent::Reconnect, ctx),
+            Control::Event(event) => self.handle_event(event, ctx),
             Control::Configure(settings, start) => {
                 let renew = start.is_some();
                 if let Some(start) = start {
@@ -340,23 +304,9 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
                 }
                 self.handle_event(ChildEvent::Configure { settings, renew }, ctx);
             }
-            Control::Rest(is_unused) => self.rest_if(&is_unused, ctx),
-            Control::Hold => self.handle_event(ChildEvent::Hold, ctx),
-            Control::Release => self.handle_event(ChildEvent::Release, ctx),
-            Control::Stop => self.handle_event(ChildEvent::Stop, ctx),
+            Control::RestIf(is_unused) => self.rest_if(&is_unused, ctx),
+            // An error means that nobody waits for it any more.
+            Control::Barrier(reached) => drop(reached.send(())),
         }
     }
-}
-
-/// Answered when everything sent before it has been handled.
-pub(crate) struct Barrier;
-
-impl Message for Barrier {
-    type Result = ();
-}
-
-impl<T: ChildValue> Handler<Barrier> for Supervisor<T> {
-    type Result = ();
-
-    fn handle(&mut self, _: Barrier, _: &mut Self::Context) {}
 }

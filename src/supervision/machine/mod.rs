@@ -179,25 +179,17 @@ impl RestartMachine {
     }
 
     fn reconnect(&mut self, now: Instant) -> Decision {
-        match self.state {
-            ChildState::Up { .. } => self.ask(now, AfterExit::Relaunch),
-            ChildState::Idle
-            | ChildState::Waiting { .. }
-            | ChildState::Starting { .. }
-            | ChildState::Ending { .. }
-            | ChildState::Stopped => self.wake(now),
+        if let ChildState::Up { .. } = self.state {
+            return self.end(Action::Ask, AfterExit::Relaunch, now);
         }
+        self.wake(now)
     }
 
     fn rest(&mut self, now: Instant) -> Decision {
-        match self.state {
-            ChildState::Up { .. } => self.ask(now, AfterExit::Rest),
-            ChildState::Idle
-            | ChildState::Waiting { .. }
-            | ChildState::Starting { .. }
-            | ChildState::Ending { .. }
-            | ChildState::Stopped => Decision::NOTHING,
+        if let ChildState::Up { .. } = self.state {
+            return self.end(Action::Ask, AfterExit::Rest, now);
         }
+        Decision::NOTHING
     }
 
     fn hold(&mut self, now: Instant) -> Decision {
@@ -205,7 +197,7 @@ impl RestartMachine {
             ChildState::Stopped => return Decision::NOTHING,
             ChildState::Starting { .. } | ChildState::Up { .. } => {
                 self.held = true;
-                return self.ask(now, AfterExit::Rest);
+                return self.end(Action::Ask, AfterExit::Rest, now);
             }
             ChildState::Waiting { .. } => self.state = ChildState::Idle,
             ChildState::Ending {
@@ -264,20 +256,14 @@ impl RestartMachine {
         match &self.state {
             ChildState::Waiting { .. } => self.launch(now),
             ChildState::Starting { .. } => {
-                self.kill(now, AfterExit::Fail(ExitReason::StartTimeout))
+                let then = AfterExit::Fail(ExitReason::StartTimeout);
+                self.end(Action::Kill, then, now)
             }
-            ChildState::Ending {
-                killed: false,
-                then,
-                ..
-            } => {
-                let then = then.clone();
-                self.kill(now, then)
-            }
-            ChildState::Ending {
-                killed: true, then, ..
-            } => {
-                let then = then.clone();
+            ChildState::Ending { killed, then, .. } => {
+                let (killed, then) = (*killed, then.clone());
+                if !killed {
+                    return self.end(Action::Kill, then, now);
+                }
                 Decision {
                     stuck: true,
                     ..self.after_exit(then, now, chance)
@@ -293,7 +279,7 @@ impl RestartMachine {
         match &mut self.state {
             ChildState::Waiting { .. } => self.launch(now),
             ChildState::Starting { .. } | ChildState::Up { .. } if renew => {
-                self.ask(now, AfterExit::Relaunch)
+                self.end(Action::Ask, AfterExit::Relaunch, now)
             }
             ChildState::Starting { deadline } => {
                 *deadline = now + self.settings.connect_timeout;
@@ -318,7 +304,9 @@ impl RestartMachine {
 
     fn stop(&mut self, now: Instant) -> Decision {
         match &mut self.state {
-            ChildState::Starting { .. } | ChildState::Up { .. } => self.ask(now, AfterExit::Stop),
+            ChildState::Starting { .. } | ChildState::Up { .. } => {
+                self.end(Action::Ask, AfterExit::Stop, now)
+            }
             ChildState::Ending { then, .. } => {
                 *then = AfterExit::Stop;
                 Decision::NOTHING
@@ -335,24 +323,14 @@ impl RestartMachine {
         Decision::just(Action::Launch)
     }
 
-    fn ask(&mut self, now: Instant, then: AfterExit) -> Decision {
-        let deadline = now + self.settings.shutdown_timeout;
+    /// Asks the child to leave, or kills it.
+    fn end(&mut self, action: Action, then: AfterExit, now: Instant) -> Decision {
         self.state = ChildState::Ending {
-            deadline,
-            killed: false,
+            deadline: now + self.settings.shutdown_timeout,
+            killed: action == Action::Kill,
             then,
         };
-        Decision::just(Action::Ask)
-    }
-
-    fn kill(&mut self, now: Instant, then: AfterExit) -> Decision {
-        let deadline = now + self.settings.shutdown_timeout;
-        self.state = ChildState::Ending {
-            deadline,
-            killed: true,
-            then,
-        };
-        Decision::just(Action::Kill)
+        Decision::just(action)
     }
 
     fn finish(&mut self) -> Decision {
