@@ -5,15 +5,15 @@
 //! catalog and no supervision.
 
 mod faults;
+mod http;
 mod http_sse;
-mod memory;
+mod link_sink;
 mod messages;
 mod orphans;
 mod process;
 mod recorder;
 mod settings;
 mod spawner;
-mod sse;
 mod stdio;
 mod streamable_http;
 mod tls;
@@ -30,15 +30,14 @@ use crate::bridge::headers::Headers;
 use crate::protocol::{Envelope, Revision};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
+pub use http::sse::read_events;
 pub use http_sse::{AutoConnector, SseConnector};
-pub use memory::{MemoryConnector, MemoryServer};
 pub use process::{ProcessExit, ProcessOwner};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport, Secrets,
 };
 pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
-pub use sse::read_events;
 pub use stdio::StdioConnector;
 pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};

@@ -14,7 +14,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::process::{OrphanScope, ProcessOwner, TaggedProcess, end, find, reap};
-use super::spawner::{KILL_WAIT_MAX, POLL_FIRST, POLL_MAX};
+
+/// How long processes that were killed may take to vanish before the gateway looks away.
+pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long to wait before looking again whether processes have left; doubled each time up to the
+/// second value.
+pub(super) const POLL_FIRST: Duration = Duration::from_millis(5);
+pub(super) const POLL_MAX: Duration = Duration::from_millis(160);
 
 /// Finds the processes of one data directory.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::ChildLimits;
-use super::orphans::OrphanFinder;
+use super::orphans::{KILL_WAIT_MAX, OrphanFinder, POLL_FIRST, POLL_MAX};
 use super::process::{
     ChildPipes, FINDS_TAGGED_PROCESSES, OrphanScope, ProcessExit, ProcessGroup, ProcessOwner,
     TAG_VARIABLE, prepare,
@@ -24,16 +24,8 @@ use super::process::{
 /// Children that wait to be started.
 const COMMANDS_MAX: usize = 256;
 
-/// How long a group that was killed may take to vanish before the spawner looks away.
-pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// How long the spawner waits before it looks whether the rest of a group has left; doubled each
-/// time up to the second value.
-pub(super) const POLL_FIRST: Duration = Duration::from_millis(5);
-pub(super) const POLL_MAX: Duration = Duration::from_millis(160);
-
 /// Handle of the thread that keeps the children. The thread ends, and all children with it, after
-/// [`Spawner::stop`], or when the last handle and the last child's handle are dropped.
+/// [`Spawner::stop`], or when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     commands: mpsc::Sender<SpawnerCommand>,
@@ -41,7 +33,7 @@ pub struct Spawner {
 
 #[derive(Debug)]
 enum SpawnerCommand {
-    Spawn(Box<SpawnRequest>, oneshot::Sender<io::Result<StartedChild>>),
+    Spawn(Box<SpawnRequest>, oneshot::Sender<io::Result<SpawnedChild>>),
     /// End what earlier gateways left behind, after this grace.
     EndOrphans(Duration, oneshot::Sender<()>),
     Stop(oneshot::Sender<()>),
@@ -57,16 +49,7 @@ pub(crate) struct SpawnRequest {
     pub(crate) limits: ChildLimits,
 }
 
-/// A running child as the spawner hands it out. Dropping `stage` kills it.
-#[derive(Debug)]
-struct StartedChild {
-    pipes: ChildPipes,
-    exit: oneshot::Receiver<ProcessExit>,
-    stage: watch::Sender<StopStage>,
-    gone: oneshot::Receiver<()>,
-}
-
-/// A running child as its connection sees it.
+/// A running child, for its connection.
 #[derive(Debug)]
 pub(crate) struct SpawnedChild {
     pub(crate) pipes: ChildPipes,
@@ -74,13 +57,12 @@ pub(crate) struct SpawnedChild {
     pub(crate) group: GroupHandle,
 }
 
-/// Power over all processes of one child. Dropping it kills them.
+/// Power over all processes of one child. Dropping it kills them; so does the end of the spawner, of
+/// which its owner keeps a handle.
 #[derive(Debug)]
 pub(crate) struct GroupHandle {
     stage: watch::Sender<StopStage>,
     gone: oneshot::Receiver<()>,
-    /// Keeps the spawner alive.
-    _spawner: mpsc::Sender<SpawnerCommand>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,43 +92,32 @@ impl Spawner {
     /// Ends all processes that earlier gateways of the same data directory left behind: asks them,
     /// and kills them after `grace`. To be called only while no other gateway uses the directory.
     pub async fn end_orphans(&self, grace: Duration) {
-        let (done, ended) = oneshot::channel();
-        if self
-            .commands
-            .send(SpawnerCommand::EndOrphans(grace, done))
-            .await
-            .is_ok()
-        {
-            // An error means that the thread has ended.
-            let _ = ended.await;
-        }
+        let command = |done| SpawnerCommand::EndOrphans(grace, done);
+        // An error means that the thread has ended.
+        let _ = self.ask(command).await;
     }
 
     /// Kills all children and ends the thread; nothing can be started afterwards. The future ends
     /// when all are gone.
     pub async fn stop(&self) {
-        let (done, ended) = oneshot::channel();
-        if self.commands.send(SpawnerCommand::Stop(done)).await.is_ok() {
-            // An error means that the thread has ended.
-            let _ = ended.await;
-        }
+        // An error means that the thread has ended.
+        let _ = self.ask(SpawnerCommand::Stop).await;
     }
 
     pub(crate) async fn spawn(&self, order: SpawnRequest) -> io::Result<SpawnedChild> {
-        let ended = || io::Error::other("the gateway is stopping");
-        let (reply, spawned) = oneshot::channel();
-        let job = SpawnerCommand::Spawn(Box::new(order), reply);
-        self.commands.send(job).await.map_err(|_| ended())?;
-        let started = spawned.await.map_err(|_| ended())??;
-        Ok(SpawnedChild {
-            pipes: started.pipes,
-            exit: started.exit,
-            group: GroupHandle {
-                stage: started.stage,
-                gone: started.gone,
-                _spawner: self.commands.clone(),
-            },
-        })
+        let spawn = |reply| SpawnerCommand::Spawn(Box::new(order), reply);
+        let spawned = self.ask(spawn).await;
+        spawned.unwrap_or_else(|| Err(io::Error::other("the gateway is stopping")))
+    }
+
+    /// Sends a command and waits for its answer; `None` when the thread has ended.
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> SpawnerCommand,
+    ) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.ok()?;
+        answer.await.ok()
     }
 }
 
@@ -227,7 +198,7 @@ fn start(
     orphans: ChildOrphans,
     children: &mut JoinSet<()>,
     stop: &CancellationToken,
-) -> io::Result<StartedChild> {
+) -> io::Result<SpawnedChild> {
     prepare(&mut order.command, order.limits);
     let tag = orphans.finder.instance().tag(orphans.child);
     // The last word on the environment: a child cannot be configured to hide.
@@ -256,12 +227,8 @@ fn start(
         drop(reaper);
         let _ = gone_sender.send(());
     });
-    Ok(StartedChild {
-        pipes,
-        exit,
-        stage,
-        gone,
-    })
+    let group = GroupHandle { stage, gone };
+    Ok(SpawnedChild { pipes, exit, group })
 }
 
 struct StopStages {

@@ -8,6 +8,7 @@
 
 mod client;
 mod hostile;
+mod memory_server;
 mod outage;
 mod privacy;
 mod schemas;

@@ -1,25 +1,26 @@
-//! A server in memory, for tests of what stands above: the same seam, no I/O.
+//! A server in memory: the same seam as the transports, no I/O.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use mcpvisor::protocol::{Envelope, EnvelopeError, Revision};
+use mcpvisor::transport::{
+    Connector, EventSink, HttpSession, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame,
+    SendError,
+};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
-
-use super::{
-    Connector, EventSink, HttpSession, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame,
-    SendError, messages,
-};
-use crate::protocol::Revision;
 
 /// Opens links to a server that a test plays.
 ///
 /// Each opened link hands a [`MemoryServer`] to whoever holds the receiver of
 /// [`MemoryConnector::new`]; that may be on another thread.
 #[derive(Clone, Debug)]
-pub struct MemoryConnector {
+pub(crate) struct MemoryConnector {
     opened: mpsc::UnboundedSender<MemoryServer>,
     refusal: Arc<Mutex<Option<String>>>,
     queue_max: usize,
@@ -28,7 +29,7 @@ pub struct MemoryConnector {
 
 /// The server's end of one link.
 #[derive(Debug)]
-pub struct MemoryServer {
+pub(crate) struct MemoryServer {
     frames: mpsc::Receiver<OutgoingFrame>,
     forgotten: mpsc::UnboundedReceiver<u64>,
     events: mpsc::UnboundedSender<MemoryServerEvent>,
@@ -44,7 +45,7 @@ enum MemoryServerEvent {
 
 impl MemoryConnector {
     /// `knows_call_of_requests`: whether messages of the server name the call that they belong to.
-    pub fn new(
+    pub(crate) fn new(
         queue_max: usize,
         knows_call_of_requests: bool,
     ) -> (Self, mpsc::UnboundedReceiver<MemoryServer>) {
@@ -59,7 +60,7 @@ impl MemoryConnector {
     }
 
     /// From now on links fail to open with this reason; `None` lets them open again.
-    pub fn refuse(&self, reason: Option<String>) {
+    pub(crate) fn refuse(&self, reason: Option<String>) {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
@@ -93,11 +94,11 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: E
     while let Some(event) = events.recv().await {
         match event {
             MemoryServerEvent::Frame { call, frame } => {
-                let received = messages::for_each_message(frame, |envelope| {
-                    sink(LinkEvent::Received { call, envelope });
-                });
-                if let Err(error) = received {
-                    log::warn!(error:%; "the test server sent no message");
+                for envelope in messages(frame) {
+                    match envelope {
+                        Ok(envelope) => sink(LinkEvent::Received { call, envelope }),
+                        Err(error) => log::warn!(error:%; "the test server sent no message"),
+                    }
                 }
             }
             MemoryServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
@@ -107,6 +108,16 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: E
     }
     let reason = "the server was dropped".to_owned();
     sink(LinkEvent::Closed(reason.into()));
+}
+
+/// The message in a frame, or those of an array.
+fn messages(frame: Bytes) -> Vec<Result<Envelope, EnvelopeError>> {
+    match serde_json::from_slice::<Vec<&RawValue>>(&frame) {
+        Ok(array) => (array.into_iter())
+            .map(|member| Envelope::parse(frame.slice_ref(member.get().as_bytes())))
+            .collect(),
+        Err(_) => vec![Envelope::parse(frame)],
+    }
 }
 
 impl Connector for MemoryConnector {
@@ -165,38 +176,38 @@ impl Link for MemoryLink {
 
 impl MemoryServer {
     /// The next frame of the gateway; `None` once the link is closed.
-    pub async fn recv(&mut self) -> Option<OutgoingFrame> {
+    pub(crate) async fn recv(&mut self) -> Option<OutgoingFrame> {
         self.frames.recv().await
     }
 
     /// The next call that the gateway has forgotten, if there is one.
-    pub fn forgotten(&mut self) -> Option<u64> {
+    pub(crate) fn forgotten(&mut self) -> Option<u64> {
         self.forgotten.try_recv().ok()
     }
 
     /// Sends a message, or an array of them, that belongs to no call.
-    pub fn send(&self, frame: impl Into<Bytes>) {
+    pub(crate) fn send(&self, frame: impl Into<Bytes>) {
         self.send_for(None, frame);
     }
 
     /// Sends a message on the stream of a call.
-    pub fn send_for(&self, call: Option<u64>, frame: impl Into<Bytes>) {
+    pub(crate) fn send_for(&self, call: Option<u64>, frame: impl Into<Bytes>) {
         let frame = frame.into();
         self.event(MemoryServerEvent::Frame { call, frame });
     }
 
     /// Lets one call fail in transport.
-    pub fn fail(&self, call: u64, error: LinkError) {
+    pub(crate) fn fail(&self, call: u64, error: LinkError) {
         self.event(MemoryServerEvent::Fail { call, error });
     }
 
     /// Says that the session is unknown.
-    pub fn session_gone(&self, call: Option<u64>) {
+    pub(crate) fn session_gone(&self, call: Option<u64>) {
         self.event(MemoryServerEvent::SessionGone { call });
     }
 
     /// Ends the link as a crash does. Dropping the server does the same.
-    pub fn close(self, reason: &str) {
+    pub(crate) fn close(self, reason: &str) {
         let reason = reason.to_owned();
         self.event(MemoryServerEvent::Close { reason });
     }
@@ -207,53 +218,46 @@ impl MemoryServer {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::rc::Rc;
-
-    use super::*;
-
-    #[test]
-    fn both_ends_see_what_the_other_does() {
-        actix_rt::System::new().block_on(async {
-            let (connector, mut servers) = MemoryConnector::new(1, false);
-            let (sender, mut events) = mpsc::unbounded_channel();
-            let sink: EventSink = Rc::new(move |event| {
-                let _ = sender.send(event);
-            });
-            connector.refuse(Some("down".to_owned()));
-            let refused = connector.open(Rc::clone(&sink)).await.err().unwrap();
-            assert_eq!(refused, LinkOpenError::Other("down".to_owned()));
-
-            connector.refuse(None);
-            let link = connector.open(sink).await.unwrap();
-            let mut server = servers.recv().await.unwrap();
-            let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-            link.send(OutgoingFrame::new(Some(1), frame.clone()))
-                .unwrap();
-            assert_eq!(
-                link.send(OutgoingFrame::new(Some(2), frame.clone())),
-                Err(SendError::Full)
-            );
-            assert_eq!(
-                server.recv().await,
-                Some(OutgoingFrame::new(Some(1), frame))
-            );
-            assert_eq!(server.forgotten(), None);
-            link.forget(1);
-            assert_eq!(server.forgotten(), Some(1));
-
-            server.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-            let event = events.recv().await.unwrap();
-            assert!(matches!(event, LinkEvent::Received { call: None, .. }));
-            server.close("crashed");
-            let event = events.recv().await.unwrap();
-            assert!(matches!(event, LinkEvent::Closed(ending) if ending.reason == "crashed"));
-            let frame = Bytes::from("{}");
-            assert_eq!(
-                link.send(OutgoingFrame::new(None, frame)),
-                Err(SendError::Closed)
-            );
+#[test]
+fn both_ends_see_what_the_other_does() {
+    actix_rt::System::new().block_on(async {
+        let (connector, mut servers) = MemoryConnector::new(1, false);
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let sink: EventSink = Rc::new(move |event| {
+            let _ = sender.send(event);
         });
-    }
+        connector.refuse(Some("down".to_owned()));
+        let refused = connector.open(Rc::clone(&sink)).await.err().unwrap();
+        assert_eq!(refused, LinkOpenError::Other("down".to_owned()));
+
+        connector.refuse(None);
+        let link = connector.open(sink).await.unwrap();
+        let mut server = servers.recv().await.unwrap();
+        let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        link.send(OutgoingFrame::new(Some(1), frame.clone()))
+            .unwrap();
+        assert_eq!(
+            link.send(OutgoingFrame::new(Some(2), frame.clone())),
+            Err(SendError::Full)
+        );
+        assert_eq!(
+            server.recv().await,
+            Some(OutgoingFrame::new(Some(1), frame))
+        );
+        assert_eq!(server.forgotten(), None);
+        link.forget(1);
+        assert_eq!(server.forgotten(), Some(1));
+
+        server.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        let event = events.recv().await.unwrap();
+        assert!(matches!(event, LinkEvent::Received { call: None, .. }));
+        server.close("crashed");
+        let event = events.recv().await.unwrap();
+        assert!(matches!(event, LinkEvent::Closed(ending) if ending.reason == "crashed"));
+        let frame = Bytes::from("{}");
+        assert_eq!(
+            link.send(OutgoingFrame::new(None, frame)),
+            Err(SendError::Closed)
+        );
+    });
 }

@@ -7,9 +7,11 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use mcpvisor::bridge::headers::Headers;
-use mcpvisor::transport::{LinkError, MemoryConnector, MemoryServer};
+use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+
+use crate::memory_server::{MemoryConnector, MemoryServer};
 
 /// What the server does by itself.
 pub(crate) struct Script {

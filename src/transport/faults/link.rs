@@ -1,6 +1,5 @@
 //! One link that misbehaves: what goes to the server, and what comes from it.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,75 +22,56 @@ const QUEUE_MAX: usize = 10_000;
 /// Bytes of garbage that are kept for people.
 const EXCERPT_MAX: usize = 100;
 
-/// Half a link: what surrounds the real one.
-pub(super) struct FaultLayer {
-    shared: Arc<FaultState>,
-    run: Arc<FaultyConnection>,
-    delayed: DelayQueue,
-    deliver: AbortOnDropHandle<()>,
+/// A link, as a [`LinkFaults`] lets it appear.
+pub(super) struct FaultyLink {
+    pub(super) inner: Box<dyn Link>,
+    pub(super) faults: LinkFaults,
 }
 
-/// The whole link.
-struct FaultInjectingLink {
-    inner: Box<dyn Link>,
-    around: FaultLayer,
+/// The faults of one link, and its events that wait out their delay. Their delivery ends with it.
+pub(super) struct LinkFaults {
+    state: Arc<FaultState>,
+    connection: Arc<FaultyConnection>,
+    delayed: DelayQueue,
+    delivery: AbortOnDropHandle<()>,
 }
 
 /// Events on their way, in order.
 #[derive(Clone)]
-struct DelayQueue {
-    events: mpsc::UnboundedSender<(Instant, LinkEvent)>,
-    /// How many there are.
-    waiting: Rc<Cell<usize>>,
-}
+struct DelayQueue(mpsc::Sender<(Instant, LinkEvent)>);
 
-impl FaultLayer {
+impl LinkFaults {
     /// With the sink that the real link reports to.
     pub(super) fn new(
-        shared: Arc<FaultState>,
-        run: Arc<FaultyConnection>,
+        state: &Arc<FaultState>,
+        connection: Arc<FaultyConnection>,
         knows_call_of_requests: bool,
         sink: EventSink,
     ) -> (Self, EventSink) {
-        let (events, queue) = mpsc::unbounded_channel();
-        let delayed = DelayQueue {
-            events,
-            waiting: Rc::default(),
-        };
-        let deliver = deliver(queue, delayed.waiting.clone(), sink);
-        let incoming = FaultyReceiver {
-            shared: shared.clone(),
-            run: run.clone(),
+        // One place is kept for the end of the link.
+        let (events, queue) = mpsc::channel(QUEUE_MAX + 1);
+        let delayed = DelayQueue(events);
+        let receiver = FaultyReceiver {
+            state: Arc::clone(state),
+            connection: Arc::clone(&connection),
             knows_call_of_requests,
             delayed: delayed.clone(),
         };
-        let link = Self {
-            shared,
-            run,
+        let faults = Self {
+            state: Arc::clone(state),
+            connection,
             delayed,
-            deliver: AbortOnDropHandle::new(actix_rt::spawn(deliver)),
+            delivery: AbortOnDropHandle::new(actix_rt::spawn(deliver(queue, sink))),
         };
-        (link, Rc::new(move |event| incoming.take(event)))
-    }
-
-    pub(super) fn around(self, inner: Box<dyn Link>) -> impl Link {
-        FaultInjectingLink {
-            inner,
-            around: self,
-        }
+        (faults, Rc::new(move |event| receiver.take(event)))
     }
 }
 
-async fn deliver(
-    mut queue: mpsc::UnboundedReceiver<(Instant, LinkEvent)>,
-    waiting: Rc<Cell<usize>>,
-    sink: EventSink,
-) {
+async fn deliver(mut queue: mpsc::Receiver<(Instant, LinkEvent)>, sink: EventSink) {
     while let Some((due, event)) = queue.recv().await {
         if due > Instant::now() {
             sleep_until(due).await;
         }
-        waiting.set(waiting.get().saturating_sub(1));
         let is_last = matches!(event, LinkEvent::Closed(_));
         sink(event);
         if is_last {
@@ -103,31 +83,32 @@ async fn deliver(
 impl DelayQueue {
     fn push(&self, delay: Duration, event: LinkEvent) {
         let is_end = matches!(event, LinkEvent::Closed(_));
-        if self.waiting.get() < QUEUE_MAX || is_end {
-            self.waiting.set(self.waiting.get() + 1);
-            // An error means that the end was delivered.
-            let _ = self.events.send((Instant::now() + delay, event));
+        if self.0.capacity() > 1 || is_end {
+            // An error means that the end is delivered, or on its way.
+            let _ = self.0.try_send((Instant::now() + delay, event));
         }
     }
 }
 
 /// The receiver of the real link's events.
 struct FaultyReceiver {
-    shared: Arc<FaultState>,
-    run: Arc<FaultyConnection>,
+    state: Arc<FaultState>,
+    connection: Arc<FaultyConnection>,
     knows_call_of_requests: bool,
     delayed: DelayQueue,
 }
 
 impl FaultyReceiver {
     fn take(&self, event: LinkEvent) {
-        let silent = self.run.silent.load(Ordering::Relaxed);
-        let (shared, settings) = (&self.shared, &self.shared.settings);
+        let silent = self.connection.silent.load(Ordering::Relaxed);
+        let settings = &self.state.settings;
         let event = match event {
-            LinkEvent::Closed(ending) => LinkEvent::Closed(ending),
+            LinkEvent::Closed(end) => LinkEvent::Closed(end),
             _ if silent => return,
-            LinkEvent::Received { .. } if shared.should_inject(settings.drop) => return,
-            LinkEvent::Received { call, envelope } if shared.should_inject(settings.garbage) => {
+            LinkEvent::Received { .. } if self.state.should_inject(settings.drop) => return,
+            LinkEvent::Received { call, envelope }
+                if self.state.should_inject(settings.garbage) =>
+            {
                 match self.garble(call, &envelope) {
                     Some(failed) => failed,
                     None => return,
@@ -146,29 +127,32 @@ impl FaultyReceiver {
             Envelope::Notification(notification) => (&notification.frame, None),
             Envelope::Response(response) => (&response.frame, response.id.as_ref()),
         };
-        let garbage = self.shared.garbled(frame.as_bytes());
+        let garbage = self.state.garbled(frame.as_bytes());
         let excerpt = messages::excerpt(&garbage, EXCERPT_MAX);
         let error = messages::for_each_message(garbage.into(), |_| {}).err()?;
-        self.shared
+        self.state
             .note(&format!("garbage by fault injection: {excerpt}"));
         let call = call.or(answered.and_then(RequestId::as_number));
         let call = call.filter(|_| self.knows_call_of_requests)?;
-        Some(LinkEvent::Failed {
-            call,
-            error: LinkError::Protocol(error.to_string()),
-        })
+        let error = LinkError::Protocol(error.to_string());
+        Some(LinkEvent::Failed { call, error })
     }
 }
 
-impl Link for FaultInjectingLink {
+impl Link for FaultyLink {
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
-        match self.around.shared.fate(&self.around.run, &outgoing.frame) {
+        let LinkFaults {
+            state,
+            connection,
+            delayed,
+            ..
+        } = &self.faults;
+        match state.fate(connection, &outgoing.frame) {
             FrameFate::Pass => self.inner.send(outgoing),
             FrameFate::Lost => Ok(()),
             FrameFate::Crash => {
                 let reason = "broken by fault injection (`faults.crash_after`)".to_owned();
-                let end = LinkEvent::Closed(reason.into());
-                self.around.delayed.push(Duration::ZERO, end);
+                delayed.push(Duration::ZERO, LinkEvent::Closed(reason.into()));
                 Ok(())
             }
         }
@@ -188,9 +172,10 @@ impl Link for FaultInjectingLink {
 
     fn http_session(&self) -> Option<HttpSession> {
         let session = self.inner.http_session()?;
-        self.around
-            .shared
-            .remember(session.clone(), &self.around.run);
+        let LinkFaults {
+            state, connection, ..
+        } = &self.faults;
+        state.remember(session.clone(), connection);
         Some(session)
     }
 
@@ -199,7 +184,7 @@ impl Link for FaultInjectingLink {
     }
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
-        self.around.deliver.abort();
+        self.faults.delivery.abort();
         self.inner.close(grace)
     }
 }

@@ -8,7 +8,7 @@ mod settings;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
@@ -18,7 +18,7 @@ use crate::protocol::{Envelope, Method};
 use crate::supervision::Random;
 use crate::telemetry::{Counter, Counters, LogRing, LogSource};
 
-use link::FaultLayer;
+use link::{FaultyLink, LinkFaults};
 pub use settings::FaultSettings;
 
 /// The settings and state of injected faults.
@@ -33,14 +33,14 @@ pub struct FaultParts {
 /// Opens links that misbehave.
 pub struct FaultyConnector {
     inner: Arc<dyn Connector>,
-    shared: Arc<FaultState>,
+    state: Arc<FaultState>,
 }
 
 struct FaultState {
     settings: FaultSettings,
     parts: FaultParts,
     /// Connections whose session is known, so that their worker channels share their fate.
-    runs: Mutex<Vec<(HttpSession, Weak<FaultyConnection>)>>,
+    connections: Mutex<Vec<(HttpSession, Weak<FaultyConnection>)>>,
 }
 
 /// One connection, with its worker channels.
@@ -62,19 +62,15 @@ enum FrameFate {
 
 impl FaultyConnector {
     pub fn new(inner: Arc<dyn Connector>, settings: FaultSettings, parts: FaultParts) -> Self {
-        let shared = Arc::new(FaultState {
-            settings,
-            parts,
-            runs: Mutex::default(),
-        });
-        Self { inner, shared }
+        let state = Arc::new(FaultState::new(settings, parts));
+        Self { inner, state }
     }
 }
 
 impl fmt::Debug for FaultyConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FaultyConnector")
-            .field("settings", &self.shared.settings)
+            .field("settings", &self.state.settings)
             .finish_non_exhaustive()
     }
 }
@@ -84,32 +80,26 @@ impl Connector for FaultyConnector {
         &self,
         sink: EventSink,
     ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
-        let (inner, shared) = (self.inner.clone(), self.shared.clone());
+        let (inner, state) = (self.inner.clone(), self.state.clone());
         async move {
-            if shared.should_inject(shared.settings.refuse) {
+            if state.should_inject(state.settings.refuse) {
                 let reason = "refused by fault injection (`faults.refuse`)".to_owned();
                 return Err(LinkOpenError::Other(reason));
             }
-            let knows_call_of_requests = inner.knows_call_of_requests();
-            let (link, events) = FaultLayer::new(
-                shared,
-                Arc::new(FaultyConnection::default()),
-                knows_call_of_requests,
-                sink,
-            );
-            let opened = inner.open(events).await?;
-            Ok(Box::new(link.around(opened)) as Box<dyn Link>)
+            let (connection, knows) = (Arc::default(), inner.knows_call_of_requests());
+            let (faults, events) = LinkFaults::new(&state, connection, knows, sink);
+            let inner = inner.open(events).await?;
+            Ok(Box::new(FaultyLink { inner, faults }) as Box<dyn Link>)
         }
         .boxed_local()
     }
 
     fn worker_link(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
-        let run = self.shared.run_of(&session);
-        let knows_call_of_requests = self.inner.knows_call_of_requests();
-        let (link, events) =
-            FaultLayer::new(self.shared.clone(), run, knows_call_of_requests, sink);
-        let worker_link = self.inner.worker_link(session, events)?;
-        Some(Box::new(link.around(worker_link)))
+        let connection = self.state.connection_of(&session);
+        let knows = self.inner.knows_call_of_requests();
+        let (faults, events) = LinkFaults::new(&self.state, connection, knows, sink);
+        let inner = self.inner.worker_link(session, events)?;
+        Some(Box::new(FaultyLink { inner, faults }))
     }
 
     fn knows_call_of_requests(&self) -> bool {
@@ -122,6 +112,14 @@ impl Connector for FaultyConnector {
 }
 
 impl FaultState {
+    fn new(settings: FaultSettings, parts: FaultParts) -> Self {
+        Self {
+            settings,
+            parts,
+            connections: Mutex::default(),
+        }
+    }
+
     /// Whether a fault with this share of all cases happens now.
     fn should_inject(&self, share: f64) -> bool {
         let happens = share > 0.0 && self.parts.random.chance() < share;
@@ -135,28 +133,34 @@ impl FaultState {
         self.parts.counters.add(Counter::FaultsInjected);
     }
 
-    fn remember(&self, session: HttpSession, run: &Arc<FaultyConnection>) {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.retain(|(known, run)| *known != session && run.strong_count() > 0);
-        runs.push((session, Arc::downgrade(run)));
+    fn remember(&self, session: HttpSession, connection: &Arc<FaultyConnection>) {
+        let mut connections = self.connections();
+        connections.retain(|(known, of)| *known != session && of.strong_count() > 0);
+        connections.push((session, Arc::downgrade(connection)));
     }
 
-    fn run_of(&self, session: &HttpSession) -> Arc<FaultyConnection> {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = runs.iter().find(|(known, _)| known == session);
-        found.and_then(|(_, run)| run.upgrade()).unwrap_or_default()
+    fn connection_of(&self, session: &HttpSession) -> Arc<FaultyConnection> {
+        let connections = self.connections();
+        let found = connections.iter().find(|(known, _)| known == session);
+        found.and_then(|(_, of)| of.upgrade()).unwrap_or_default()
     }
 
-    fn fate(&self, run: &FaultyConnection, frame: &Bytes) -> FrameFate {
-        if run.silent.load(Ordering::Relaxed) {
+    fn connections(&self) -> MutexGuard<'_, Vec<(HttpSession, Weak<FaultyConnection>)>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fate(&self, connection: &FaultyConnection, frame: &Bytes) -> FrameFate {
+        if connection.silent.load(Ordering::Relaxed) {
             return FrameFate::Lost;
         }
         if is_call(frame) {
-            let earlier = run.calls.fetch_add(1, Ordering::Relaxed);
+            let earlier = connection.calls.fetch_add(1, Ordering::Relaxed);
             let is_over = |max: Option<u64>| max.is_some_and(|max| earlier >= max);
             let crashes = is_over(self.settings.crash_after);
             if crashes || is_over(self.settings.half_open_after) {
-                run.silent.store(true, Ordering::Relaxed);
+                connection.silent.store(true, Ordering::Relaxed);
                 self.count();
                 return if crashes {
                     FrameFate::Crash
@@ -216,18 +220,16 @@ mod tests {
 
     #[test]
     fn garbage_is_never_a_message() {
-        let (inner, _) = crate::transport::MemoryConnector::new(1, false);
         let parts = FaultParts {
             random: Arc::new(SeededRandom::new(1)),
             log: LogRing::default(),
             counters: Counters::default(),
         };
-        let settings = FaultSettings::default();
-        let connector = FaultyConnector::new(Arc::new(inner), settings, parts);
+        let faults = FaultState::new(FaultSettings::default(), parts);
         let message = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
         let mut lengths = std::collections::BTreeSet::new();
         for _ in 0..10_000 {
-            let garbled = connector.shared.garbled(message);
+            let garbled = faults.garbled(message);
             lengths.insert(garbled.len());
             let read = crate::transport::messages::for_each_message(garbled.into(), |_| {});
             assert!(read.is_err());

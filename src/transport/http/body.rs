@@ -1,9 +1,9 @@
-//! Bodies of answers, read up to a limit.
+//! Bodies of answers: of which kind they are, and read up to a limit.
 
 use std::time::Duration;
 
 use awc::ClientResponse;
-use awc::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use awc::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::de::IgnoredAny;
@@ -11,6 +11,31 @@ use tokio::time::timeout;
 
 use crate::protocol::EnvelopeError;
 use crate::transport::LinkError;
+
+/// The kind of an answer's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum BodyKind {
+    Json,
+    Events,
+    Missing,
+    Other,
+}
+
+pub(in crate::transport) fn body_kind(response: &ClientResponse) -> BodyKind {
+    let Some(value) = response.headers().get(CONTENT_TYPE) else {
+        return BodyKind::Missing;
+    };
+    let value = value.as_bytes();
+    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+    let essence = value.get(..end).unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        BodyKind::Json
+    } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
+        BodyKind::Events
+    } else {
+        BodyKind::Other
+    }
+}
 
 /// The next part of a body; `None` at its end.
 ///
@@ -86,7 +111,11 @@ pub(in crate::transport) async fn read(
 }
 
 /// Why `body` holds no message; a chunked body that broke off shows only in its JSON.
-pub(super) fn malformed_body(headers: &HeaderMap, body: &[u8], error: &EnvelopeError) -> LinkError {
+pub(in crate::transport) fn malformed_body(
+    headers: &HeaderMap,
+    body: &[u8],
+    error: &EnvelopeError,
+) -> LinkError {
     if headers.contains_key(CONTENT_ENCODING) {
         return LinkError::Protocol("the body is compressed, which was not asked for".to_owned());
     }

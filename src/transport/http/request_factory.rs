@@ -1,24 +1,15 @@
-//! Requests to one server, prepared once: a call clones a reference and adds its body.
+//! The common start of every request to a server.
 
 use std::time::Duration;
 
-use awc::error::FreezeRequestError;
-use awc::http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
-};
+use awc::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use awc::http::{Method, Uri};
 use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::no_date_timer::NoDateTimer;
-use crate::bridge::headers::{self, StandardHeaders};
-use crate::protocol::{Method as RpcMethod, Revision};
 use crate::transport::{HttpSettings, LinkOpenError, Tls};
-
-pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_VERSION);
 
 /// Idle connections are not used again after this time. Common servers close theirs after 5 s
 /// (Node, uvicorn); a request that meets the close would be lost.
@@ -28,38 +19,31 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4);
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// The parts of a server's settings that every request is made of. Belongs to one arbiter.
-pub(super) struct RequestFactory {
+pub(in crate::transport) struct RequestFactory {
     uri: Uri,
     headers: HeaderMap,
-    /// Calls; as many connections as the settings allow.
-    calls: Client,
-    /// Streams, notifications and answers. They have connections of their own, because a call
+    /// For calls; as many connections as the settings allow.
+    pub(in crate::transport) calls: Client,
+    /// For streams, notifications and answers. They have connections of their own, because a call
     /// may wait for one of them while calls hold all of theirs.
-    streams: Client,
-}
-
-/// The headers that the handshake added.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SessionHeaders {
-    pub(super) id: Option<HeaderValue>,
-    pub(super) revision: Option<Revision>,
-}
-
-/// The four requests of a session, ready to be sent.
-pub(super) struct SessionRequests {
-    pub(super) call: FrozenClientRequest,
-    pub(super) note: FrozenClientRequest,
-    pub(super) listen: FrozenClientRequest,
-    pub(super) delete: FrozenClientRequest,
-    pub(super) has_session: bool,
+    pub(in crate::transport) streams: Client,
 }
 
 impl RequestFactory {
     /// # Errors
     ///
     /// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
-    pub(super) fn new(settings: &HttpSettings, tls: &Tls) -> Result<Self, LinkOpenError> {
-        let (uri, headers) = parts(settings)?;
+    pub(in crate::transport) fn new(
+        settings: &HttpSettings,
+        tls: &Tls,
+    ) -> Result<Self, LinkOpenError> {
+        let uri = uri_of(&settings.url).map_err(LinkOpenError::Other)?;
+        let mut headers = headers_of(settings).map_err(LinkOpenError::Other)?;
+        if !headers.contains_key(HOST)
+            && let Some(host) = host_of(&uri)
+        {
+            headers.insert(HOST, host);
+        }
         let client = |limit| client(settings, tls, limit);
         Ok(Self {
             calls: client(settings.connections_max.max(1)),
@@ -70,99 +54,27 @@ impl RequestFactory {
         })
     }
 
-    /// # Errors
-    ///
-    /// Returns [`LinkOpenError::Other`] when the HTTP client refuses a request.
-    pub(super) fn requests(
-        &self,
-        session: &SessionHeaders,
-    ) -> Result<SessionRequests, LinkOpenError> {
-        const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
-
-        let post = |client| freeze(self.post(client, session));
-        let listen = self.request(&self.streams, Method::GET, session);
-        Ok(SessionRequests {
-            call: post(&self.calls)?,
-            note: post(&self.streams)?,
-            listen: freeze(listen.insert_header((ACCEPT, SSE)))?,
-            delete: freeze(self.request(&self.streams, Method::DELETE, session))?,
-            has_session: session.id.is_some(),
-        })
-    }
-
-    /// A request of the sessionless revision. A header that HTTP cannot carry is left out: the
-    /// server says what it misses.
+    /// Sends later requests to another address of the same server.
     ///
     /// # Errors
     ///
-    /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
-    pub(super) fn sessionless(
-        &self,
-        standard: &StandardHeaders,
-    ) -> Result<FrozenClientRequest, FreezeRequestError> {
-        let client = match standard.method {
-            // Its answer is a stream that stays open.
-            RpcMethod::Listen => &self.streams,
-            _ => &self.calls,
-        };
-        let mut request = self.post(client, &SessionHeaders::default());
-        for (name, text) in standard.pairs() {
-            let Ok(value) = HeaderValue::from_str(text) else {
-                log::warn!(header = name; "header cannot be sent");
-                continue;
-            };
-            let headers = request.headers_mut();
-            headers.insert(HeaderName::from_static(name), value);
-        }
-        request.freeze()
+    /// Returns [`LinkOpenError::Other`] when the address cannot be used.
+    pub(in crate::transport) fn set_url(&mut self, url: &Url) -> Result<(), LinkOpenError> {
+        self.uri = uri_of(url).map_err(LinkOpenError::Other)?;
+        Ok(())
     }
 
-    fn post(&self, client: &Client, session: &SessionHeaders) -> ClientRequest {
-        const JSON: HeaderValue = HeaderValue::from_static("application/json");
-        const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
-
-        let request = self.request(client, Method::POST, session);
-        let request = request.insert_header((ACCEPT, BOTH));
-        request.insert_header((CONTENT_TYPE, JSON))
-    }
-
-    fn request(&self, client: &Client, method: Method, session: &SessionHeaders) -> ClientRequest {
+    pub(in crate::transport) fn request(&self, client: &Client, method: Method) -> ClientRequest {
         // Broken servers and proxies look for `Mcp-Session-Id` as it is written.
         let mut request = client
             .request(method, self.uri.clone())
             .camel_case()
             .no_decompress();
-        let headers = request.headers_mut();
         for (name, value) in &self.headers {
-            headers.append(name.clone(), value.clone());
-        }
-        if let Some(id) = &session.id {
-            headers.insert(SESSION_ID, id.clone());
-        }
-        if let Some(revision) = session.revision.filter(|it| it.has_version_header()) {
-            let value = HeaderValue::from_static(revision.as_str());
-            headers.insert(PROTOCOL_VERSION, value);
+            request.headers_mut().append(name.clone(), value.clone());
         }
         request
     }
-}
-
-/// The common start of every request to a server.
-///
-/// # Errors
-///
-/// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
-pub(in crate::transport) fn parts(
-    settings: &HttpSettings,
-) -> Result<(Uri, HeaderMap), LinkOpenError> {
-    let uri = uri_of(&settings.url).map_err(LinkOpenError::Other)?;
-    let mut headers = headers_of(settings).map_err(LinkOpenError::Other)?;
-    if !headers.contains_key(HOST)
-        && let Some(host) = host_of(&uri)
-    {
-        headers.insert(HOST, host);
-    }
-    Ok((uri, headers))
 }
 
 /// Reads the roots of the system before they are needed; the first time, that is files.
@@ -184,7 +96,7 @@ pub(in crate::transport) async fn prepare(
 
 /// A client of the arbiter that calls, with at most `limit` connections (0: any number). It sets
 /// no deadline for answers.
-pub(in crate::transport) fn client(settings: &HttpSettings, tls: &Tls, limit: usize) -> Client {
+fn client(settings: &HttpSettings, tls: &Tls, limit: usize) -> Client {
     let connector = Connector::new()
         .timeout(settings.connect_timeout)
         .handshake_timeout(settings.connect_timeout)
@@ -215,7 +127,7 @@ pub(in crate::transport) fn freeze(
 /// # Errors
 ///
 /// Says why the URL cannot be used, without its credentials.
-pub(in crate::transport) fn uri_of(url: &Url) -> Result<Uri, String> {
+fn uri_of(url: &Url) -> Result<Uri, String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(
             "url scheme `{}` is not http or https",
@@ -272,11 +184,11 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::transport) mod tests {
     use super::*;
     use crate::transport::HttpKind;
 
-    pub(in super::super) fn server(
+    pub(in crate::transport) fn server(
         url: &str,
         headers: &[(&str, &str)],
     ) -> Result<RequestFactory, LinkOpenError> {
@@ -315,34 +227,5 @@ pub(super) mod tests {
             assert!(error.contains(expected), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
-    }
-
-    #[test]
-    fn configured_headers_go_out_once_and_are_never_printed() {
-        let headers = [
-            ("authorization", "Bearer secret"),
-            ("User-Agent", "secret agent"),
-            ("Accept", "secret/type"),
-            ("Host", "secret.example"),
-        ];
-        let server = server("http://localhost:8080/mcp?key=1#part", &headers)
-            .ok()
-            .unwrap();
-        let session = SessionHeaders {
-            id: HeaderValue::from_str("s-1").ok(),
-            revision: Some(Revision::V2025_03_26),
-        };
-        let requests = server.requests(&session).ok().unwrap();
-        let sent = requests.call.headers();
-        assert_eq!(sent.len(), 6);
-        assert_eq!(
-            sent.get(ACCEPT).unwrap(),
-            "application/json, text/event-stream"
-        );
-        assert_eq!(sent.get(USER_AGENT).unwrap(), "secret agent");
-        assert_eq!(sent.get(HOST).unwrap(), "secret.example");
-        assert_eq!(sent.get(PROTOCOL_VERSION), None);
-        assert_eq!(requests.call.get_uri(), "http://localhost:8080/mcp?key=1");
-        assert!(!format!("{sent:?}").contains("secret"), "{sent:?}");
     }
 }

@@ -17,7 +17,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::streamable_http::requests;
+use super::http::request_factory;
 use super::{
     Connector, EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError,
     Tls,
@@ -53,7 +53,7 @@ impl Connector for SseConnector {
     ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let Self { settings, tls } = self.clone();
         async move {
-            requests::prepare(&settings, &tls).await?;
+            request_factory::prepare(&settings, &tls).await?;
             let patience = settings.connect_timeout;
             let opening = stream::open(&settings, &tls);
             let opened = timeout(patience, opening).await.unwrap_or_else(|_| {
@@ -62,7 +62,7 @@ impl Connector for SseConnector {
                     format!("the event stream named no address for messages within {seconds} s");
                 Err(LinkOpenError::Other(text))
             })?;
-            let message_poster = MessagePoster::new(&settings, &tls, &opened.endpoint, sink)?;
+            let message_poster = Rc::new(MessagePoster::new(&opened.factory, sink)?);
             let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&message_poster)));
             let reading = AbortOnDropHandle::new(reading);
             Ok(Box::new(SseLink {
@@ -97,7 +97,7 @@ impl Link for SseLink {
     }
 
     fn forget(&self, call: u64) {
-        self.message_poster.forget(call);
+        self.message_poster.tasks.forget(call);
     }
 
     // A session is the stream itself, on which all messages come.
@@ -113,10 +113,10 @@ impl Link for SseLink {
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         let message_poster = Rc::clone(&self.message_poster);
-        message_poster.mute();
+        message_poster.tasks.mute();
         async move {
             // A cancellation that was sent just before may still be on its way.
-            let _ = timeout(grace, message_poster.drain_notes()).await;
+            let _ = timeout(grace, message_poster.tasks.drain_notes()).await;
             drop(self);
         }
         .boxed_local()
@@ -125,8 +125,8 @@ impl Link for SseLink {
 
 impl Drop for SseLink {
     fn drop(&mut self) {
-        self.message_poster.mute();
-        self.message_poster.end();
+        self.message_poster.tasks.mute();
+        self.message_poster.tasks.end_all();
         self.reading.abort();
     }
 }

@@ -3,18 +3,18 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use awc::ClientResponse;
 use awc::http::Method;
 use awc::http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
-use awc::{Client, ClientResponse};
 use url::Url;
 
 use super::endpoint;
 use super::message_poster::MessagePoster;
-use crate::transport::sse::{SseDecoder, SseEvent};
-use crate::transport::streamable_http::body::next_chunk;
-use crate::transport::streamable_http::post::{BodyKind, body_kind, link_error};
-use crate::transport::streamable_http::requests::{client, parts};
-use crate::transport::{HttpSettings, LinkOpenError, Tls, messages};
+use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
+use crate::transport::http::request_factory::RequestFactory;
+use crate::transport::http::sending::link_error;
+use crate::transport::http::sse::{SseDecoder, SseEvent};
+use crate::transport::{HttpSettings, LinkEvent, LinkOpenError, Tls, messages};
 
 /// Bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
@@ -24,14 +24,13 @@ const EVENTS_BEFORE_MAX: u64 = 16;
 
 /// A stream whose server has said where messages go.
 pub(super) struct OpenedStream {
-    pub(super) endpoint: Url,
+    /// Makes requests to the address for messages.
+    pub(super) factory: RequestFactory,
     pub(super) stream: EventStream,
 }
 
 pub(super) struct EventStream {
     settings: Arc<HttpSettings>,
-    /// Its connections end with it.
-    _client: Client,
     response: ClientResponse,
     decoder: SseDecoder,
     /// Events that came together with the address.
@@ -47,17 +46,11 @@ pub(super) async fn open(
     settings: &Arc<HttpSettings>,
     tls: &Tls,
 ) -> Result<OpenedStream, LinkOpenError> {
-    let (uri, headers) = parts(settings)?;
-    let client = client(settings, tls, 0);
-    let mut request = client
-        .request(Method::GET, uri)
-        .camel_case()
-        .no_decompress()
+    let mut factory = RequestFactory::new(settings, tls)?;
+    let request = factory
+        .request(&factory.streams, Method::GET)
         .insert_header((ACCEPT, HeaderValue::from_static("text/event-stream")))
         .insert_header((CACHE_CONTROL, HeaderValue::from_static("no-store")));
-    for (name, value) in headers {
-        request.headers_mut().append(name, value);
-    }
     let response = request.send().await;
     let response =
         response.map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
@@ -72,12 +65,12 @@ pub(super) async fn open(
     let mut stream = EventStream {
         decoder: SseDecoder::new(settings.event_max),
         settings: Arc::clone(settings),
-        _client: client,
         response,
         early: Vec::new(),
     };
     let endpoint = stream.endpoint().await.map_err(LinkOpenError::Other)?;
-    Ok(OpenedStream { endpoint, stream })
+    factory.set_url(&endpoint)?;
+    Ok(OpenedStream { factory, stream })
 }
 
 impl EventStream {
@@ -132,7 +125,10 @@ fn take(message_poster: &MessagePoster, event: SseEvent, event_max: usize) {
         SseEvent::Message(message) if !message.kind.is_empty() || message.data.is_empty() => {}
         SseEvent::Message(message) => {
             let received = messages::for_each_message(message.data.clone(), |envelope| {
-                message_poster.received(envelope)
+                let call = None;
+                message_poster
+                    .tasks
+                    .emit(LinkEvent::Received { call, envelope });
             });
             if let Err(error) = received {
                 let text = messages::excerpt(&message.data, FAULT_MAX);

@@ -1,6 +1,5 @@
 //! One message on a recording, and what a report shows of it.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +7,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Secrets;
-use crate::protocol::{Envelope, Method, Outcome};
+use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
 use crate::transport::{LinkEvent, messages};
 
 /// Bytes of a frame up to which it is kept whole, which costs no copy.
@@ -96,65 +95,35 @@ impl RecordedMessage {
     /// The description of an event; nothing of its bytes is held, since they may be a small part
     /// of a large buffer.
     pub(super) fn received(at: Instant, event: &LinkEvent, body_max: usize) -> Self {
-        let (call, size, what) = match event {
-            LinkEvent::Received { call, envelope } => {
-                let (kind, method, id, frame) = match envelope {
-                    Envelope::Request(request) => {
-                        let (method, id) = (&request.method, &request.id);
-                        (
-                            RecordedKind::Request,
-                            Some(method),
-                            Some(id),
-                            &request.frame,
-                        )
-                    }
-                    Envelope::Notification(note) => (
-                        RecordedKind::Notification,
-                        Some(&note.method),
-                        None,
-                        &note.frame,
-                    ),
-                    Envelope::Response(response) => {
-                        let kind = match response.outcome {
-                            Outcome::Result(_) => RecordedKind::Result,
-                            Outcome::Error(_) => RecordedKind::Error,
-                        };
-                        (kind, None, response.id.as_ref(), &response.frame)
-                    }
-                };
-                let number = id.and_then(|id| id.as_number());
-                let id = id.filter(|_| number.is_none());
-                let what = RecordedContent::Received {
-                    kind,
-                    method: method.cloned(),
-                    id: id.map(|id| short(id.as_str()).into()),
-                    head: head(frame.as_bytes(), body_max),
-                };
-                (call.or(number), frame.as_bytes().len(), what)
-            }
-            LinkEvent::Failed { call, error } => {
-                let text = error.to_string().into();
-                (
-                    Some(*call),
-                    0,
-                    RecordedContent::Event(RecordedKind::Failed, text),
-                )
-            }
-            LinkEvent::SessionGone { call } => (
-                *call,
-                0,
-                RecordedContent::Event(RecordedKind::SessionGone, "".into()),
-            ),
-            LinkEvent::Closed(ending) => {
-                let text = ending.reason.as_str().into();
-                (None, 0, RecordedContent::Event(RecordedKind::Closed, text))
-            }
-        };
-        Self {
+        let event_of = |call, kind, text: &str| Self {
             at,
             call,
-            size,
-            what,
+            size: 0,
+            what: RecordedContent::Event(kind, text.into()),
+        };
+        match event {
+            LinkEvent::Received { call, envelope } => {
+                let outline = Outline::of(envelope);
+                let number = outline.id.and_then(RequestId::as_number);
+                let id = outline.id.filter(|_| number.is_none());
+                let frame = outline.frame.as_bytes();
+                Self {
+                    at,
+                    call: call.or(number),
+                    size: frame.len(),
+                    what: RecordedContent::Received {
+                        kind: outline.kind,
+                        method: outline.method.cloned(),
+                        id: id.map(|id| short(id.as_str()).into()),
+                        head: head(frame, body_max),
+                    },
+                }
+            }
+            LinkEvent::Failed { call, error } => {
+                event_of(Some(*call), RecordedKind::Failed, &error.to_string())
+            }
+            LinkEvent::SessionGone { call } => event_of(*call, RecordedKind::SessionGone, ""),
+            LinkEvent::Closed(end) => event_of(None, RecordedKind::Closed, &end.reason),
         }
     }
 
@@ -209,6 +178,40 @@ impl RecordedMessage {
     }
 }
 
+/// The parts of an envelope that a recording tells.
+struct Outline<'e> {
+    kind: RecordedKind,
+    method: Option<&'e Method>,
+    id: Option<&'e RequestId>,
+    frame: &'e RawJson,
+}
+
+impl<'e> Outline<'e> {
+    fn of(envelope: &'e Envelope) -> Self {
+        let (kind, method, id, frame) = match envelope {
+            Envelope::Request(Request {
+                method, id, frame, ..
+            }) => (RecordedKind::Request, Some(method), Some(id), frame),
+            Envelope::Notification(Notification { method, frame, .. }) => {
+                (RecordedKind::Notification, Some(method), None, frame)
+            }
+            Envelope::Response(response) => {
+                let kind = match response.outcome {
+                    Outcome::Result(_) => RecordedKind::Result,
+                    Outcome::Error(_) => RecordedKind::Error,
+                };
+                (kind, None, response.id.as_ref(), &response.frame)
+            }
+        };
+        Self {
+            kind,
+            method,
+            id,
+            frame,
+        }
+    }
+}
+
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -231,33 +234,21 @@ fn classify(kept: &Bytes, is_whole: bool) -> (RecordedKind, Option<String>) {
         return (RecordedKind::Message, method);
     }
     match Envelope::parse(kept.clone()) {
-        Ok(Envelope::Request(request)) => {
-            (RecordedKind::Request, Some(short(request.method.as_str())))
+        Ok(envelope) => {
+            let Outline { kind, method, .. } = Outline::of(&envelope);
+            (kind, method.map(|method| short(method.as_str())))
         }
-        Ok(Envelope::Notification(note)) => (
-            RecordedKind::Notification,
-            Some(short(note.method.as_str())),
-        ),
-        Ok(Envelope::Response(response)) => match response.outcome {
-            Outcome::Result(_) => (RecordedKind::Result, None),
-            Outcome::Error(_) => (RecordedKind::Error, None),
-        },
         Err(_) => (RecordedKind::Message, None),
     }
 }
 
 /// Method and item of a request of ours.
 pub(super) fn request_of(frame: &Bytes) -> (String, Option<String>) {
-    match Envelope::parse(frame.clone()) {
-        Ok(Envelope::Request(request)) => {
-            let name = request.name().map(Cow::into_owned);
-            (
-                short(request.method.as_str()),
-                name.map(|name| short(&name)),
-            )
-        }
-        Ok(Envelope::Notification(_) | Envelope::Response(_)) | Err(_) => (String::new(), None),
-    }
+    let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
+        return (String::new(), None);
+    };
+    let name = request.name().map(|name| short(&name));
+    (short(request.method.as_str()), name)
 }
 
 /// The top-level `method` of a message of which only the beginning is there.

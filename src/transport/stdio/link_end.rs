@@ -1,8 +1,7 @@
 //! Why a child's link ended, told from what can be known: its exit, its last words, its limits.
 
-use super::stderr::TailLines;
 use crate::transport::process::ProcessExit;
-use crate::transport::{ChildLimits, LinkEnd};
+use crate::transport::{ChildLimits, LinkEnd, messages};
 
 /// Why reading ended.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +43,43 @@ const NO_TIME: [&str; 1] = ["sigxcpu"];
 /// Phrases of programs that were refused a file.
 const NO_FILES: [&str; 2] = ["too many open files", "emfile"];
 
+/// Lines of a stack trace; a refusal that is followed by more did not end the child.
+const TRACE_MAX: usize = 100;
+
+/// Bytes of the last line that go into the reason.
+const LINE_MAX: usize = 300;
+
+/// The last line with text on a child's standard error, often the reason why it ended, and the
+/// last one that tells of a limit, which a stack trace may follow.
+#[derive(Debug, Default)]
+pub(super) struct TailLines {
+    last: Option<String>,
+    limit_line: Option<String>,
+    /// Lines after it.
+    since: usize,
+}
+
+impl TailLines {
+    pub(super) fn add(&mut self, text: &str) {
+        let text = text.trim();
+        if text.is_empty() {
+            return;
+        }
+        let short = messages::excerpt(text.as_bytes(), LINE_MAX);
+        if mentions_limit(&short) {
+            self.limit_line = Some(short.clone());
+            self.since = 0;
+        } else if self.since < TRACE_MAX {
+            self.since += 1;
+        } else {
+            self.limit_line = None;
+        }
+        self.last = Some(short);
+    }
+}
+
 /// Whether a line tells that some limit was reached.
-pub(super) fn mentions_limit(line: &str) -> bool {
+fn mentions_limit(line: &str) -> bool {
     let line = line.to_lowercase();
     let mut phrases = NO_MEMORY.iter().chain(&NO_FILES).chain(&NO_TIME);
     phrases.any(|phrase| line.contains(phrase))
@@ -228,5 +262,20 @@ mod tests {
             "process ended by signal 24 at its limit `cpu_max = 10m`: x"
         );
         assert_eq!((told.limit, told.exit), (Some("cpu_max"), Some(Signal(24))));
+    }
+
+    #[test]
+    fn a_log_line_about_a_limit_of_long_ago_is_forgotten() {
+        let mut words = TailLines::default();
+        words.add("  out of memory ");
+        for line in 0..TRACE_MAX {
+            words.add(&format!("at frame {line}"));
+            assert_eq!(words.limit_line.as_deref(), Some("out of memory"));
+        }
+        words.add("");
+        assert!(words.limit_line.is_some());
+        words.add("all is well");
+        assert_eq!(words.limit_line, None);
+        assert_eq!(words.last.as_deref(), Some("all is well"));
     }
 }

@@ -11,7 +11,6 @@ mod reader;
 mod stderr;
 mod writer;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::link_sink::LinkSink;
 use super::spawner::{GroupHandle, SpawnRequest, Spawner};
 use super::{
     Connector, EventSink, HttpSession, Link, LinkEvent, LinkOpenError, OutgoingFrame, SendError,
@@ -31,7 +31,6 @@ use crate::protocol::Revision;
 use crate::telemetry::LogRing;
 
 use reader::Reader;
-use stderr::StderrTail;
 use writer::Writer;
 
 /// How long the system may take to end a killed process before the link gives up on it.
@@ -93,10 +92,7 @@ impl StdioConnector {
         let child = self.spawner.spawn(order).await.map_err(failed)?;
         let (stdin, stdout, stderr) = child.pipes.adopt().map_err(failed)?;
 
-        let sink = Rc::new(Sink {
-            events: sink,
-            muted: Cell::new(false),
-        });
+        let sink = Rc::new(LinkSink::new(sink));
         let (frames, queue) = mpsc::channel(settings.write_queue_max.max(1));
         let stop_writing = CancellationToken::new();
         let writer = Writer::new(stdin, queue, stop_writing.clone(), Rc::clone(&sink));
@@ -104,7 +100,6 @@ impl StdioConnector {
             log: self.log.clone(),
             sink: Rc::clone(&sink),
             exit: child.exit,
-            stderr_tail: StderrTail::default(),
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
             limits: settings.limits,
@@ -115,13 +110,14 @@ impl StdioConnector {
             stop_writing,
             sink,
             group: Some(child.group),
+            _spawner: self.spawner,
             _reader: AbortOnDropHandle::new(actix_rt::spawn(reader)),
         })
     }
 }
 
 /// Runs the reader, and says `Closed` in its place if it panics.
-async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<Sink>) {
+async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<LinkSink>) {
     let reader = AbortOnDropHandle::new(actix_rt::spawn(reader));
     if let Err(error) = reader.await {
         let reason = format!("reading failed: {error}");
@@ -129,26 +125,14 @@ async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<Sink>) {
     }
 }
 
-/// Where events go, until the link is asked to end.
-struct Sink {
-    events: EventSink,
-    muted: Cell<bool>,
-}
-
-impl Sink {
-    fn send(&self, event: LinkEvent) {
-        if !self.muted.get() {
-            (self.events)(event);
-        }
-    }
-}
-
 struct StdioLink {
     /// `None` once closing: then the writer closes the child's standard input.
     frames: Option<mpsc::Sender<OutgoingFrame>>,
     stop_writing: CancellationToken,
-    sink: Rc<Sink>,
+    sink: Rc<LinkSink>,
     group: Option<GroupHandle>,
+    /// Its end would be the child's.
+    _spawner: Spawner,
     _reader: AbortOnDropHandle<()>,
 }
 
@@ -177,7 +161,7 @@ impl Link for StdioLink {
     fn listen(&self) {}
 
     fn close(mut self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
-        self.sink.muted.set(true);
+        self.sink.mute();
         self.frames = None;
         async move {
             let Some(mut group) = self.group.take() else {
@@ -203,7 +187,7 @@ impl Link for StdioLink {
 impl Drop for StdioLink {
     /// The group's handle goes with it, which kills the processes; so do the tasks.
     fn drop(&mut self) {
-        self.sink.muted.set(true);
+        self.sink.mute();
         self.stop_writing.cancel();
     }
 }

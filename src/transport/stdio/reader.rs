@@ -1,5 +1,6 @@
 //! A child's standard output, and the end of the child.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lines::{Line, LineSplitter};
-use super::link_end::{ReadStop, link_end};
-use super::stderr::{self, StderrTail};
-use super::{Sink, writer::Writer};
+use super::link_end::{ReadStop, TailLines, link_end};
+use super::stderr;
+use super::writer::Writer;
 use crate::telemetry::{LogRing, LogSource};
+use crate::transport::link_sink::LinkSink;
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkError, LinkEvent, messages};
 
@@ -36,9 +38,8 @@ const STRAY_MAX: usize = 1024;
 
 pub(super) struct Reader {
     pub(super) log: LogRing,
-    pub(super) sink: Rc<Sink>,
+    pub(super) sink: Rc<LinkSink>,
     pub(super) exit: oneshot::Receiver<ProcessExit>,
-    pub(super) stderr_tail: StderrTail,
     pub(super) stop_writing: CancellationToken,
     pub(super) line_max: usize,
     pub(super) limits: ChildLimits,
@@ -49,7 +50,8 @@ impl Reader {
     pub(super) async fn run(mut self, stdout: ChildStdout, stderr: ChildStderr, writer: Writer) {
         let mut writer = AbortOnDropHandle::new(actix_rt::spawn(writer.run()));
         let log = self.log.clone();
-        let stderr = stderr::read(stderr, log, self.stderr_tail.clone());
+        let tail = Rc::<RefCell<TailLines>>::default();
+        let stderr = stderr::read(stderr, log, Rc::clone(&tail));
         let stderr = AbortOnDropHandle::new(actix_rt::spawn(stderr));
 
         let end = self.read(stdout, &mut writer).await;
@@ -67,7 +69,7 @@ impl Reader {
         };
         // A descendant may hold the pipe open; what came until then is enough.
         let _ = timeout(QUIET, stderr).await;
-        let link_end = link_end(end, &self.stderr_tail.get(), self.limits);
+        let link_end = link_end(end, &tail.borrow(), self.limits);
         self.sink.send(LinkEvent::Closed(link_end));
     }
 
@@ -96,7 +98,7 @@ impl Reader {
                     quiet = Some(Instant::now() + QUIET);
                     latest = Some(Instant::now() + DRAIN_MAX);
                 }
-                _ = &mut *writer, if end.is_none() && !self.sink.muted.get() => {
+                _ = &mut *writer, if end.is_none() && !self.sink.is_muted() => {
                     end = Some(ReadStop::InputClosed);
                     latest = Some(Instant::now() + EXIT_WAIT);
                 }

@@ -8,7 +8,7 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Sink;
+use crate::transport::link_sink::LinkSink;
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 
 /// Bytes that one write gathers, if they come in several frames.
@@ -21,7 +21,7 @@ pub(super) struct Writer {
     pipe: ChildStdin,
     queue: mpsc::Receiver<OutgoingFrame>,
     stop: CancellationToken,
-    sink: Rc<Sink>,
+    sink: Rc<LinkSink>,
     batch: Vec<u8>,
     /// Where each call of the batch begins in it.
     starts: Vec<(usize, u64)>,
@@ -38,7 +38,7 @@ impl Writer {
         pipe: ChildStdin,
         queue: mpsc::Receiver<OutgoingFrame>,
         stop: CancellationToken,
-        sink: Rc<Sink>,
+        sink: Rc<LinkSink>,
     ) -> Self {
         Self {
             pipe,

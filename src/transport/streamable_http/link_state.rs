@@ -1,51 +1,37 @@
-//! The state that the tasks of one link share. Lives on one arbiter; nothing is borrowed while
-//! events go out, since their receiver may call the link.
+//! The session of one link, and the requests that are sent in it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix_rt::task::JoinHandle;
 use awc::FrozenClientRequest;
 use awc::error::FreezeRequestError;
 use awc::http::header::HeaderValue;
 use bytes::Bytes;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::requests::{RequestFactory, SessionHeaders, SessionRequests};
+use super::requests::{SessionHeaders, SessionRequests};
 use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
-use crate::id::QuickMap;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
+use crate::transport::http::link_tasks::LinkTasks;
+use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
-    EventSink, HttpSession, HttpSettings, LinkError, LinkEvent, LinkOpenError, SendError, Tls,
-    messages,
+    EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages,
 };
 
 /// Longest session id that we send back with each request, in bytes.
 const SESSION_ID_MAX: usize = 4096;
 
-/// Notifications and answers under way at once; more are refused.
-const NOTES_MAX: usize = 256;
-
 pub(super) struct HttpLinkState {
     pub(super) settings: Arc<HttpSettings>,
+    pub(super) tasks: LinkTasks,
     server: RequestFactory,
     session: RefCell<SessionHeaders>,
     requests: RefCell<Rc<SessionRequests>>,
     sessionless_request_cache: SessionlessRequestCache,
-    sink: EventSink,
-    is_muted: Cell<bool>,
-    calls: RefCell<QuickMap<u64, JoinHandle<()>>>,
-    /// Notifications and answers under way.
-    notes: TaskTracker,
-    notes_ended: CancellationToken,
     /// The stream for messages that belong to no call.
     listening: RefCell<Option<AbortOnDropHandle<()>>>,
-    /// Calls wait for it while `notifications/initialized` is under way: separate POSTs may
-    /// overtake each other, and servers refuse calls that come first.
-    initialized: RefCell<Option<CancellationToken>>,
 }
 
 impl HttpLinkState {
@@ -56,34 +42,16 @@ impl HttpLinkState {
         session: SessionHeaders,
     ) -> Result<Rc<Self>, LinkOpenError> {
         let server = RequestFactory::new(&settings, tls)?;
-        let requests = server.requests(&session)?;
+        let requests = SessionRequests::new(&server, &session)?;
         Ok(Rc::new(Self {
             settings,
+            tasks: LinkTasks::new(sink),
             server,
             session: RefCell::new(session),
             requests: RefCell::new(Rc::new(requests)),
             sessionless_request_cache: SessionlessRequestCache::default(),
-            sink,
-            is_muted: Cell::new(false),
-            calls: RefCell::default(),
-            notes: TaskTracker::new(),
-            notes_ended: CancellationToken::new(),
             listening: RefCell::default(),
-            initialized: RefCell::default(),
         }))
-    }
-
-    pub(super) fn emit(&self, event: LinkEvent) {
-        if !self.is_muted.get() {
-            (self.sink)(event);
-        }
-    }
-
-    pub(super) fn fail(&self, call: Option<u64>, error: LinkError) {
-        match call {
-            Some(call) => self.emit(LinkEvent::Failed { call, error }),
-            None => log::debug!(error:%; "a message was not delivered"),
-        }
     }
 
     pub(super) fn requests(&self) -> Rc<SessionRequests> {
@@ -137,13 +105,13 @@ impl HttpLinkState {
     /// handshake begins ([`HttpLinkState::set_session`]): a call without one would be refused as
     /// wrong.
     pub(super) fn session_gone(&self, call: Option<u64>) {
-        self.emit(LinkEvent::SessionGone { call });
+        self.tasks.emit(LinkEvent::SessionGone { call });
     }
 
     fn change_session(&self, change: impl FnOnce(&mut SessionHeaders)) {
         let mut session = self.session.borrow().clone();
         change(&mut session);
-        match self.server.requests(&session) {
+        match SessionRequests::new(&self.server, &session) {
             Ok(requests) => {
                 *self.requests.borrow_mut() = Rc::new(requests);
                 *self.session.borrow_mut() = session;
@@ -179,28 +147,9 @@ impl HttpLinkState {
                     }
                 }
             }
-            self.emit(LinkEvent::Received { call, envelope });
+            self.tasks.emit(LinkEvent::Received { call, envelope });
         })?;
         Ok(answered)
-    }
-
-    /// The task says itself when it has ended ([`HttpLinkState::finish`]).
-    pub(super) fn start_call(&self, call: u64, task: impl Future<Output = ()> + 'static) {
-        let task = actix_rt::spawn(task);
-        if let Some(older) = self.calls.borrow_mut().insert(call, task) {
-            older.abort();
-        }
-    }
-
-    /// The call is over: `forget` can do nothing to its task any more.
-    pub(super) fn finish(&self, call: u64) {
-        self.calls.borrow_mut().remove(&call);
-    }
-
-    pub(super) fn forget(&self, call: u64) {
-        if let Some(task) = self.calls.borrow_mut().remove(&call) {
-            task.abort();
-        }
     }
 
     pub(super) fn start_listening(&self, task: impl Future<Output = ()> + 'static) {
@@ -208,62 +157,8 @@ impl HttpLinkState {
         self.listening.borrow_mut().replace(task);
     }
 
-    /// Sends a message that is no call, unless too many are under way.
-    pub(super) fn start_note(
-        &self,
-        task: impl Future<Output = ()> + 'static,
-    ) -> Result<(), SendError> {
-        if self.notes.is_closed() {
-            return Err(SendError::Closed);
-        }
-        if self.notes.len() >= NOTES_MAX {
-            return Err(SendError::Full);
-        }
-        let ended = self.notes_ended.clone();
-        let task = async move {
-            ended.run_until_cancelled(task).await;
-        };
-        actix_rt::spawn(self.notes.track_future(task));
-        Ok(())
-    }
-
-    /// Takes no more notes and waits for those under way.
-    pub(super) async fn drain_notes(&self) {
-        self.notes.close();
-        self.notes.wait().await;
-    }
-
-    /// Ends all calls and the stream.
-    pub(super) fn end_calls(&self) {
+    pub(super) fn stop_listening(&self) {
         self.listening.borrow_mut().take();
-        for (_, task) in self.calls.borrow_mut().drain() {
-            task.abort();
-        }
-    }
-
-    pub(super) fn end_notes(&self) {
-        self.notes.close();
-        self.notes_ended.cancel();
-    }
-
-    /// From now on calls wait until the returned token is cancelled.
-    pub(super) fn delay_calls(&self) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.initialized.borrow_mut().replace(token.clone());
-        token
-    }
-
-    /// The `initialized` that calls have to wait for, if it is still under way.
-    pub(super) fn pending_initialized(&self) -> Option<CancellationToken> {
-        let pending_initialized = self.initialized.borrow();
-        pending_initialized
-            .as_ref()
-            .filter(|token| !token.is_cancelled())
-            .cloned()
-    }
-
-    pub(super) fn mute(&self) {
-        self.is_muted.set(true);
     }
 }
 

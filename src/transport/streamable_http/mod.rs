@@ -5,12 +5,10 @@
 //! `Closed`: each call that fails says so for itself. A message of the sessionless revision brings
 //! headers of its own; it knows nothing of the session beside which it is sent.
 
-pub(super) mod body;
 mod link_state;
 mod message;
-mod no_date_timer;
-pub(super) mod post;
-pub(super) mod requests;
+mod post;
+mod requests;
 mod sessionless_request_cache;
 mod stream;
 
@@ -21,6 +19,7 @@ use std::time::Duration;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 
+use super::http::request_factory;
 use super::{
     Connector, EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError,
     Tls,
@@ -55,7 +54,7 @@ impl Connector for HttpConnector {
     ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let Self { settings, tls } = self.clone();
         async move {
-            requests::prepare(&settings, &tls).await?;
+            request_factory::prepare(&settings, &tls).await?;
             let link_state = HttpLinkState::new(settings, &tls, sink, SessionHeaders::default())?;
             let is_owner = true;
             Ok(Box::new(HttpLink {
@@ -92,7 +91,7 @@ impl Connector for HttpConnector {
 
 struct HttpLink {
     link_state: Rc<HttpLinkState>,
-    /// Lanes are guests in the session: they do not end it.
+    /// Whether the session ends with it; that of a worker channel belongs to another link.
     is_owner: bool,
 }
 
@@ -109,7 +108,7 @@ impl Link for HttpLink {
     }
 
     fn forget(&self, call: u64) {
-        self.link_state.forget(call);
+        self.link_state.tasks.forget(call);
     }
 
     fn set_revision(&self, revision: Revision) {
@@ -130,11 +129,12 @@ impl Link for HttpLink {
 
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         let link_state = Rc::clone(&self.link_state);
-        link_state.mute();
-        link_state.end_calls();
+        link_state.tasks.mute();
+        link_state.stop_listening();
+        link_state.tasks.end_calls();
         async move {
             // A cancellation that was sent just before may still be on its way.
-            let _ = timeout(grace, link_state.drain_notes()).await;
+            let _ = timeout(grace, link_state.tasks.drain_notes()).await;
             if self.is_owner {
                 let _ = timeout(grace, post::delete(&link_state)).await;
             }
@@ -145,8 +145,8 @@ impl Link for HttpLink {
 
 impl Drop for HttpLink {
     fn drop(&mut self) {
-        self.link_state.mute();
-        self.link_state.end_calls();
-        self.link_state.end_notes();
+        self.link_state.tasks.mute();
+        self.link_state.stop_listening();
+        self.link_state.tasks.end_all();
     }
 }

@@ -1,63 +1,23 @@
 //! One message, one POST, and what comes back for it.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use awc::ClientResponse;
-use awc::error::{ConnectError, SendRequestError};
 use awc::http::StatusCode;
-use awc::http::header::CONTENT_TYPE;
 use bytes::Bytes;
-use memchr::memmem;
 use serde::Deserialize;
-use tokio::time::timeout;
 
 use super::link_state::HttpLinkState;
 use super::message::HttpMessage;
 use super::requests::{SESSION_ID, SessionRequests};
-use super::{body, stream};
-use crate::protocol::{Envelope, Method, Outcome, code};
+use super::stream;
+use crate::protocol::{Envelope, Outcome, code};
+use crate::transport::http::body::{self, BodyKind, body_kind};
+use crate::transport::http::link_tasks::NOTE_MAX;
+use crate::transport::http::sending::{
+    EXCERPT_MAX, REFUSAL_MAX, is_repeatable, link_error, send_or_repeat,
+};
 use crate::transport::{LinkError, SendError, messages};
-
-/// How long calls wait for `notifications/initialized` to be taken.
-pub(in crate::transport) const INITIALIZED_MAX: Duration = Duration::from_secs(5);
-
-/// How long a notification or an answer may take to be taken.
-pub(in crate::transport) const NOTE_MAX: Duration = Duration::from_secs(60);
-
-/// Most bytes that are read of an answer that only says no.
-pub(in crate::transport) const REFUSAL_MAX: usize = 64 * 1024;
-
-/// Bytes of a refusal that its error text shows.
-pub(in crate::transport) const EXCERPT_MAX: usize = 300;
-
-/// The kind of an answer's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport) enum BodyKind {
-    Json,
-    Events,
-    Missing,
-    Other,
-}
-
-pub(in crate::transport) fn body_kind(response: &ClientResponse) -> BodyKind {
-    let Some(value) = response.headers().get(CONTENT_TYPE) else {
-        return BodyKind::Missing;
-    };
-    body_kind_of_type(value.as_bytes())
-}
-
-fn body_kind_of_type(value: &[u8]) -> BodyKind {
-    let end = memchr::memchr(b';', value).unwrap_or(value.len());
-    let essence = value.get(..end).unwrap_or_default().trim_ascii();
-    if essence.eq_ignore_ascii_case(b"application/json") {
-        BodyKind::Json
-    } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
-        BodyKind::Events
-    } else {
-        BodyKind::Other
-    }
-}
 
 /// Sends a request; its events say what became of it.
 pub(super) fn call(link_state: &Rc<HttpLinkState>, call: u64, message: HttpMessage) {
@@ -65,9 +25,9 @@ pub(super) fn call(link_state: &Rc<HttpLinkState>, call: u64, message: HttpMessa
     let (of_task, requests) = (Rc::clone(link_state), link_state.requests());
     let task = async move {
         run_call(&of_task, &requests, call, &message).await;
-        of_task.finish(call);
+        of_task.tasks.finish(call);
     };
-    link_state.start_call(call, task);
+    link_state.tasks.start_call(call, task);
 }
 
 async fn run_call(
@@ -76,23 +36,16 @@ async fn run_call(
     call: u64,
     message: &HttpMessage,
 ) {
-    if let Some(pending_initialized) = link_state.pending_initialized() {
-        let _ = Box::pin(timeout(INITIALIZED_MAX, pending_initialized.cancelled())).await;
-    }
-    let sent = match message.post(link_state, &requests.call).await {
-        Err(error) if is_lost(&error) && may_repeat(&message.frame) => {
-            log::debug!(error:%; "idle connection was closed, request is sent again");
-            message.post(link_state, &requests.call).await
-        }
-        sent => sent,
-    };
+    link_state.tasks.wait_for_initialized().await;
+    let send = || message.post(link_state, &requests.call);
+    let sent = send_or_repeat(send, || is_repeatable(&message.frame)).await;
     let session_scope = SessionScope {
         requests,
         is_sessionless: message.is_sessionless(),
     };
     match sent {
         Ok(response) => answer(link_state, &session_scope, call, response).await,
-        Err(error) => link_state.fail(Some(call), link_error(&error)),
+        Err(error) => link_state.tasks.fail(Some(call), link_error(&error)),
     }
 }
 
@@ -138,7 +91,9 @@ async fn answer(
         }
         BodyKind::Other => {
             let text = "content type is neither application/json nor text/event-stream";
-            link_state.fail(Some(call), LinkError::Protocol(text.to_owned()));
+            link_state
+                .tasks
+                .fail(Some(call), LinkError::Protocol(text.to_owned()));
         }
     }
 }
@@ -163,9 +118,9 @@ async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut 
         Ok(true) => {}
         Ok(false) => {
             let text = "the body answers another request".to_owned();
-            link_state.fail(Some(call), LinkError::Protocol(text));
+            link_state.tasks.fail(Some(call), LinkError::Protocol(text));
         }
-        Err(error) => link_state.fail(Some(call), error),
+        Err(error) => link_state.tasks.fail(Some(call), error),
     }
 }
 
@@ -191,7 +146,9 @@ async fn handle_refusal(
     }
     let status = status.as_u16();
     let text = messages::excerpt(&body, EXCERPT_MAX);
-    link_state.fail(call, LinkError::Status { status, text });
+    link_state
+        .tasks
+        .fail(call, LinkError::Status { status, text });
 }
 
 /// Whether a refusal is about the session. Servers after the examples of the TypeScript SDK say
@@ -228,14 +185,9 @@ fn names_session(body: &Bytes) -> bool {
 ///
 /// Returns [`SendError`] when too many are under way, or the link is closing.
 pub(super) fn note(link_state: &Rc<HttpLinkState>, message: HttpMessage) -> Result<(), SendError> {
-    let delays_calls = is_initialized(&message.frame).then(|| link_state.delay_calls());
+    let frame = message.frame.clone();
     let task = run_note(Rc::clone(link_state), message);
-    link_state.start_note(async move {
-        let _release = delays_calls.map(|token| token.drop_guard());
-        if timeout(NOTE_MAX, task).await.is_err() {
-            log::debug!("a message was not taken in time");
-        }
-    })
+    link_state.tasks.start_note(&frame, task)
 }
 
 async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
@@ -244,11 +196,9 @@ async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
         requests: &requests,
         is_sessionless: message.is_sessionless(),
     };
-    let sent = match message.post(&link_state, &requests.note).await {
-        // Twice the same notification or answer says the same.
-        Err(error) if is_lost(&error) => message.post(&link_state, &requests.note).await,
-        sent => sent,
-    };
+    let send = || message.post(&link_state, &requests.note);
+    // Twice the same notification or answer says the same.
+    let sent = send_or_repeat(send, || true).await;
     match sent {
         Ok(mut response) if response.status().is_success() => {
             // Read, so that the connection can be used again; a stream is not waited for.
@@ -257,14 +207,8 @@ async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
             }
         }
         Ok(mut response) => handle_refusal(&link_state, &session_scope, None, &mut response).await,
-        Err(error) => link_state.fail(None, link_error(&error)),
+        Err(error) => link_state.tasks.fail(None, link_error(&error)),
     }
-}
-
-pub(in crate::transport) fn is_initialized(frame: &[u8]) -> bool {
-    const LENGTH_MAX: usize = 512;
-    frame.len() <= LENGTH_MAX
-        && memmem::find(frame, Method::Initialized.as_str().as_bytes()).is_some()
 }
 
 /// Ends the session (C-HTTP-16); a server may refuse.
@@ -276,41 +220,5 @@ pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
     match requests.delete.send().await {
         Ok(response) => log::debug!(status = response.status().as_u16(); "session ended"),
         Err(error) => log::debug!(error:%; "session was not ended"),
-    }
-}
-
-/// Whether the connection broke in a way that an idle connection does which its server closed as
-/// we used it. The request may nevertheless have run.
-pub(in crate::transport) fn is_lost(error: &SendRequestError) -> bool {
-    matches!(link_error(error), LinkError::Lost(_))
-}
-
-/// Whether a request changes nothing, so that it may run twice.
-pub(in crate::transport) fn may_repeat(frame: &Bytes) -> bool {
-    let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
-        return false;
-    };
-    matches!(
-        request.method,
-        Method::Initialize
-            | Method::Discover
-            | Method::Ping
-            | Method::ToolsList
-            | Method::PromptsList
-            | Method::ResourcesList
-            | Method::ResourceTemplatesList
-    )
-}
-
-pub(in crate::transport) fn link_error(error: &SendRequestError) -> LinkError {
-    match error {
-        SendRequestError::Connect(ConnectError::Disconnected) => {
-            LinkError::Lost("the server closed the connection without an answer".to_owned())
-        }
-        SendRequestError::Connect(error) => LinkError::NotSent(error.to_string()),
-        SendRequestError::Url(error) => LinkError::NotSent(error.to_string()),
-        SendRequestError::Http(error) => LinkError::NotSent(error.to_string()),
-        SendRequestError::Send(error) => LinkError::Lost(error.to_string()),
-        error => LinkError::Lost(error.to_string()),
     }
 }

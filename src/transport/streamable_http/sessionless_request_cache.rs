@@ -6,9 +6,10 @@ use std::cell::RefCell;
 use awc::FrozenClientRequest;
 use awc::error::FreezeRequestError;
 
-use super::requests::RequestFactory;
+use super::requests::sessionless;
 use crate::bridge::headers::StandardHeaders;
 use crate::id::QuickMap;
+use crate::transport::http::request_factory::RequestFactory;
 
 /// Requests that are kept; with more, all are prepared anew.
 const KEPT_MAX: usize = 256;
@@ -32,7 +33,7 @@ impl SessionlessRequestCache {
         if let Some(request) = self.0.borrow().get(headers) {
             return Ok(request.clone());
         }
-        let request = server.sessionless(headers)?;
+        let request = sessionless(server, headers)?;
         let name = headers.name.as_ref();
         if name.is_none_or(|name| name.len() <= NAME_MAX) {
             let mut kept = self.0.borrow_mut();
@@ -55,10 +56,10 @@ fn detached_copy(headers: &StandardHeaders) -> StandardHeaders {
 
 #[cfg(test)]
 mod tests {
-    use super::super::requests::tests::server;
     use super::*;
     use crate::bridge::headers::{Headers, NAME};
     use crate::protocol::Method;
+    use crate::transport::http::request_factory::tests::server;
 
     #[test]
     fn each_name_has_its_own_request_however_many_there_are() {

@@ -9,12 +9,12 @@ use awc::http::StatusCode;
 use awc::http::header::HeaderValue;
 use tokio::time::{sleep, timeout};
 
-use super::body::next_chunk;
 use super::link_state::HttpLinkState;
-use super::post::{BodyKind, body_kind, link_error};
 use super::requests::{LAST_EVENT_ID, SessionRequests};
 use crate::supervision::Backoff;
-use crate::transport::sse::{SseDecoder, SseEvent};
+use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
+use crate::transport::http::sending::link_error;
+use crate::transport::http::sse::{SseDecoder, SseEvent};
 use crate::transport::{LinkError, messages};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
@@ -48,7 +48,7 @@ pub(super) async fn answer(
                 FollowOutcome::Answered(response) => {
                     return drain(link_state, call, response).await;
                 }
-                FollowOutcome::Failed(error) => return link_state.fail(Some(call), error),
+                FollowOutcome::Failed(error) => return link_state.tasks.fail(Some(call), error),
                 FollowOutcome::Broken(reason) => stream.reason = reason,
             }
             if stream.decoder.count() != before {
@@ -56,13 +56,17 @@ pub(super) async fn answer(
             }
         }
         if let Some(fault) = stream.fault.take() {
-            return link_state.fail(Some(call), LinkError::Protocol(fault));
+            return link_state
+                .tasks
+                .fail(Some(call), LinkError::Protocol(fault));
         }
         let Some(last_id) = stream
             .last_id()
             .filter(|_| may_resume && attempts < RESUME_MAX)
         else {
-            return link_state.fail(Some(call), LinkError::Lost(stream.reason));
+            return link_state
+                .tasks
+                .fail(Some(call), LinkError::Lost(stream.reason));
         };
         sleep(stream.delay(attempts)).await;
         attempts += 1;
@@ -75,12 +79,12 @@ pub(super) async fn answer(
                     "{}; resuming was refused with HTTP status {status}",
                     stream.reason
                 );
-                return link_state.fail(Some(call), LinkError::Lost(text));
+                return link_state.tasks.fail(Some(call), LinkError::Lost(text));
             }
             GetOutcome::SessionGone => {
                 // This call was taken, and may have run.
                 let text = format!("{}; the server forgot the session", stream.reason);
-                link_state.fail(Some(call), LinkError::Lost(text));
+                link_state.tasks.fail(Some(call), LinkError::Lost(text));
                 return link_state.session_gone(None);
             }
         }
@@ -89,7 +93,7 @@ pub(super) async fn answer(
 
 /// Reads what follows an answer. The call is over for everybody else.
 async fn drain(link_state: &HttpLinkState, call: u64, mut response: ClientResponse) {
-    link_state.finish(call);
+    link_state.tasks.finish(call);
     let tail = async { while let Ok(Some(_)) = next_chunk(&mut response, TAIL_MAX).await {} };
     let _ = timeout(TAIL_MAX, tail).await;
 }

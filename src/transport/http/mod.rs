@@ -1,0 +1,8 @@
+//! Parts of both HTTP transports: requests, bodies, streams of events, and the tasks of a link.
+
+pub(super) mod body;
+pub(super) mod link_tasks;
+mod no_date_timer;
+pub(super) mod request_factory;
+pub(super) mod sending;
+pub(super) mod sse;

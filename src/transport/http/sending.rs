@@ -1,0 +1,66 @@
+//! One POST, sent once more where an idle connection was closed, and why it failed.
+
+use awc::ClientResponse;
+use awc::error::{ConnectError, SendRequestError};
+use bytes::Bytes;
+
+use crate::protocol::{Envelope, Method};
+use crate::transport::LinkError;
+
+/// Most bytes that are read of an answer that only says no.
+pub(in crate::transport) const REFUSAL_MAX: usize = 64 * 1024;
+
+/// Bytes of a refusal that its error text shows.
+pub(in crate::transport) const EXCERPT_MAX: usize = 300;
+
+/// Sends a message, and once more if the connection broke in a way that an idle connection does
+/// which its server closed as we used it. The first may nevertheless have run: `may_repeat` says
+/// whether it may run twice.
+///
+/// # Errors
+///
+/// Returns the last error of the HTTP client.
+pub(in crate::transport) async fn send_or_repeat<S>(
+    send: impl Fn() -> S,
+    may_repeat: impl FnOnce() -> bool,
+) -> Result<ClientResponse, SendRequestError>
+where
+    S: Future<Output = Result<ClientResponse, SendRequestError>>,
+{
+    match send().await {
+        Err(error) if matches!(link_error(&error), LinkError::Lost(_)) && may_repeat() => {
+            log::debug!(error:%; "idle connection was closed, request is sent again");
+            send().await
+        }
+        sent => sent,
+    }
+}
+
+/// Whether a request changes nothing, so that it may run twice.
+pub(in crate::transport) fn is_repeatable(frame: &Bytes) -> bool {
+    let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
+        return false;
+    };
+    matches!(
+        request.method,
+        Method::Initialize
+            | Method::Discover
+            | Method::Ping
+            | Method::ToolsList
+            | Method::PromptsList
+            | Method::ResourcesList
+            | Method::ResourceTemplatesList
+    )
+}
+
+pub(in crate::transport) fn link_error(error: &SendRequestError) -> LinkError {
+    match error {
+        SendRequestError::Connect(ConnectError::Disconnected) => {
+            LinkError::Lost("the server closed the connection without an answer".to_owned())
+        }
+        SendRequestError::Connect(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Url(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Http(error) => LinkError::NotSent(error.to_string()),
+        error => LinkError::Lost(error.to_string()),
+    }
+}
