@@ -6,44 +6,51 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use crate::catalog::{Changes, Snapshot};
+use crate::catalog::{self, CatalogSettings, Changes, Snapshot};
 use crate::downstream::{Caller, ConnectionOwner};
 use crate::publisher::freshness::FreshnessMeta;
 
-/// Where the shared catalog is published. Cheap to clone; may be read from any thread.
-#[derive(Clone)]
-pub struct CatalogView {
-    snapshot: Arc<ArcSwap<Snapshot>>,
-    listed: watch::Receiver<bool>,
-    own: Arc<ArcSwap<OwnViews>>,
-    at_start: Arc<OnceLock<Arc<Snapshot>>>,
-    stale: Arc<ArcSwapOption<FreshnessMeta>>,
+/// The catalog that is published now.
+pub(super) struct PublishedCatalog {
+    pub(super) snapshot: ArcSwap<Snapshot>,
+    pub(super) own_views: ArcSwap<OwnViews>,
+    /// The last one that the process before this one showed.
+    pub(super) at_start: OnceLock<Arc<Snapshot>>,
+    /// The age that lists state while some part of them is not live.
+    pub(super) stale: ArcSwapOption<FreshnessMeta>,
 }
 
 /// Catalogs of those who do not see the shared one, by whose connection lists something else.
-pub(crate) type OwnViews = HashMap<ConnectionOwner, Arc<Snapshot>>;
+pub(super) type OwnViews = HashMap<ConnectionOwner, Arc<Snapshot>>;
+
+impl Default for PublishedCatalog {
+    fn default() -> Self {
+        let empty = catalog::merge(&[], &CatalogSettings::default());
+        Self {
+            snapshot: ArcSwap::from_pointee(empty),
+            own_views: ArcSwap::default(),
+            at_start: OnceLock::new(),
+            stale: ArcSwapOption::default(),
+        }
+    }
+}
+
+/// Reads the published catalog. Cheap to clone; may be used on any thread.
+#[derive(Clone)]
+pub struct CatalogView {
+    published: Arc<PublishedCatalog>,
+    listed: watch::Receiver<bool>,
+}
 
 impl CatalogView {
-    pub(crate) fn new(
-        snapshot: Arc<ArcSwap<Snapshot>>,
-        listed: watch::Receiver<bool>,
-        own: Arc<ArcSwap<OwnViews>>,
-        at_start: Arc<OnceLock<Arc<Snapshot>>>,
-        stale: Arc<ArcSwapOption<FreshnessMeta>>,
-    ) -> Self {
-        Self {
-            snapshot,
-            listed,
-            own,
-            at_start,
-            stale,
-        }
+    pub(super) fn new(published: Arc<PublishedCatalog>, listed: watch::Receiver<bool>) -> Self {
+        Self { published, listed }
     }
 
     /// The catalog of a client that does not see the shared one: its session has a connection of
     /// its own, or its audience has.
     pub(crate) fn own(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
-        let own = self.own.load();
+        let own = self.published.own_views.load();
         if own.is_empty() {
             return None;
         }
@@ -56,19 +63,19 @@ impl CatalogView {
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot.load_full()
+        self.published.snapshot.load_full()
     }
 
     /// The age that lists state while some part of them is not live.
     pub(crate) fn stale(&self) -> Option<Arc<FreshnessMeta>> {
-        self.stale.load_full()
+        self.published.stale.load_full()
     }
 
     /// The changes since the last list that the process before this one showed.
     pub(crate) fn changes_since_start(&self) -> Changes {
-        let before = self.at_start.get();
+        let before = self.published.at_start.get();
         before.map_or_else(Changes::default, |before| {
-            self.snapshot.load().changes_since(before)
+            self.published.snapshot.load().changes_since(before)
         })
     }
 

@@ -2,8 +2,10 @@
 //! updated resources, log lines, the states of tasks.
 //!
 //! Servers speak to the [`CatalogPublisher`], which queues their events. One actor, the dispatcher,
-//! takes them from the queue, merges the catalog that readers see through [`CatalogView`], and
-//! sends [`SessionEvent`]s to [`Subscribers`]. It knows nothing of sessions but that.
+//! takes them from the queue, merges the parts of all servers into the catalog that readers see
+//! through [`CatalogView`], and sends [`SessionEvent`]s to [`Subscribers`]. The data is in
+//! `PublisherCore`, so that another incarnation of the dispatcher goes on where one died. It knows
+//! nothing of sessions but that.
 
 mod catalog_publisher;
 mod catalog_view;
@@ -12,12 +14,16 @@ mod event_budget;
 mod freshness;
 mod own_part;
 mod part_store;
+mod publisher_core;
+mod server_parts;
 mod subscribers;
 
-pub use catalog_publisher::{Arrangement, CatalogPublisher, RestoredCatalog};
+pub use catalog_publisher::CatalogPublisher;
 pub use catalog_view::CatalogView;
 pub use own_part::TREE_URI;
 pub use part_store::{PartStore, load_parts};
+pub use publisher_core::RestoredCatalog;
+pub use server_parts::Arrangement;
 pub use subscribers::{SessionEvent, Subscribers};
 
 pub(crate) use freshness::FreshnessMeta;

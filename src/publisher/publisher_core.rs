@@ -1,0 +1,285 @@
+//! The data of the publisher, which outlives the actor that works on it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::catalog::{ServerPart, Snapshot};
+use crate::downstream::{ConnectionKey, ConnectionOwner, RoutedServerEvent};
+use crate::id::ServerName;
+use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
+use crate::publisher::event_budget::{EventBudget, QueuedEvent};
+use crate::publisher::part_store::PartStore;
+use crate::publisher::server_parts::{Arrangement, ServerParts};
+use crate::publisher::subscribers::{SessionEvent, Subscribers};
+use crate::supervision::Inbox;
+use crate::telemetry::{Counter, Counters};
+
+/// Events that wait to be brought to sessions, of all servers. Lists are asked for again from time
+/// to time, so that the loss of one is made good.
+const EVENTS_WAITING_MAX: usize = 100_000;
+
+/// Bytes of events of one server that wait before there are sessions.
+const EVENT_BYTES_AT_START: usize = 1024 * 1024;
+
+/// A catalog that cannot be merged is tried again when something changes.
+const MERGES_FAILED_MAX: u32 = 2;
+
+/// The catalog that the process before this one stored.
+pub struct RestoredCatalog {
+    pub arrangement: Arrangement,
+    /// Each with the time at which it was listed, in milliseconds since 1970.
+    pub parts: Vec<(Arc<ServerPart>, u64)>,
+    /// Keeps what is listed from now on.
+    pub part_store: PartStore,
+}
+
+/// Messages to the dispatcher.
+#[derive(Clone)]
+pub(super) enum DispatcherInput {
+    ServerEvent(Arc<QueuedEvent>),
+    /// The servers are others now, or in another order.
+    Arranged,
+}
+
+pub(super) struct PublisherCore {
+    pub(super) inbox: Inbox<DispatcherInput>,
+    event_budget: EventBudget,
+    pub(super) sessions: OnceLock<Arc<dyn Subscribers>>,
+    state: Mutex<PublisherState>,
+    published: Arc<PublishedCatalog>,
+    /// The catalog that was announced to the sessions last.
+    announced: ArcSwap<Snapshot>,
+    listed: watch::Sender<bool>,
+    /// Since one succeeded; the one under way counts.
+    merges_failed: AtomicU32,
+    counters: Counters,
+}
+
+#[derive(Default)]
+pub(super) struct PublisherState {
+    pub(super) parts: ServerParts,
+    pub(super) part_store: Option<PartStore>,
+    /// When the first list waits no longer.
+    pub(super) waits_until: Option<Instant>,
+}
+
+impl PublisherCore {
+    pub(super) fn new(counters: Counters, restored: Option<RestoredCatalog>) -> Self {
+        let published = Arc::<PublishedCatalog>::default();
+        let core = Self {
+            inbox: Inbox::new(EVENTS_WAITING_MAX),
+            event_budget: EventBudget::default(),
+            sessions: OnceLock::new(),
+            state: Mutex::default(),
+            announced: ArcSwap::new(published.snapshot.load_full()),
+            published,
+            listed: watch::Sender::new(false),
+            merges_failed: AtomicU32::new(0),
+            counters,
+        };
+        if let Some(restored) = restored {
+            core.restore(restored);
+        }
+        core
+    }
+
+    fn restore(&self, restored: RestoredCatalog) {
+        let mut state = self.state();
+        for (part, listed_at) in restored.parts {
+            state.parts.restore(part, listed_at);
+        }
+        state.parts.arrange(restored.arrangement);
+        state.part_store = Some(restored.part_store);
+        self.publish_freshness(&state);
+        drop(state);
+        self.merge();
+        // Nobody restores twice.
+        let _ = self.published.at_start.set(self.snapshot());
+    }
+
+    pub(super) fn view(&self) -> CatalogView {
+        CatalogView::new(self.published.clone(), self.listed.subscribe())
+    }
+
+    /// A server says something outside of calls.
+    pub(super) fn receive(&self, message: RoutedServerEvent) {
+        let max = self.sessions().map_or(EVENT_BYTES_AT_START, |sessions| {
+            sessions.server_events_max()
+        });
+        let Some(queued) = self.event_budget.admit(message, max) else {
+            return self.counters.add(Counter::ServerEventsLost);
+        };
+        let event = DispatcherInput::ServerEvent(Arc::new(queued));
+        if !self.inbox.put(event) {
+            self.counters.add(Counter::ServerEventsLost);
+            log::error!("news of a server are lost: too many wait");
+        }
+    }
+
+    pub(super) fn sessions(&self) -> Option<&dyn Subscribers> {
+        self.sessions.get().map(|sessions| &**sessions)
+    }
+
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        self.published.snapshot.load_full()
+    }
+
+    /// A server was listed; whether anything is different now.
+    pub(super) fn listed(&self, key: &ConnectionKey, part: &Arc<ServerPart>) -> bool {
+        let mut state = self.state();
+        if !state.parts.knows(part.server()) {
+            return false;
+        }
+        if !key.is_shared() {
+            return state.parts.own_listed(key, part);
+        }
+        let changed = state.parts.is_changed(part);
+        let mut now = None;
+        if let Some(part_store) = &mut state.part_store {
+            part_store.keep(part, changed);
+            now = Some(part_store.now());
+        }
+        // Last: after a panic of the above, the next incarnation sees the change, too.
+        state.parts.listed(part.clone(), now);
+        self.publish_freshness(&state);
+        changed
+    }
+
+    /// The shared connection of a server was lost.
+    pub(super) fn away(&self, server: &ServerName) {
+        let mut state = self.state();
+        state.parts.away(server);
+        self.publish_freshness(&state);
+    }
+
+    /// A connection that was not everybody's is closed; whether it listed something else.
+    pub(super) fn closed(&self, server: &ServerName, key: &ConnectionKey) -> bool {
+        self.state().parts.own_closed(server, key)
+    }
+
+    /// Merges what another incarnation may have left half done, unless that is what ends them.
+    pub(super) fn merge_again(&self) {
+        if self.merges_failed.load(Ordering::SeqCst) < MERGES_FAILED_MAX {
+            self.merge();
+        } else {
+            log::error!("lists are shown as they were: the gateway panics over the new ones");
+        }
+    }
+
+    /// Publishes the catalog of the parts as they are, and announces what is different.
+    pub(super) fn merge(&self) {
+        self.merges_failed.fetch_add(1, Ordering::SeqCst);
+        let parts = self.state().parts.visible_to(&ConnectionOwner::Shared);
+        let merged = parts.merge();
+        self.published.snapshot.store(merged.clone());
+        self.check_listed();
+        let changes = merged.changes_since(&self.announced.load());
+        if let Some(sessions) = self.sessions()
+            && changes.any()
+        {
+            self.counters.add(Counter::CatalogChanged);
+            sessions.broadcast(&SessionEvent::ListsChanged(changes));
+        }
+        self.announced.store(merged);
+        if let Some(sessions) = self.sessions() {
+            self.publish_own_views(sessions);
+        }
+        self.merges_failed.store(0, Ordering::SeqCst);
+    }
+
+    /// Those whose own connections list something else see a catalog of their own.
+    fn publish_own_views(&self, sessions: &dyn Subscribers) {
+        let parts: Vec<_> = {
+            let state = self.state();
+            let of = |owner| (state.parts.visible_to(&owner), owner);
+            state.parts.viewers().map(of).collect()
+        };
+        // Many sessions see the same parts: they share what is merged from them.
+        let mut merged = HashMap::new();
+        let views = parts.into_iter().map(|(parts, owner)| {
+            let view = merged.entry(parts.identity());
+            (owner, view.or_insert_with(|| parts.merge()).clone())
+        });
+        let views: OwnViews = views.collect();
+        let is_shown = !views.is_empty();
+        let before = self.published.own_views.swap(Arc::new(views));
+        if is_shown || !before.is_empty() {
+            sessions.broadcast(&SessionEvent::OwnViewsChanged);
+        }
+    }
+
+    /// Lists are complete when every server was listed.
+    pub(super) fn check_listed(&self) {
+        if self.state().parts.are_complete() {
+            self.listed.send_replace(true);
+        }
+    }
+
+    pub(super) fn is_listed(&self) -> bool {
+        *self.listed.borrow()
+    }
+
+    /// Until when the first list waits, if it does.
+    pub(super) fn waits_until(&self) -> Option<Instant> {
+        let until = self.state().waits_until;
+        until.filter(|_| !self.is_listed())
+    }
+
+    /// The first list has waited for long enough.
+    pub(super) fn give_up_waiting(&self) {
+        self.listed.send_replace(true);
+    }
+
+    pub(super) fn publish_freshness(&self, state: &PublisherState) {
+        let stale = state.parts.freshness().map(Arc::new);
+        self.published.stale.store(stale);
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, PublisherState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::catalog::{CatalogSettings, IngestLimits, ItemKind, NameSettings};
+    use crate::protocol::RawJson;
+
+    #[test]
+    fn lists_over_which_the_merge_dies_are_left_until_something_changes() {
+        let core = PublisherCore::new(Counters::default(), None);
+        let view = core.view();
+        let name = ServerName::try_new("a").unwrap();
+        core.state().parts.arrange(Arrangement {
+            servers: vec![(name.clone(), NameSettings::default())],
+            catalog: CatalogSettings {
+                name_max: 45,
+                ..CatalogSettings::default()
+            },
+            ..Arrangement::default()
+        });
+        let tool = Bytes::from_static(br#"{"name":"t","inputSchema":{"type":"object"}}"#);
+        let tool = [RawJson::try_new(tool).unwrap()];
+        let part = ServerPart::new(name.clone());
+        let part = part.with_list(ItemKind::Tools, &tool, &IngestLimits::default());
+        let listed = || view.snapshot().count(&name, ItemKind::Tools);
+        assert!(core.listed(&ConnectionKey::shared(), &Arc::new(part)));
+        // Begun twice, and never finished.
+        core.merges_failed
+            .store(MERGES_FAILED_MAX, Ordering::SeqCst);
+        core.merge_again();
+        assert_eq!(listed(), 0);
+        core.merges_failed.store(1, Ordering::SeqCst);
+        core.merge_again();
+        assert_eq!(listed(), 1);
+        assert_eq!(core.merges_failed.load(Ordering::SeqCst), 0);
+    }
+}
