@@ -24,7 +24,7 @@ use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, unix_millis};
 use crate::transport::{
-    Connector, FaultParts, FaultyConnector, Spawner, StdioConnector, Tls, http_connector,
+    Connector, FaultParts, FaultyConnector, HttpConnector, Spawner, StdioConnector, Tls,
 };
 
 /// The parts that exist before the tree.
@@ -106,7 +106,9 @@ fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnect
                 spawner.clone(),
                 log.clone(),
             )),
-            TransportSettings::Http(http) => http_connector(http.clone(), tls.clone()),
+            TransportSettings::Http(http) => {
+                Arc::new(HttpConnector::new(http.clone(), tls.clone()))
+            }
         };
         let Some(faults) = server.faults.clone() else {
             return connector;

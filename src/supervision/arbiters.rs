@@ -55,16 +55,25 @@ struct ArbiterSlot {
 }
 
 impl ArbiterSlot {
+    fn adopt(handle: ArbiterHandle) -> Self {
+        Self {
+            handle,
+            own: None,
+            only: false,
+            serial: 0,
+        }
+    }
+
     fn start(serial: u64) -> io::Result<Self> {
         if System::try_current().is_none() {
             return Err(io::Error::other("no actix system runs on this thread"));
         }
         let arbiter = Arbiter::try_new()?;
+        let adopted = Self::adopt(arbiter.handle());
         Ok(Self {
-            handle: arbiter.handle(),
             own: Some(arbiter),
-            only: false,
             serial,
+            ..adopted
         })
     }
 }
@@ -98,15 +107,11 @@ impl Arbiters {
     pub fn current() -> io::Result<Self> {
         let handle = Arbiter::try_current()
             .ok_or_else(|| io::Error::other("no arbiter runs on this thread"))?;
-        Ok(Self::with(
-            NonZeroUsize::MIN,
-            vec![ArbiterSlot {
-                handle,
-                own: None,
-                only: true,
-                serial: 0,
-            }],
-        ))
+        let only = ArbiterSlot {
+            only: true,
+            ..ArbiterSlot::adopt(handle)
+        };
+        Ok(Self::with(NonZeroUsize::MIN, vec![only]))
     }
 
     /// A pool of threads that somebody else started and ends. One that dies or is blocked is
@@ -118,13 +123,7 @@ impl Arbiters {
     pub fn adopt(handles: Vec<ArbiterHandle>) -> io::Result<Self> {
         let count = NonZeroUsize::new(handles.len())
             .ok_or_else(|| io::Error::other("a pool needs at least one arbiter"))?;
-        let adopted = |handle| ArbiterSlot {
-            handle,
-            own: None,
-            only: false,
-            serial: 0,
-        };
-        let places = handles.into_iter().map(adopted).collect();
+        let places = handles.into_iter().map(ArbiterSlot::adopt).collect();
         Ok(Self::with(count, places))
     }
 

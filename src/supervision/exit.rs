@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::error::Error;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,26 +10,35 @@ use std::task::Waker;
 use futures_util::task::AtomicWaker;
 
 /// Why an incarnation of a child ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ExitReason {
     /// It stopped itself, or the last address to it was dropped.
+    #[error("ended by itself")]
     Normal,
     /// It was asked to leave and did.
+    #[error("was asked to stop")]
     Shutdown,
     /// It met an error that it could not repair, and said so with [`Exit::fail`].
+    #[error("failed: {0}")]
     Failed(Arc<dyn Error + Send + Sync>),
     /// A resource that it uses reached a configured limit. The text says which.
+    #[error("reached a limit: {0}")]
     LimitReached(Arc<str>),
     /// A hook, a handler, a spawned future or its `Drop` panicked: a bug. The text is the
     /// panic's.
+    #[error("panicked: {0}")]
     Panicked(Arc<str>),
     /// Somebody killed it: it was asked to leave and did not, or [`Exit::kill`] was called.
+    #[error("was killed")]
     Killed,
     /// The thread that it lived on ended, or was already gone when it should have been born.
+    #[error("its thread is gone")]
     ArbiterDead,
     /// Its factory panicked, so that it was never born.
+    #[error("its factory panicked: {0}")]
     FactoryPanicked(Arc<str>),
     /// It did not say that it was ready in time.
+    #[error("did not become ready in time")]
     StartTimeout,
 }
 
@@ -58,22 +66,6 @@ impl ExitReason {
             Self::ArbiterDead => "arbiter_dead",
             Self::FactoryPanicked(_) => "factory_panicked",
             Self::StartTimeout => "start_timeout",
-        }
-    }
-}
-
-impl fmt::Display for ExitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Normal => f.write_str("ended by itself"),
-            Self::Shutdown => f.write_str("was asked to stop"),
-            Self::Failed(error) => write!(f, "failed: {error}"),
-            Self::LimitReached(text) => write!(f, "reached a limit: {text}"),
-            Self::Panicked(text) => write!(f, "panicked: {text}"),
-            Self::Killed => f.write_str("was killed"),
-            Self::ArbiterDead => f.write_str("its thread is gone"),
-            Self::FactoryPanicked(text) => write!(f, "its factory panicked: {text}"),
-            Self::StartTimeout => f.write_str("did not become ready in time"),
         }
     }
 }

@@ -55,18 +55,19 @@ pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
     }
 }
 
-/// Looks for the top-level `id` of a JSON-RPC response while its bytes pass by. Keeps a few bytes
-/// only, whatever the message's size.
+/// Looks for the top-level `id` and `method` of a JSON-RPC message while its bytes pass by. Keeps a
+/// few bytes only, whatever the message's size.
 #[derive(Debug, Default)]
-pub(crate) struct ResponseIdScanner {
+pub(crate) struct MessageScanner {
     depth: usize,
     state: ScanState,
-    /// The key or number that is being read, up to a bound.
+    /// The string or number at the top level that is being read, up to a bound.
     word: Vec<u8>,
-    /// The last string at depth 1, if a colon would make it a key.
-    key: ScannedKey,
+    /// The key at the top level whose value is being read.
+    key: Option<Vec<u8>>,
     id: Option<u64>,
-    is_call: bool,
+    has_method: bool,
+    method: Option<String>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -77,24 +78,18 @@ enum ScanState {
     Escaped,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum ScannedKey {
-    #[default]
-    None,
-    Id,
-    /// Right after the colon of `id`.
-    IdValue,
-}
+/// Longest word that is kept, in bytes.
+const WORD_MAX: usize = 320;
 
-/// Digits of the largest `u64`.
-const WORD_MAX: usize = 20;
-
-impl ResponseIdScanner {
+impl MessageScanner {
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match self.state {
                 ScanState::InString => self.in_string(byte),
-                ScanState::Escaped => self.state = ScanState::InString,
+                ScanState::Escaped => {
+                    self.state = ScanState::InString;
+                    self.keep(byte);
+                }
                 ScanState::Outside => self.outside(byte),
             }
         }
@@ -103,26 +98,27 @@ impl ResponseIdScanner {
     /// The number of the request that the message answers; `None` if it is no answer, or to
     /// nothing of ours.
     pub(crate) fn response_id(&self) -> Option<u64> {
-        self.id.filter(|_| !self.is_call)
+        self.id.filter(|_| !self.has_method)
+    }
+
+    pub(crate) fn method(self) -> Option<String> {
+        self.method
     }
 
     fn in_string(&mut self, byte: u8) {
         match byte {
-            b'\\' => {
-                self.state = ScanState::Escaped;
-                self.keep(byte);
-            }
+            b'\\' => self.state = ScanState::Escaped,
             b'"' => {
                 self.state = ScanState::Outside;
-                if self.depth == 1 && self.key != ScannedKey::IdValue {
-                    self.is_call |= self.word == b"method";
-                    self.key = if self.word == b"id" {
-                        ScannedKey::Id
-                    } else {
-                        ScannedKey::None
-                    };
+                // At a key, the word waits for its colon.
+                if self.depth == 1
+                    && let Some(key) = self.key.take()
+                {
+                    let text = std::mem::take(&mut self.word);
+                    if key == b"method" {
+                        self.method = String::from_utf8(text).ok();
+                    }
                 }
-                self.word.clear();
             }
             _ => self.keep(byte),
         }
@@ -131,35 +127,36 @@ impl ResponseIdScanner {
     fn outside(&mut self, byte: u8) {
         match byte {
             b'"' => {
-                self.word.clear();
                 self.state = ScanState::InString;
+                if self.depth == 1 {
+                    self.word.clear();
+                }
             }
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => {
                 self.end_value();
                 self.depth = self.depth.saturating_sub(1);
             }
-            b':' if self.depth == 1 && self.key == ScannedKey::Id => {
-                self.key = ScannedKey::IdValue;
-                self.word.clear();
+            b':' if self.depth == 1 => {
+                let key = std::mem::take(&mut self.word);
+                self.has_method |= key == b"method";
+                self.key = Some(key);
             }
             b',' => self.end_value(),
-            _ if self.depth == 1
-                && self.key == ScannedKey::IdValue
-                && !byte.is_ascii_whitespace() =>
-            {
-                self.keep(byte);
-            }
+            _ if !byte.is_ascii_whitespace() => self.keep(byte),
             _ => {}
         }
     }
 
     fn end_value(&mut self) {
-        if self.depth == 1 && self.key == ScannedKey::IdValue {
+        if self.depth != 1 {
+            return;
+        }
+        if self.key.take().is_some_and(|key| key == b"id") {
             let number = std::str::from_utf8(&self.word).ok();
             self.id = number.and_then(|text| text.parse().ok());
-            self.key = ScannedKey::None;
         }
+        self.word.clear();
     }
 
     fn keep(&mut self, byte: u8) {
@@ -176,7 +173,7 @@ mod tests {
     use super::*;
 
     fn scan(text: &str) -> Option<u64> {
-        let mut scanner = ResponseIdScanner::default();
+        let mut scanner = MessageScanner::default();
         scanner.feed(text.as_bytes());
         scanner.response_id()
     }
@@ -206,6 +203,34 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(scan(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_method_is_found_in_the_beginning_of_a_message() {
+        let cases = [
+            (
+                r#"{"jsonrpc":"2.0","method":"tools/call","par"#,
+                Some("tools/call"),
+            ),
+            (r#"{"id":"method","method":"a","#, Some("a")),
+            (
+                r#"{"params":{"method":"no","x":[1,{"method":2}]},"method":"b""#,
+                Some("b"),
+            ),
+            (
+                r#"{"x":"\"method\":\"no\"","id":1,"method" : "c","#,
+                Some("c"),
+            ),
+            (r#"{"params":{"method":"no"}"#, None),
+            (r#"{"method":"cut"#, None),
+            (r#"{"method":7,"x":"y"}"#, None),
+            ("", None),
+        ];
+        for (head, expected) in cases {
+            let mut scanner = MessageScanner::default();
+            scanner.feed(head.as_bytes());
+            assert_eq!(scanner.method().as_deref(), expected, "{head}");
         }
     }
 
@@ -247,9 +272,9 @@ mod tests {
             ),
             cut in 0..200_usize,
         ) {
-            let mut whole = ResponseIdScanner::default();
+            let mut whole = MessageScanner::default();
             whole.feed(&bytes);
-            let mut parts = ResponseIdScanner::default();
+            let mut parts = MessageScanner::default();
             let (head, tail) = bytes.split_at(cut.min(bytes.len()));
             parts.feed(head);
             parts.feed(tail);

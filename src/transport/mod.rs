@@ -6,6 +6,7 @@
 
 mod faults;
 mod http;
+mod http_connector;
 mod http_sse;
 mod link_sink;
 mod messages;
@@ -20,7 +21,6 @@ mod tls;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ use crate::protocol::{Envelope, Revision};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http::sse::read_events;
-pub use http_sse::{AutoConnector, SseConnector};
+pub use http_connector::HttpConnector;
 pub use process::{ProcessExit, ProcessOwner};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport, Secrets,
@@ -39,7 +39,6 @@ pub use recorder::{
 pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::StdioConnector;
-pub use streamable_http::HttpConnector;
 pub use tls::{Tls, install_crypto_provider};
 
 pub(crate) use stdio::lines::{Line, LineSplitter};
@@ -190,15 +189,6 @@ pub trait Link {
 
     /// Ends the link in order, within `grace` per step; the future ends when nothing is left.
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;
-}
-
-/// Opens links to a server behind a URL, over the transport that its settings name.
-pub fn http_connector(settings: HttpSettings, tls: Tls) -> Arc<dyn Connector> {
-    match settings.kind {
-        HttpKind::Auto => Arc::new(AutoConnector::new(settings, tls)),
-        HttpKind::Streamable => Arc::new(HttpConnector::new(settings, tls)),
-        HttpKind::Sse => Arc::new(SseConnector::new(settings, tls)),
-    }
 }
 
 /// Opens links to one server. Shared by arbiters, so that the tests can inject one in memory.

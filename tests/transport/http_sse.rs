@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use bytes::Bytes;
 use mcpvisor::transport::{
-    AutoConnector, Connector as _, HttpSettings, Link, LinkError, OutgoingFrame, SseConnector, Tls,
+    Connector as _, HttpConnector, HttpKind, HttpSettings, Link, LinkError, OutgoingFrame, Tls,
 };
 use tokio::sync::mpsc;
 
@@ -75,9 +75,13 @@ fn sse_peer() -> (Peer, Open) {
     (peer, open)
 }
 
+fn connector(kind: HttpKind, settings: HttpSettings) -> HttpConnector {
+    HttpConnector::new(HttpSettings { kind, ..settings }, Tls::system())
+}
+
 async fn open(settings: HttpSettings) -> (Box<dyn Link>, Events) {
     let (sink, events) = sink();
-    let connector = SseConnector::new(settings, Tls::system());
+    let connector = connector(HttpKind::Sse, settings);
     (connector.open(sink).await.unwrap(), events)
 }
 
@@ -87,7 +91,7 @@ async fn refusal(handler: impl Fn(&Seen) -> HttpResponse + Send + Sync + 'static
         connect_timeout: Duration::from_millis(300),
         ..settings(&peer.url)
     };
-    let connector = SseConnector::new(settings, Tls::system());
+    let connector = connector(HttpKind::Sse, settings);
     connector.open(sink().0).await.err().unwrap().to_string()
 }
 
@@ -236,8 +240,8 @@ fn c_sse_02_a_stream_without_a_usable_address_is_refused() {
     });
 }
 
-fn auto(url: &str) -> AutoConnector {
-    AutoConnector::new(settings(url), Tls::system())
+fn auto(url: &str) -> HttpConnector {
+    connector(HttpKind::Auto, settings(url))
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //!
 //! The stream is the connection: its end is the link's.
 
-mod auto;
 mod endpoint;
 mod message_poster;
 mod stream;
@@ -17,69 +16,38 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::http::request_factory;
 use super::{
-    Connector, EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError,
-    Tls,
+    EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
 };
 use crate::protocol::Revision;
 
-pub use auto::AutoConnector;
-
 use message_poster::MessagePoster;
 
-/// Opens links to one HTTP+SSE server.
-#[derive(Clone, Debug)]
-pub struct SseConnector {
-    settings: Arc<HttpSettings>,
-    tls: Tls,
-}
-
-impl SseConnector {
-    pub fn new(settings: HttpSettings, tls: Tls) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            tls,
-        }
-    }
-}
-
-impl Connector for SseConnector {
-    /// Ends once the server has said where messages go, which it must do within
-    /// `connect_timeout`.
-    fn open(
-        &self,
-        sink: EventSink,
-    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
-        let Self { settings, tls } = self.clone();
-        async move {
-            request_factory::prepare(&settings, &tls).await?;
-            let patience = settings.connect_timeout;
-            let opening = stream::open(&settings, &tls);
-            let opened = timeout(patience, opening).await.unwrap_or_else(|_| {
-                let seconds = patience.as_secs_f32();
-                let text =
-                    format!("the event stream named no address for messages within {seconds} s");
-                Err(LinkOpenError::Other(text))
-            })?;
-            let message_poster = Rc::new(MessagePoster::new(&opened.factory, sink)?);
-            let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&message_poster)));
-            let reading = AbortOnDropHandle::new(reading);
-            Ok(Box::new(SseLink {
-                message_poster,
-                reading,
-            }) as Box<dyn Link>)
-        }
-        .boxed_local()
-    }
-
-    fn knows_call_of_requests(&self) -> bool {
-        false
-    }
-
-    fn transport(&self) -> &'static str {
-        "sse"
-    }
+/// Opens a link. Ends once the server has said where messages go, which it must do within
+/// `connect_timeout`.
+///
+/// # Errors
+///
+/// Returns [`LinkOpenError::Other`] when there is no such stream, or no address that may be used.
+pub(super) async fn open(
+    settings: &Arc<HttpSettings>,
+    tls: &Tls,
+    sink: EventSink,
+) -> Result<Box<dyn Link>, LinkOpenError> {
+    let patience = settings.connect_timeout;
+    let opening = timeout(patience, stream::open(settings, tls)).await;
+    let opened = opening.unwrap_or_else(|_| {
+        let seconds = patience.as_secs_f32();
+        let text = format!("the event stream named no address for messages within {seconds} s");
+        Err(LinkOpenError::Other(text))
+    })?;
+    let message_poster = Rc::new(MessagePoster::new(&opened.factory, sink)?);
+    let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&message_poster)));
+    let reading = AbortOnDropHandle::new(reading);
+    Ok(Box::new(SseLink {
+        message_poster,
+        reading,
+    }))
 }
 
 struct SseLink {

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::Secrets;
 use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
+use crate::transport::messages::MessageScanner;
 use crate::transport::{LinkEvent, messages};
 
 /// Bytes of a frame up to which it is kept whole, which costs no copy.
@@ -230,7 +231,9 @@ fn short(text: &str) -> String {
 /// The kind of a frame of ours.
 fn classify(kept: &Bytes, is_whole: bool) -> (RecordedKind, Option<String>) {
     if !is_whole {
-        let method = method_in(kept).map(|method| short(&method));
+        let mut scanner = MessageScanner::default();
+        scanner.feed(kept);
+        let method = scanner.method().map(|method| short(&method));
         return (RecordedKind::Message, method);
     }
     match Envelope::parse(kept.clone()) {
@@ -249,69 +252,4 @@ pub(super) fn request_of(frame: &Bytes) -> (String, Option<String>) {
     };
     let name = request.name().map(|name| short(&name));
     (short(request.method.as_str()), name)
-}
-
-/// The top-level `method` of a message of which only the beginning is there.
-fn method_in(head: &[u8]) -> Option<String> {
-    let mut depth = 0_usize;
-    let mut string: Option<Vec<u8>> = None;
-    let mut escaped = false;
-    let mut key: Option<Vec<u8>> = None;
-    for &byte in head {
-        match &mut string {
-            Some(text) if escaped || !matches!(byte, b'"' | b'\\') => {
-                text.push(byte);
-                escaped = false;
-            }
-            Some(_) if byte == b'\\' => escaped = true,
-            Some(_) => {
-                let text = string.take().filter(|_| depth == 1);
-                match key.take() {
-                    Some(key) if key == b"method" => return String::from_utf8(text?).ok(),
-                    // A value, or the key that the next string would be the value of.
-                    Some(_) => {}
-                    None => key = text,
-                }
-            }
-            None => match byte {
-                b'"' => string = Some(Vec::new()),
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => depth = depth.saturating_sub(1),
-                b',' if depth == 1 => key = None,
-                _ => {}
-            },
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_method_is_found_in_the_beginning_of_a_message() {
-        let cases = [
-            (
-                r#"{"jsonrpc":"2.0","method":"tools/call","par"#,
-                Some("tools/call"),
-            ),
-            (r#"{"id":"method","method":"a","#, Some("a")),
-            (
-                r#"{"params":{"method":"no","x":[1,{"method":2}]},"method":"b""#,
-                Some("b"),
-            ),
-            (
-                r#"{"x":"\"method\":\"no\"","id":1,"method" : "c","#,
-                Some("c"),
-            ),
-            (r#"{"params":{"method":"no"}"#, None),
-            (r#"{"method":"cut"#, None),
-            (r#"{"method":7,"x":"y"}"#, None),
-            ("", None),
-        ];
-        for (head, expected) in cases {
-            assert_eq!(method_in(head.as_bytes()).as_deref(), expected, "{head}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
-use crate::transport::messages::ResponseIdScanner;
+use crate::transport::messages::MessageScanner;
 
 /// One line, without its end.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct LineSplitter {
     /// Bytes of `buffer` that hold no line end.
     scanned: usize,
     /// Present while the rest of an over-long line passes by.
-    discarding: Option<ResponseIdScanner>,
+    discarding: Option<MessageScanner>,
 }
 
 /// Room for one read: what a pipe holds.

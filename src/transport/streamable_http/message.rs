@@ -6,6 +6,7 @@ use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 
 use super::link_state::HttpLinkState;
+use super::requests::SessionRequests;
 use crate::bridge::headers::Headers;
 
 pub(super) struct HttpMessage {
@@ -21,6 +22,11 @@ impl HttpMessage {
     /// It says of itself what it is, and belongs to no session.
     pub(super) const fn is_sessionless(&self) -> bool {
         self.headers.is_some()
+    }
+
+    /// It was sent in a session.
+    pub(super) const fn has_session(&self, requests: &SessionRequests) -> bool {
+        requests.has_session && !self.is_sessionless()
     }
 
     /// Sends it: as a part of the session, `in_session`, unless it belongs to none.

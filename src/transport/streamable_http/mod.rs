@@ -19,10 +19,8 @@ use std::time::Duration;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 
-use super::http::request_factory;
 use super::{
-    Connector, EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError,
-    Tls,
+    EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
 };
 use crate::protocol::Revision;
 
@@ -30,63 +28,42 @@ use link_state::HttpLinkState;
 use message::HttpMessage;
 use requests::SessionHeaders;
 
-/// Opens links to one Streamable HTTP server.
-#[derive(Clone, Debug)]
-pub struct HttpConnector {
-    settings: Arc<HttpSettings>,
-    tls: Tls,
+/// Opens a link, and sends nothing yet: the first request connects.
+///
+/// # Errors
+///
+/// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
+pub(super) fn open(
+    settings: &Arc<HttpSettings>,
+    tls: &Tls,
+    sink: EventSink,
+) -> Result<Box<dyn Link>, LinkOpenError> {
+    let session = SessionHeaders::default();
+    let link_state = HttpLinkState::new(Arc::clone(settings), tls, sink, session)?;
+    let is_owner = true;
+    Ok(Box::new(HttpLink {
+        link_state,
+        is_owner,
+    }))
 }
 
-impl HttpConnector {
-    pub fn new(settings: HttpSettings, tls: Tls) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            tls,
-        }
-    }
-}
-
-impl Connector for HttpConnector {
-    /// Sends nothing yet: the first request connects.
-    fn open(
-        &self,
-        sink: EventSink,
-    ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
-        let Self { settings, tls } = self.clone();
-        async move {
-            request_factory::prepare(&settings, &tls).await?;
-            let link_state = HttpLinkState::new(settings, &tls, sink, SessionHeaders::default())?;
-            let is_owner = true;
-            Ok(Box::new(HttpLink {
-                link_state,
-                is_owner,
-            }) as Box<dyn Link>)
-        }
-        .boxed_local()
-    }
-
-    fn worker_link(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
-        let id = session.id.map(|id| id.parse()).transpose().ok()?;
-        let session = SessionHeaders {
-            id,
-            revision: Some(session.revision),
-        };
-        let link_state =
-            HttpLinkState::new(Arc::clone(&self.settings), &self.tls, sink, session).ok()?;
-        let is_owner = false;
-        Some(Box::new(HttpLink {
-            link_state,
-            is_owner,
-        }))
-    }
-
-    fn knows_call_of_requests(&self) -> bool {
-        true
-    }
-
-    fn transport(&self) -> &'static str {
-        "http"
-    }
+/// A second link into the same session.
+pub(super) fn worker_link(
+    settings: &Arc<HttpSettings>,
+    tls: &Tls,
+    session: HttpSession,
+    sink: EventSink,
+) -> Option<Box<dyn Link>> {
+    let session = SessionHeaders {
+        id: session.id.map(|id| id.parse()).transpose().ok()?,
+        revision: Some(session.revision),
+    };
+    let link_state = HttpLinkState::new(Arc::clone(settings), tls, sink, session).ok()?;
+    let is_owner = false;
+    Some(Box::new(HttpLink {
+        link_state,
+        is_owner,
+    }))
 }
 
 struct HttpLink {

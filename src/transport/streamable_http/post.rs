@@ -39,46 +39,27 @@ async fn run_call(
     link_state.tasks.wait_for_initialized().await;
     let send = || message.post(link_state, &requests.call);
     let sent = send_or_repeat(send, || is_repeatable(&message.frame)).await;
-    let session_scope = SessionScope {
-        requests,
-        is_sessionless: message.is_sessionless(),
-    };
     match sent {
-        Ok(response) => answer(link_state, &session_scope, call, response).await,
+        Ok(response) => answer(link_state, requests, message, call, response).await,
         Err(error) => link_state.tasks.fail(Some(call), link_error(&error)),
-    }
-}
-
-/// How a message was sent: in a session, or without one.
-struct SessionScope<'a> {
-    requests: &'a SessionRequests,
-    is_sessionless: bool,
-}
-
-impl SessionScope<'_> {
-    fn has_session(&self) -> bool {
-        self.requests.has_session && !self.is_sessionless
     }
 }
 
 async fn answer(
     link_state: &Rc<HttpLinkState>,
-    session_scope: &SessionScope<'_>,
+    requests: &SessionRequests,
+    message: &HttpMessage,
     call: u64,
     mut response: ClientResponse,
 ) {
     // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
     if !response.status().is_success() {
-        return Box::pin(handle_refusal(
-            link_state,
-            session_scope,
-            Some(call),
-            &mut response,
-        ))
-        .await;
+        let has_session = message.has_session(requests);
+        let refusal = handle_refusal(link_state, has_session, Some(call), &mut response);
+        return Box::pin(refusal).await;
     }
-    if !session_scope.is_sessionless
-        && !session_scope.requests.has_session
+    if !message.is_sessionless()
+        && !requests.has_session
         && let Some(id) = response.headers().get(SESSION_ID)
     {
         link_state.adopt_session(id);
@@ -86,7 +67,7 @@ async fn answer(
     match body_kind(&response) {
         BodyKind::Json | BodyKind::Missing => whole_answer(link_state, call, &mut response).await,
         BodyKind::Events => {
-            let may_resume = !session_scope.is_sessionless;
+            let may_resume = !message.is_sessionless();
             Box::pin(stream::answer(link_state, call, response, may_resume)).await;
         }
         BodyKind::Other => {
@@ -127,18 +108,18 @@ async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut 
 /// An answer whose status is no success. Some servers put the JSON-RPC answer there.
 async fn handle_refusal(
     link_state: &Rc<HttpLinkState>,
-    session_scope: &SessionScope<'_>,
+    has_session: bool,
     call: Option<u64>,
     response: &mut ClientResponse,
 ) {
     let status = response.status();
-    if status == StatusCode::NOT_FOUND && session_scope.has_session() {
+    if status == StatusCode::NOT_FOUND && has_session {
         return link_state.session_gone(call);
     }
     let idle_max = link_state.settings.stream_idle_timeout;
     let body = body::read(response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
-    if status == StatusCode::BAD_REQUEST && session_scope.has_session() && names_session(&body) {
+    if status == StatusCode::BAD_REQUEST && has_session && names_session(&body) {
         return link_state.session_gone(call);
     }
     if call.is_some() && link_state.receive(call, body.clone(), true) == Ok(true) {
@@ -192,10 +173,6 @@ pub(super) fn note(link_state: &Rc<HttpLinkState>, message: HttpMessage) -> Resu
 
 async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
     let requests = link_state.requests();
-    let session_scope = SessionScope {
-        requests: &requests,
-        is_sessionless: message.is_sessionless(),
-    };
     let send = || message.post(&link_state, &requests.note);
     // Twice the same notification or answer says the same.
     let sent = send_or_repeat(send, || true).await;
@@ -206,7 +183,10 @@ async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
                 let _ = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
             }
         }
-        Ok(mut response) => handle_refusal(&link_state, &session_scope, None, &mut response).await,
+        Ok(mut response) => {
+            let has_session = message.has_session(&requests);
+            handle_refusal(&link_state, has_session, None, &mut response).await;
+        }
         Err(error) => link_state.tasks.fail(None, link_error(&error)),
     }
 }

@@ -30,8 +30,8 @@ use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
 };
 use crate::transport::{
-    Connector, EventSink, HttpKind, HttpSettings, Line, Link, LinkEvent, LinkOpenError,
-    OutgoingFrame, Tls, http_connector,
+    Connector, EventSink, HttpConnector, HttpKind, HttpSettings, Line, Link, LinkEvent,
+    LinkOpenError, OutgoingFrame, Tls,
 };
 use pending_request::PendingRequest;
 use renew::RelayPhase;
@@ -128,7 +128,7 @@ impl Relay {
         let (out, messages) = mpsc::channel(QUEUE_MAX);
         let (event_sender, mut event) = mpsc::channel(EVENTS_MAX);
         let mut relay = Self {
-            connector: http_connector(http_settings(settings), Tls::system()),
+            connector: Arc::new(HttpConnector::new(http_settings(settings), Tls::system())),
             link: None,
             message_max,
             phase: RelayPhase::NoSession,

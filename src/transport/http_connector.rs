@@ -1,5 +1,7 @@
-//! A server of which only the URL is known: Streamable HTTP first; if that refuses `initialize`,
-//! HTTP+SSE at the same URL, as the specification has it ("backwards compatibility", C-HTTP-18).
+//! A server behind a URL, over the transport that its settings name.
+//!
+//! Where they name none: Streamable HTTP first; if that refuses `initialize`, HTTP+SSE at the same
+//! URL, as the specification has it ("backwards compatibility", C-HTTP-18).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,69 +13,65 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::SseConnector;
-use crate::protocol::{Envelope, Outcome, Revision};
-use crate::transport::{
-    Connector, EventSink, HttpConnector, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
-    LinkOpenError, OutgoingFrame, SendError, Tls,
+use super::http::request_factory::prepare;
+use super::{
+    Connector, EventSink, HttpKind, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
+    LinkOpenError, OutgoingFrame, SendError, Tls, http_sse, streamable_http,
 };
+use crate::protocol::{Envelope, Outcome, Revision};
 
-/// Opens links to a server behind a URL, over the transport that it turns out to speak.
+/// Opens links to one server.
 #[derive(Clone, Debug)]
-pub struct AutoConnector {
-    http: HttpConnector,
-    sse: SseConnector,
+pub struct HttpConnector {
+    settings: Arc<HttpSettings>,
+    tls: Tls,
     /// Whether it was HTTP+SSE the last time; forgotten when that fails.
-    speaks_sse: Arc<AtomicBool>,
+    spoke_sse: Arc<AtomicBool>,
 }
 
-impl AutoConnector {
+impl HttpConnector {
     pub fn new(settings: HttpSettings, tls: Tls) -> Self {
         Self {
-            http: HttpConnector::new(settings.clone(), tls.clone()),
-            sse: SseConnector::new(settings, tls),
-            speaks_sse: Arc::default(),
+            settings: Arc::new(settings),
+            tls,
+            spoke_sse: Arc::default(),
         }
     }
 
     fn speaks_sse(&self) -> bool {
-        self.speaks_sse.load(Ordering::Relaxed)
+        match self.settings.kind {
+            HttpKind::Auto => self.spoke_sse.load(Ordering::Relaxed),
+            HttpKind::Streamable => false,
+            HttpKind::Sse => true,
+        }
     }
 
     async fn open_sse(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
-        let opened = self.sse.open(sink).await;
-        self.speaks_sse.store(opened.is_ok(), Ordering::Relaxed);
+        let opened = http_sse::open(&self.settings, &self.tls, sink).await;
+        self.spoke_sse.store(opened.is_ok(), Ordering::Relaxed);
         opened
+    }
+
+    fn open_streamable(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
+        streamable_http::open(&self.settings, &self.tls, sink)
     }
 }
 
-impl Connector for AutoConnector {
+impl Connector for HttpConnector {
     fn open(
         &self,
         sink: EventSink,
     ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>> {
         let connector = self.clone();
         async move {
+            prepare(&connector.settings, &connector.tls).await?;
             if connector.speaks_sse() {
                 return connector.open_sse(sink).await;
             }
-            let shared = Rc::new(AutoLinkState {
-                connector,
-                sink,
-                first: RefCell::default(),
-                is_decided: Cell::new(false),
-                link: RefCell::default(),
-                switching: RefCell::default(),
-            });
-            let of_link = Rc::downgrade(&shared);
-            let sink: EventSink = Rc::new(move |event| {
-                if let Some(shared) = of_link.upgrade() {
-                    shared.on_event(event);
-                }
-            });
-            let link = shared.connector.http.open(sink).await?;
-            shared.link.replace(Some(link));
-            Ok(Box::new(AutoLink(shared)) as Box<dyn Link>)
+            match connector.settings.kind {
+                HttpKind::Auto => Ok(Box::new(AutoLink::open(connector, sink)?) as Box<dyn Link>),
+                HttpKind::Streamable | HttpKind::Sse => connector.open_streamable(sink),
+            }
         }
         .boxed_local()
     }
@@ -82,7 +80,7 @@ impl Connector for AutoConnector {
         if self.speaks_sse() {
             return None;
         }
-        self.http.worker_link(session, sink)
+        streamable_http::worker_link(&self.settings, &self.tls, session, sink)
     }
 
     fn knows_call_of_requests(&self) -> bool {
@@ -94,10 +92,11 @@ impl Connector for AutoConnector {
     }
 }
 
+/// A link to a server of which the transport is not known yet.
 struct AutoLink(Rc<AutoLinkState>);
 
 struct AutoLinkState {
-    connector: AutoConnector,
+    connector: HttpConnector,
     sink: EventSink,
     /// The first request, `initialize`, until it is known over what it was answered.
     first: RefCell<Option<FirstRequest>>,
@@ -105,6 +104,28 @@ struct AutoLinkState {
     /// Absent only while it is opened.
     link: RefCell<Option<Box<dyn Link>>>,
     switching: RefCell<Option<AbortOnDropHandle<()>>>,
+}
+
+impl AutoLink {
+    fn open(connector: HttpConnector, sink: EventSink) -> Result<Self, LinkOpenError> {
+        let shared = Rc::new(AutoLinkState {
+            connector,
+            sink,
+            first: RefCell::default(),
+            is_decided: Cell::new(false),
+            link: RefCell::default(),
+            switching: RefCell::default(),
+        });
+        let of_link = Rc::downgrade(&shared);
+        let sink: EventSink = Rc::new(move |event| {
+            if let Some(shared) = of_link.upgrade() {
+                shared.on_event(event);
+            }
+        });
+        let link = shared.connector.open_streamable(sink)?;
+        shared.link.replace(Some(link));
+        Ok(Self(shared))
+    }
 }
 
 struct FirstRequest {
