@@ -1,4 +1,4 @@
-//! Answers for clients without a session: results and errors in the shape of its revision.
+//! Answers for clients: results and errors in the shape of their revision.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ impl AnswerDecorator {
     }
 
     /// The answer to a request that the gateway answers itself.
-    pub(crate) fn own(
+    fn own(
         &self,
         id: &RequestId,
         result: &Value,
@@ -73,18 +73,14 @@ impl AnswerDecorator {
         self.answer(id, &RawJson::from_value(result), caching, to)
     }
 
-    /// The answer of the newer era that says nothing but that the request was served.
-    pub(crate) fn empty(&self, id: &RequestId) -> ClientReply {
-        ClientReply::Json(self.own(id, &json!({}), None, Revision::NEWEST))
+    /// The answer that says nothing but that the request was served.
+    pub(crate) fn empty(&self, id: &RequestId, to: Revision) -> ClientReply {
+        ClientReply::Json(self.own(id, &json!({}), None, to))
     }
 
     /// The state of the gateway, which is old at once.
     pub(crate) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
-        let caching = CacheHints {
-            ttl_ms: 0,
-            scope: CacheScope::Private,
-        };
-        ClientReply::Json(self.answer(id, tree, Some(caching), to))
+        ClientReply::Json(self.answer(id, tree, Some(CacheHints::NONE), to))
     }
 
     /// The answer to `server/discover`.
@@ -106,38 +102,32 @@ impl AnswerDecorator {
         to: Revision,
     ) -> Result<ClientReply, Failure> {
         let page = call_target::page(kind, request, catalog, to)?;
-        if to.era() == Era::Legacy {
-            return Ok(ClientReply::Json(result_frame(&request.id, &page)));
-        }
-        let head = format!(
-            r#"{{"jsonrpc":"2.0","id":{},"result":"#,
-            request.id.as_str()
-        );
-        // The members besides the items are put before the brace that ends it.
-        let base = stale.map_or_else(
-            || RawJson::from_value(&json!({})),
-            |stale| stale.result.clone(),
-        );
-        let caching = catalog.caching(kind);
-        let caching = CacheHints {
-            ttl_ms: caching.ttl_ms,
-            scope: if caching.is_public {
-                CacheScope::Public
-            } else {
-                CacheScope::Private
-            },
+        let id = request.id.as_str();
+        let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
+        // The members besides the items are put before the brace that ends the page.
+        let page = page.as_bytes();
+        let items = page.slice(..page.len().saturating_sub(1));
+        let tail = match (to.era(), stale) {
+            (Era::Legacy, None) => Bytes::from_static(b"}}"),
+            (Era::Legacy, Some(stale)) => stale.tail.clone(),
+            (Era::Modern, _) => {
+                let base = stale.map(|stale| stale.result.clone());
+                let base = base.unwrap_or_else(|| RawJson::from_value(&json!({})));
+                let caching = catalog.caching(kind);
+                let scope = if caching.is_public {
+                    CacheScope::Public
+                } else {
+                    CacheScope::Private
+                };
+                let ttl_ms = caching.ttl_ms;
+                let members = self
+                    .decorator
+                    .complete(&base, Some(CacheHints { ttl_ms, scope }));
+                let members = members.as_bytes().slice(1..);
+                Bytes::from([b",".as_slice(), &members, b"}"].concat())
+            }
         };
-        let rest = self.decorator.complete(&base, Some(caching));
-        let rest = rest.as_bytes().slice(1..);
-        let items = page
-            .as_bytes()
-            .slice(..page.as_bytes().len().saturating_sub(1));
-        let tail = [b",".as_slice(), &rest, b"}"].concat();
-        Ok(ClientReply::List([
-            Bytes::from(head),
-            items,
-            Bytes::from(tail),
-        ]))
+        Ok(ClientReply::List([Bytes::from(head), items, tail]))
     }
 
     /// A failure as the client of this request reads it: of a server that fails a tool call, as

@@ -7,12 +7,14 @@ use uuid::Uuid;
 
 use crate::auth::Policy;
 use crate::calls::answer_decorator::AnswerDecorator;
+use crate::calls::call_target;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
-use crate::catalog::Snapshot;
+use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::{Caller, Downstreams};
 use crate::id::CallNumbers;
+use crate::protocol::{Method, Request};
 use crate::publisher::CatalogView;
 use crate::telemetry::Counters;
 
@@ -35,5 +37,19 @@ impl CallContext {
     pub(crate) fn catalog_of(&self, caller: &Caller) -> Arc<Snapshot> {
         let own = self.catalog.own(caller);
         own.unwrap_or_else(|| self.catalog.snapshot())
+    }
+
+    /// Whether a request needs the lists of servers that were never listed: right after the start
+    /// it waits for them for a moment (B-LIST-01).
+    pub(crate) fn must_wait_for_lists(&self, request: &Request, caller: &Caller) -> bool {
+        if self.catalog.is_listed() {
+            return false;
+        }
+        match &request.method {
+            Method::Discover | Method::Listen => true,
+            Method::Ping | Method::Initialize | Method::LoggingSetLevel => false,
+            method if ItemKind::listed_by(method).is_some() => true,
+            _ => call_target::target(request, &self.catalog_of(caller)).is_err(),
+        }
     }
 }

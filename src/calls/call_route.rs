@@ -15,13 +15,13 @@ use crate::downstream::{
 };
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Response};
-use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable, Up};
+use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::Counter;
 
 /// How a request gets to its server.
 pub(crate) struct CallRoute {
     pub(crate) deadline: Deadline,
-    pub(crate) way: ConnectionAccess,
+    pub(crate) access: ConnectionAccess,
     pub(crate) permit: CallPermit,
     /// Its server is one whose calls may be sent once more.
     pub(crate) may_retry: bool,
@@ -71,44 +71,21 @@ pub(crate) fn find_route(
 ) -> Result<CallRoute, Failure> {
     let name = &target.server;
     let server = downstreams.get(name).ok_or_else(|| server_removed(name))?;
+    let settings = server.settings();
     let now = Instant::now();
     let (deadline, max_wait) = if let Some(deadline) = sent_before {
         (deadline, deadline.from(now) - now)
     } else {
-        let limits = &server.settings().limits;
         let deadline = Deadline {
-            idle: limits.request_timeout,
-            latest: now + limits.request_timeout_max,
+            idle: settings.limits.request_timeout,
+            latest: now + settings.limits.request_timeout_max,
         };
-        (deadline, limits.queue_while_restarting)
+        (deadline, settings.limits.queue_while_restarting)
     };
-    find(
-        downstreams,
-        server,
-        target,
-        caller,
-        arbiter,
-        deadline,
-        max_wait,
-    )
-}
-
-fn find(
-    downstreams: &Downstreams,
-    server: Arc<Server>,
-    target: &CallTarget,
-    caller: &Caller,
-    arbiter: usize,
-    deadline: Deadline,
-    max_wait: Duration,
-) -> Result<CallRoute, Failure> {
-    let name = &target.server;
     if server.is_halted() {
         return Err(server.halted());
     }
     let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
-    let settings = server.settings();
-    let now = Instant::now();
     let (key, lease) = server.reserve(caller);
     let own = if key.is_shared() {
         None
@@ -122,7 +99,7 @@ fn find(
     };
     // Its supervisor gives an attempt up after `connect_timeout`.
     let opened_by = deadline.from(now);
-    let way = match own.or_else(|| server.find(&key)) {
+    let access = match own.or_else(|| server.find(&key)) {
         Some(child) => match child.current() {
             Ok(up) => ConnectionAccess::Open(up.value),
             Err(away) => {
@@ -148,7 +125,7 @@ fn find(
     };
     Ok(CallRoute {
         deadline,
-        way,
+        access,
         permit,
         may_retry: settings.resilience.retry.is_allowed,
     })
@@ -172,23 +149,14 @@ fn server_removed(name: &ServerName) -> Failure {
     Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
 }
 
+/// Waits for a connection that is being opened, and opens one that is at rest; one that is away
+/// is waited for only as long as its configuration allows.
 async fn opened(
     server: Arc<Server>,
     child: ChildRef<CallSenders>,
     opened_by: Instant,
     max_wait: Duration,
 ) -> Result<CallSenders, Failure> {
-    let up = wait_up(child, opened_by, max_wait).await;
-    up.map(|up| up.value).map_err(|away| server.away(&away))
-}
-
-/// Waits for a connection that is being opened, and opens one that is at rest; one that is away
-/// is waited for only as long as its configuration allows.
-async fn wait_up(
-    child: ChildRef<CallSenders>,
-    opened_by: Instant,
-    max_wait: Duration,
-) -> Result<Up<CallSenders>, ChildUnavailable> {
     let mut changes = child.subscribe();
     if (child.current()).is_err_and(|away| away.phase == ChildPhase::Idle) {
         child.wake();
@@ -197,8 +165,10 @@ async fn wait_up(
     let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
     // Too late, or its supervisor is gone: what it is now tells.
     drop(timeout_at(opened_by, opened).await);
-    if max_wait.is_zero() {
-        return child.current();
-    }
-    child.wait_up(Instant::now() + max_wait).await
+    let up = if max_wait.is_zero() {
+        child.current()
+    } else {
+        child.wait_up(Instant::now() + max_wait).await
+    };
+    up.map(|up| up.value).map_err(|away| server.away(&away))
 }

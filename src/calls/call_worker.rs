@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use crate::calls::call::{Call, CallOwner, NewCall};
 use crate::calls::call_table::{CallTable, HasCalls};
 use crate::calls::event_log::EventLog;
-use crate::calls::worker_inbox::{ClientRequestEvent, ResumeCall, TaskRequest, WorkerInbox};
+use crate::calls::worker_inbox::{ClientMessage, WorkerInbox};
 use crate::downstream::Delivery;
 use crate::protocol::{Failure, Response};
 
@@ -103,28 +103,12 @@ impl Handler<Delivery> for SessionlessCalls {
     }
 }
 
-impl Handler<ClientRequestEvent> for SessionlessCalls {
+impl Handler<ClientMessage> for SessionlessCalls {
     type Result = ();
 
-    fn handle(&mut self, event: ClientRequestEvent, ctx: &mut Self::Context) {
-        self.with_call(event.call, ctx, |call, owner| {
-            call.on_client_request_event(event.request_number, event.change, owner);
+    fn handle(&mut self, message: ClientMessage, ctx: &mut Self::Context) {
+        self.with_call(message.call, ctx, |call, owner| {
+            call.on_client(message.action, owner);
         });
-    }
-}
-
-impl Handler<ResumeCall> for SessionlessCalls {
-    type Result = ();
-
-    fn handle(&mut self, resume: ResumeCall, ctx: &mut Self::Context) {
-        self.with_call(resume.call, ctx, |call, owner| call.resume(resume, owner));
-    }
-}
-
-impl Handler<TaskRequest> for SessionlessCalls {
-    type Result = ();
-
-    fn handle(&mut self, request: TaskRequest, ctx: &mut Self::Context) {
-        self.with_call(request.call, ctx, |call, _| call.on_task_request(request));
     }
 }

@@ -1,10 +1,21 @@
-//! The reply to a client's request: its answer, or the stream on which the answer comes.
+//! A request of a client, and the reply to it: its answer, or the stream on which that comes.
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::calls::stream_event::StreamEvent;
-use crate::protocol::{ErrorKind, RawJson};
+use crate::protocol::{ErrorKind, RawJson, Request};
+
+/// A request whose client waits for the reply.
+pub(crate) struct ClientRequest {
+    pub(crate) request: Request,
+    /// Names it; the call that begins with it has the same number.
+    pub(crate) number: u64,
+    /// Whether the client accepts the answer as an event stream. One that does not cannot be
+    /// asked anything, and receives no progress.
+    pub(crate) accepts_stream: bool,
+    pub(crate) reply: oneshot::Sender<ClientReply>,
+}
 
 /// The outcome of a client's message.
 #[derive(Debug)]

@@ -34,15 +34,12 @@ struct OpenQuestion {
 }
 
 /// A request of a client, with the answers that it may hold.
-pub(crate) enum IncomingCall {
-    /// A request for a server, which may hold answers for that server.
-    Fresh { request: Request, round: u8 },
-    /// Answers for a call that is parked here.
-    Parked {
-        request: Request,
-        handle: Uuid,
-        round: u8,
-    },
+pub(crate) struct IncomingCall {
+    pub(crate) request: Request,
+    /// How often the client was asked already.
+    pub(crate) round: u8,
+    /// The answers are for the call that is parked under this handle, otherwise for the server.
+    pub(crate) parked: Option<Uuid>,
 }
 
 /// To which request an answer of a client must belong.
@@ -81,35 +78,27 @@ impl IncomingCall {
         item: &str,
         sealing: &Sealing,
     ) -> Result<Self, Failure> {
+        let incoming = |request, round, parked| Self {
+            request,
+            round,
+            parked,
+        };
         let Some(state) = request.request_state() else {
-            return Ok(Self::Fresh { request, round: 0 });
+            return Ok(incoming(request, 0, None));
         };
         let arguments = request.member(request.params.arguments.as_ref());
         let binding = binding(&request.method, arguments, caller, item)?;
         let opened = sealing.open(&state, &binding, server)?;
-        let round = opened.round;
-        match opened.continuation {
+        let request = match opened.continuation {
             Continuation::Owned { handle, .. } => {
                 let handle = Uuid::try_parse(&handle).map_err(|_| invalid_state())?;
-                Ok(Self::Parked {
-                    request,
-                    handle,
-                    round,
-                })
+                return Ok(incoming(request, opened.round, Some(handle)));
             }
-            Continuation::Pass { state: Some(state) } => {
-                let request = with_state(&request, &state)?;
-                Ok(Self::Fresh { request, round })
-            }
-            Continuation::Pass { state: None } => {
-                let request = without(&request, &["requestState"])?;
-                Ok(Self::Fresh { request, round })
-            }
-            Continuation::Reissue { .. } => {
-                let request = without(&request, &["requestState", "inputResponses"])?;
-                Ok(Self::Fresh { request, round })
-            }
-        }
+            Continuation::Pass { state: Some(state) } => with_state(&request, &state)?,
+            Continuation::Pass { state: None } => without(&request, &["requestState"])?,
+            Continuation::Reissue { .. } => without(&request, &["requestState", "inputResponses"])?,
+        };
+        Ok(incoming(request, opened.round, None))
     }
 }
 

@@ -41,13 +41,14 @@ pub use settings::SessionSettings;
 pub use stream_event::{EventId, StreamEvent};
 
 pub(crate) use answer_decorator::{AnswerDecorator, call_lost};
-pub(crate) use call::{Call, CallOwner, ClientEnd, NewCall};
+pub(crate) use call::{Call, CallOwner, ClientEnd, NewCall, failed_by_bug};
 pub(crate) use call_context::CallContext;
 pub(crate) use call_table::{CallTable, HasCalls};
 pub(crate) use call_worker::CallWorkers;
+pub(crate) use client_reply::ClientRequest;
 pub(crate) use event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
 pub(crate) use input_requests::IncomingCall;
-pub(crate) use parked_calls::ParkedCalls;
+pub(crate) use parked_calls::{CallAddress, ParkedCalls};
 pub(crate) use progress::Progress;
-pub(crate) use task_lookup::{TaskLookup, find_task, send_task_request};
-pub(crate) use worker_inbox::{ClientRequestChange, ClientRequestEvent, ResumeCall};
+pub(crate) use task_lookup::{TaskLookup, find_task};
+pub(crate) use worker_inbox::ClientAction;

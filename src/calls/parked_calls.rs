@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use crate::calls::worker_inbox::WorkerInbox;
+use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 
 /// Where the parked calls are, by a handle that only the sealed state of their client names.
 #[derive(Clone, Default)]
@@ -16,6 +16,12 @@ pub(crate) struct ParkedCalls(Arc<Mutex<HashMap<Uuid, CallAddress>>>);
 pub(crate) struct CallAddress {
     pub(crate) inbox: Arc<WorkerInbox>,
     pub(crate) number: u64,
+}
+
+impl CallAddress {
+    pub(crate) fn send(&self, action: ClientAction) {
+        self.inbox.send(self.number, action);
+    }
 }
 
 /// A call's place among the parked ones; given back when dropped.

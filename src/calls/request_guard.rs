@@ -1,12 +1,10 @@
 //! A request of a client without a session, as long as the client waits for its answer.
 
-use std::sync::Arc;
-
-use actix::Recipient;
 use tokio::sync::oneshot;
 
 use crate::calls::client_reply::ClientReply;
-use crate::calls::worker_inbox::{ClientRequestChange, ClientRequestEvent};
+use crate::calls::parked_calls::CallAddress;
+use crate::calls::worker_inbox::ClientAction;
 
 /// A request that is worked on.
 pub struct RunningRequest {
@@ -16,30 +14,26 @@ pub struct RunningRequest {
 
 /// Held as long as the client waits. Dropped before the answer, it takes the request back.
 pub struct RequestGuard {
-    call: u64,
     request_number: u64,
     /// `None` once there is nothing to take back.
-    worker: Option<Arc<Recipient<ClientRequestEvent>>>,
+    call: Option<CallAddress>,
 }
 
 impl RequestGuard {
-    /// `request_number` is the number of the client's request, `call` that of the call.
-    pub(crate) fn new(
-        call: u64,
-        request_number: u64,
-        worker: Arc<Recipient<ClientRequestEvent>>,
-    ) -> Self {
-        let worker = Some(worker);
+    /// `request_number` is the number of the client's request.
+    pub(crate) const fn new(call: CallAddress, request_number: u64) -> Self {
+        let call = Some(call);
         Self {
-            call,
             request_number,
-            worker,
+            call,
         }
     }
 
     /// Asks for the answer as a stream, if it can be one and is none yet.
     pub fn upgrade(&self) {
-        self.notify(ClientRequestChange::Upgrade);
+        if let Some(call) = &self.call {
+            call.send(ClientAction::Upgrade(self.request_number));
+        }
     }
 
     /// The guard for the rest of an answer that is a stream; `None` for a complete one.
@@ -47,28 +41,15 @@ impl RequestGuard {
         if matches!(answer, ClientReply::Stream(_)) {
             return Some(self);
         }
-        self.worker = None;
+        self.call = None;
         None
-    }
-
-    fn notify(&self, change: ClientRequestChange) {
-        if let Some(worker) = &self.worker {
-            let Self {
-                call,
-                request_number,
-                ..
-            } = *self;
-            worker.do_send(ClientRequestEvent {
-                call,
-                request_number,
-                change,
-            });
-        }
     }
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.notify(ClientRequestChange::Closed);
+        if let Some(call) = &self.call {
+            call.send(ClientAction::Close(self.request_number));
+        }
     }
 }

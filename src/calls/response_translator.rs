@@ -49,13 +49,12 @@ impl ResponseTranslator<'_> {
         tool.is_some_and(|tool| wraps_structured_output(&tool.item))
     }
 
+    /// The way of the answer, from its server to its client.
     fn revisions(self) -> Revisions {
-        revisions(self.catalog, self.server, self.to)
+        let part = self.catalog.part(self.server);
+        Revisions {
+            from: part.map_or(self.to, |part| part.revision),
+            to: self.to,
+        }
     }
-}
-
-/// The way of an answer, from its server to its client.
-pub(crate) fn revisions(catalog: &Snapshot, server: &ServerName, to: Revision) -> Revisions {
-    let from = catalog.part(server).map_or(to, |part| part.revision);
-    Revisions { from, to }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::calls::call_context::CallContext;
-use crate::calls::call_route::{CallRoute, find_route};
 use crate::calls::call_target::CallTarget;
 use crate::catalog::ToolHints;
-use crate::downstream::{Caller, Deadline};
+use crate::downstream::Deadline;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::telemetry::Counter;
 
@@ -18,52 +17,30 @@ const TIMES_MAX: u32 = 3;
 /// Time before it is sent again the first time; each further one takes four times as long.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// A failed call, as far as a retry depends on it.
-#[derive(Clone, Copy, Debug)]
-struct FailedAttempt {
-    kind: ErrorKind,
-    /// The hints of its tool; `None` for what is no tool call.
-    hints: Option<ToolHints>,
-    /// How often it was sent again already.
-    times: u32,
-}
-
-impl FailedAttempt {
-    /// After which time it may be sent again; `None` if it may not. Whether its server is trusted
-    /// and has a budget left is asked elsewhere.
-    fn retry_delay(self) -> Option<Duration> {
-        let harmless = self
-            .hints
-            .is_some_and(|hints| hints.read_only || hints.idempotent);
-        let may = match self.kind {
-            // It was never written, so it did not run.
-            ErrorKind::ServerUnavailable => true,
-            // It may have run.
-            ErrorKind::ServerLost => harmless,
-            _ => false,
-        };
-        (may && self.times < TIMES_MAX).then(|| DELAY * 4_u32.pow(self.times))
-    }
+/// After which time a call that failed so may be sent again; `None` if it may not. `hints` are
+/// those of its tool, if it calls one; `times` is how often it was sent again already. Whether its
+/// server is trusted and has a budget left is asked elsewhere.
+fn retry_delay(kind: ErrorKind, hints: Option<ToolHints>, times: u32) -> Option<Duration> {
+    let harmless = hints.is_some_and(|hints| hints.read_only || hints.idempotent);
+    let may = match kind {
+        // It was never written, so it did not run.
+        ErrorKind::ServerUnavailable => true,
+        // It may have run.
+        ErrorKind::ServerLost => harmless,
+        _ => false,
+    };
+    (may && times < TIMES_MAX).then(|| DELAY * 4_u32.pow(times))
 }
 
 /// The state that a call needs to be sent again. Kept where its server allows that, and as long as
 /// it may still happen.
 pub(crate) struct RetryState {
-    request: Request,
-    target: CallTarget,
-    deadline: Deadline,
+    pub(crate) request: Request,
+    pub(crate) target: CallTarget,
+    pub(crate) deadline: Deadline,
     hints: Option<ToolHints>,
     /// How often it was sent again.
     times: u32,
-}
-
-/// A call on its way once more.
-pub(crate) struct RetryAttempt {
-    /// The server sees another request.
-    pub(crate) number: u64,
-    pub(crate) request: Request,
-    pub(crate) target: CallTarget,
-    pub(crate) found: CallRoute,
 }
 
 impl RetryState {
@@ -87,48 +64,22 @@ impl RetryState {
     pub(crate) fn next_delay(
         &mut self,
         failure: &Failure,
-        parts: &CallContext,
+        context: &CallContext,
     ) -> Option<Duration> {
-        let failed = FailedAttempt {
-            kind: failure.kind,
-            hints: self.hints,
-            times: self.times,
-        };
-        let delay = failed.retry_delay()?;
-        let server = parts.downstreams.get(&self.target.server)?;
+        let delay = retry_delay(failure.kind, self.hints, self.times)?;
+        let server = context.downstreams.get(&self.target.server)?;
         let in_time = Instant::now() + delay < self.deadline.latest;
         // The settings may have changed since it was sent.
         if !in_time || server.is_halted() || !server.may_retry() {
             return None;
         }
         self.times += 1;
-        parts.counters.add(Counter::CallsRepeated);
+        context.counters.add(Counter::CallsRepeated);
         log::info!(
             server = self.target.server.as_str(), code = failure.kind.as_str();
             "a call is sent once more"
         );
         Some(delay)
-    }
-
-    /// Finds the way to its server once more.
-    ///
-    /// # Errors
-    ///
-    /// Returns why the call cannot be sent now; nothing was sent.
-    pub(crate) fn attempt(
-        &self,
-        parts: &CallContext,
-        caller: &Caller,
-        arbiter: usize,
-    ) -> Result<RetryAttempt, Failure> {
-        let before = Some(self.deadline);
-        let found = find_route(&parts.downstreams, &self.target, caller, arbiter, before)?;
-        Ok(RetryAttempt {
-            number: parts.numbers.next(),
-            request: self.request.clone(),
-            target: self.target.clone(),
-            found,
-        })
     }
 }
 
@@ -155,14 +106,7 @@ mod tests {
                 _ => [false; 4],
             };
             let kind = *kind;
-            let may = some.map(|hints| {
-                let failed = FailedAttempt {
-                    kind,
-                    hints,
-                    times: 0,
-                };
-                failed.retry_delay().is_some()
-            });
+            let may = some.map(|hints| retry_delay(kind, hints, 0).is_some());
             assert_eq!(may, expected, "{kind:?}");
         }
     }
@@ -170,12 +114,8 @@ mod tests {
     #[test]
     fn each_time_it_takes_longer_and_it_ends() {
         let delay = |times| {
-            let failed = FailedAttempt {
-                kind: ErrorKind::ServerUnavailable,
-                hints: None,
-                times,
-            };
-            failed.retry_delay().map(|delay| delay.as_millis())
+            let delay = retry_delay(ErrorKind::ServerUnavailable, None, times);
+            delay.map(|delay| delay.as_millis())
         };
         let delays = [0, 1, 2, 3, 100].map(delay);
         assert_eq!(delays, [Some(100), Some(400), Some(1600), None, None]);

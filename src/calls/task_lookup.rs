@@ -1,23 +1,17 @@
 //! Finds the call that stands for a task which a client of the newer era asks for.
 
-use serde_json::json;
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::bridge::error;
 use crate::bridge::seal::TaskRef;
-use crate::bridge::task::{Task, id_span};
+use crate::bridge::task::{Task, TaskStatus, id_span};
 use crate::calls::bridged_task::{BridgedTask, TaskEnd};
 use crate::calls::call_context::CallContext;
 use crate::calls::client_reply::ClientReply;
 use crate::calls::parked_calls::CallAddress;
-use crate::calls::request_guard::{RequestGuard, RunningRequest};
 use crate::calls::tasks;
-use crate::calls::worker_inbox::TaskRequest;
 use crate::downstream::Caller;
-use crate::protocol::{
-    Era, ErrorKind, Failure, Method, Outcome, RawJson, Request, Revision, json as text,
-};
+use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, Request, Revision, json as text};
 
 /// Where the call is that stands for a task.
 pub(crate) enum TaskLookup {
@@ -58,23 +52,6 @@ pub(crate) fn find_task(
     ))
 }
 
-/// Hands a request about a task to the call that stands for the task.
-pub(crate) fn send_task_request(
-    task: CallAddress,
-    request: Request,
-    context: &CallContext,
-) -> RunningRequest {
-    let (reply, answer) = oneshot::channel();
-    let call = task.number;
-    let waiting = RequestGuard::new(call, context.numbers.next(), task.inbox.client_requests());
-    task.inbox.request_task(TaskRequest {
-        call,
-        request,
-        reply,
-    });
-    RunningRequest { answer, waiting }
-}
-
 /// The gateway was restarted: the connection that the task lived on is gone, and with it the way
 /// to its questions and its result.
 fn lost(
@@ -92,7 +69,9 @@ fn lost(
         return Err(tasks::unknown());
     };
     if request.method != Method::TasksGet {
-        return Ok(context.answer_decorator.empty(&request.id));
+        return Ok(context
+            .answer_decorator
+            .empty(&request.id, Revision::NEWEST));
     }
     let server = &task.server;
     let message = format!(
@@ -101,10 +80,16 @@ fn lost(
     let failure = Failure::new(ErrorKind::ServerLost, message).server(server.as_str());
     let failed = error::error_object(&failure, Era::Modern);
     let at = context.sealing.timestamp();
-    let known =
-        json!({"taskId": task.native, "status": "working", "createdAt": lifetime.created_at});
-    let known = Task::from_legacy(&RawJson::from_value(&known));
-    let mut task = BridgedTask::new(id.to_owned(), known.ok_or_else(tasks::unknown)?, &at);
+    let known = Task {
+        id: task.native.clone(),
+        status: TaskStatus::Working,
+        message: None,
+        created_at: Some(lifetime.created_at.clone()),
+        updated_at: None,
+        ttl_ms: None,
+        poll_ms: None,
+    };
+    let mut task = BridgedTask::new(id.to_owned(), known, &at);
     task.finish(TaskEnd::Outcome(Outcome::Error(failed)), &at);
     let (detail, decorator) = (task.detail(Vec::new()), &context.answer_decorator);
     let frame = decorator.answer(&request.id, &detail, None, Revision::NEWEST);

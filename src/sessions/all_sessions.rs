@@ -1,7 +1,6 @@
 //! All client sessions: opened, found, rebuilt, ended.
 
-use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,20 +9,19 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::auth::Policy;
-use crate::calls::Sealing;
-use crate::calls::SessionSettings;
-use crate::calls::{AnswerDecorator, CallContext, CallWorkers, ParkedCalls};
+use crate::calls::{
+    AnswerDecorator, CallContext, CallWorkers, ParkedCalls, Sealing, SessionSettings,
+};
 use crate::downstream::{Downstreams, ServerSettings, SubscriptionKey};
 use crate::id::{CallNumbers, Principal, SessionId};
 use crate::memory;
-use crate::protocol::{ErrorKind, Failure, Request, Revision};
+use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
 use crate::sessions::SessionContext;
-use crate::sessions::handshake::{InitializeResults, server_info, sessionless_initialize_result};
-use crate::sessions::idle_wheel::IdleWheel;
+use crate::sessions::handshake::{initialize_result, server_info, sessionless_initialize_result};
 use crate::sessions::listen_stream::ListenStreams;
 use crate::sessions::memory_reclaim::MemoryReclaim;
-use crate::sessions::message::{DeleteSession, EndSession, SaveRecord};
+use crate::sessions::message::SessionCommand;
 use crate::sessions::session::Session;
 use crate::sessions::session_record::{RECORDS, SessionRecord, record_key};
 use crate::sessions::session_registry::{SessionAddr, SessionLookup, SessionRegistry};
@@ -54,17 +52,7 @@ pub struct SessionsSpec {
 
 /// All sessions. Cheap to clone; may be used from any thread.
 #[derive(Clone)]
-pub struct Sessions(Arc<SessionsInner>);
-
-struct SessionsInner {
-    parts: Arc<SessionContext>,
-    arbiters: Arbiters,
-    /// One for each arbiter, so that opening sessions on different ones does not contend.
-    wheels: Box<[Mutex<IdleWheel>]>,
-    initialize_results: InitializeResults,
-    /// A session has one actor, however many requests find it without one.
-    rebuilding: Mutex<()>,
-}
+pub struct Sessions(Arc<SessionContext>);
 
 /// A session that a client named.
 #[derive(Debug)]
@@ -76,7 +64,7 @@ pub struct FoundSession {
 impl Sessions {
     /// Starts looking after idle sessions on the calling arbiter.
     pub fn start(spec: SessionsSpec) -> Self {
-        let count = spec.arbiters.count();
+        let count = spec.arbiters.count().get();
         let calls = CallContext {
             settings: ArcSwap::from_pointee(spec.settings),
             downstreams: spec.downstreams,
@@ -89,20 +77,15 @@ impl Sessions {
             parked: ParkedCalls::default(),
             mint: spec.mint,
         };
-        let parts = SessionContext {
+        let sessions = Self(Arc::new(SessionContext {
             calls: Arc::new(calls),
             store: spec.store,
-            registry: SessionRegistry::new(count.get()),
-            workers: CallWorkers::new(count.get()),
+            registry: SessionRegistry::new(count),
+            workers: CallWorkers::new(count),
             listeners: ListenStreams::default(),
             tree: TreeResource::default(),
             random: spec.random,
-        };
-        let sessions = Self(Arc::new(SessionsInner {
-            parts: Arc::new(parts),
             arbiters: spec.arbiters,
-            wheels: wheels(count),
-            initialize_results: InitializeResults::default(),
             rebuilding: Mutex::default(),
         }));
         let weak = Arc::downgrade(&sessions.0);
@@ -111,8 +94,10 @@ impl Sessions {
             let mut reclaim = MemoryReclaim::default();
             loop {
                 ticks.tick().await;
-                let Some(shared) = weak.upgrade() else { return };
-                let sessions = Self(shared);
+                let Some(context) = weak.upgrade() else {
+                    return;
+                };
+                let sessions = Self(context);
                 sessions.end_idle();
                 if reclaim.is_due(sessions.len()) {
                     actix_rt::task::spawn_blocking(memory::trim_heap);
@@ -122,12 +107,12 @@ impl Sessions {
         sessions
     }
 
-    pub(crate) fn parts(&self) -> &Arc<SessionContext> {
-        &self.0.parts
+    pub(crate) fn context(&self) -> &Arc<SessionContext> {
+        &self.0
     }
 
     pub fn len(&self) -> usize {
-        self.0.parts.registry.len()
+        self.0.registry.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -136,22 +121,22 @@ impl Sessions {
 
     /// An id that cannot be guessed, for a channel to a client.
     pub fn mint(&self) -> SessionId {
-        SessionId::new((self.0.parts.calls.mint)())
+        SessionId::new((self.0.calls.mint)())
     }
 
     /// Numbers for the exchanges of clients.
     pub fn numbers(&self) -> &CallNumbers {
-        &self.0.parts.calls.numbers
+        &self.0.calls.numbers
     }
 
     /// Replaces the limits; those of streams hold for streams that are opened from now on.
     pub fn configure(&self, settings: SessionSettings) {
-        self.0.parts.calls.settings.store(Arc::new(settings));
+        self.0.calls.settings.store(Arc::new(settings));
     }
 
     /// From now on clients can read the state of the gateway, or cannot any more.
     pub fn offer_tree(&self, source: Option<TreeSource>) {
-        self.0.parts.tree.offer(source);
+        self.0.tree.offer(source);
     }
 
     /// Opens a session of this fresh id for a client that sent `initialize`, and answers it. The record is in the
@@ -168,10 +153,10 @@ impl Sessions {
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
         let record = record_of(request, principal)?;
-        let parts = &self.0.parts;
-        let settings = parts.calls.settings.load_full();
-        let Some(place) = parts.registry.reserve(settings.sessions_max) else {
-            parts.calls.counters.add(Counter::SessionsRefused);
+        let context = &self.0;
+        let settings = context.calls.settings.load_full();
+        let Some(place) = context.registry.reserve(settings.sessions_max) else {
+            context.calls.counters.add(Counter::SessionsRefused);
             let message = format!(
                 "there are {} sessions, the limit (`sessions.max`); try again later",
                 settings.sessions_max
@@ -179,24 +164,20 @@ impl Sessions {
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         };
         let (key, value) = (record_key(id), record.to_bytes());
-        if let Err(error) = parts.store.put(&key, value, Some(parts.record_ttl())).await {
+        if let Err(error) = context
+            .store
+            .put(&key, value, Some(context.record_ttl()))
+            .await
+        {
             log::warn!(session:% = id, error:%; "record of a new session could not be written");
         }
         let revision = record.revision;
-        let answer =
-            self.0
-                .initialize_results
-                .answer(request, revision, parts.calls.catalog.snapshot());
+        let result = initialize_result(revision, &context.calls.catalog.snapshot());
+        let answer = result_frame(&request.id, &result);
         let address = self.spawn(id, record, arbiter, false);
-        parts.registry.insert(place, id, address, revision);
-        self.schedule(
-            id,
-            parts
-                .registry
-                .now()
-                .saturating_add(seconds(settings.idle_timeout)),
-        );
-        parts.calls.counters.add(Counter::SessionsOpened);
+        let idle = seconds(settings.idle_timeout);
+        context.registry.insert(place, id, address, revision, idle);
+        context.calls.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
         Ok((revision, answer))
     }
@@ -212,14 +193,9 @@ impl Sessions {
         principal: Principal,
     ) -> Result<(Revision, Bytes), Failure> {
         let record = record_of(request, principal)?;
-        let catalog = self.0.parts.calls.catalog.snapshot();
+        let catalog = self.0.calls.catalog.snapshot();
         let result = sessionless_initialize_result(record.revision, &catalog);
-        let id = request.id.as_str();
-        let answer = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#,
-            result.as_str()
-        );
-        Ok((record.revision, Bytes::from(answer)))
+        Ok((record.revision, result_frame(&request.id, &result)))
     }
 
     /// Finds a session; one whose actor died is rebuilt from its record. `None` when it never
@@ -229,8 +205,8 @@ impl Sessions {
     ///
     /// Fails when its record cannot be read now: the session may well go on.
     pub async fn find(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
-        let parts = &self.0.parts;
-        match parts.registry.find(id) {
+        let context = &self.0;
+        match context.registry.find(id) {
             SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
             SessionLookup::Unknown => Ok(None),
             // Rare, and much larger than the rest.
@@ -239,8 +215,8 @@ impl Sessions {
     }
 
     async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
-        let parts = &self.0.parts;
-        let record = match parts.store.get(&record_key(id)).await {
+        let context = &self.0;
+        let record = match context.store.get(&record_key(id)).await {
             Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
             Err(error) => {
                 log::warn!(session:% = id, error:%; "record of a session could not be read");
@@ -249,12 +225,12 @@ impl Sessions {
             }
         };
         let Some(record) = record else {
-            parts.forget(id, None);
+            context.forget(id, None);
             return Ok(None);
         };
         let _one_at_a_time = self.0.rebuilding.lock();
         // Somebody else may have rebuilt or ended it meanwhile.
-        match parts.registry.find(id) {
+        match context.registry.find(id) {
             SessionLookup::Live(address, revision) => {
                 return Ok(Some(FoundSession { address, revision }));
             }
@@ -263,10 +239,10 @@ impl Sessions {
         }
         let revision = record.revision;
         let address = self.spawn(id, record, self.0.arbiters.index(id.placement_hash()), true);
-        if !parts.registry.revive(id, address.clone()) {
+        if !context.registry.revive(id, address.clone()) {
             return Ok(None);
         }
-        parts.calls.counters.add(Counter::SessionsRebuilt);
+        context.calls.counters.add(Counter::SessionsRebuilt);
         log::debug!(session:% = id; "session is rebuilt from its record");
         Ok(Some(FoundSession { address, revision }))
     }
@@ -279,11 +255,11 @@ impl Sessions {
     ///
     /// Fails when the store cannot be read.
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
-        let parts = &self.0.parts;
-        for entry in parts.store.scan(RECORDS).await? {
+        let context = &self.0;
+        for entry in context.store.scan(RECORDS).await? {
             if !self.restore_one(&entry, servers) {
                 log::warn!("a session's record cannot be read; it is dropped");
-                parts.store.delete(&entry.key).await?;
+                context.store.delete(&entry.key).await?;
             }
         }
         if !self.is_empty() {
@@ -293,7 +269,7 @@ impl Sessions {
     }
 
     fn restore_one(&self, entry: &StoredEntry, servers: &[Arc<ServerSettings>]) -> bool {
-        let parts = &self.0.parts;
+        let context = &self.0;
         let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
         let record = SessionRecord::from_bytes(&entry.value);
         let (Some(id), Some(record)) = (id, record) else {
@@ -301,15 +277,11 @@ impl Sessions {
         };
         // When the session was seen last is not in the record, only that it was not later than
         // `idle_timeout` after the record was written: until its end the client may count on it.
-        let idle = seconds(parts.calls.settings.load().idle_timeout);
+        let idle = seconds(context.calls.settings.load().idle_timeout);
         let left = entry.expires_in.map_or(idle, seconds).min(idle);
-        let expires = parts.registry.now().saturating_add(left);
-        let last_seen = expires.saturating_sub(idle);
-        parts
-            .registry
-            .insert_dormant(id, record.revision, last_seen);
-        self.schedule(id, expires);
-        let subscription_registry = parts.calls.downstreams.subscription_registry();
+        let registry = &context.registry;
+        registry.insert_dormant(id, record.revision, left, idle);
+        let subscription_registry = context.calls.downstreams.subscription_registry();
         if let Some(level) = record.level {
             subscription_registry.set_level(id, level);
         }
@@ -327,23 +299,23 @@ impl Sessions {
     /// Ends a session for good; from now on it does not exist, and neither does its record. False
     /// when it never did.
     pub async fn end(&self, id: SessionId) -> bool {
-        let parts = &self.0.parts;
-        let found = parts.registry.find(id);
+        let context = &self.0;
+        let found = context.registry.find(id);
         if matches!(found, SessionLookup::Unknown) {
             return false;
         }
-        parts.registry.remove(id);
-        parts.calls.counters.add(Counter::SessionsDeleted);
+        context.registry.remove(id);
+        context.calls.counters.add(Counter::SessionsDeleted);
         let (done, deleted) = oneshot::channel();
         match found {
             // Its last write must not come after the end.
-            SessionLookup::Live(address, _) => address.do_send(DeleteSession { done }),
-            SessionLookup::Dormant | SessionLookup::Unknown => parts.forget(id, Some(done)),
+            SessionLookup::Live(address, _) => address.do_send(SessionCommand::Delete(done)),
+            SessionLookup::Dormant | SessionLookup::Unknown => context.forget(id, Some(done)),
         }
         if deleted.await.is_err() {
             // Its actor died before it received the message.
             let (done, deleted) = oneshot::channel();
-            parts.forget(id, Some(done));
+            context.forget(id, Some(done));
             let _ = deleted.await;
         }
         true
@@ -357,12 +329,12 @@ impl Sessions {
         rebuilt: bool,
     ) -> SessionAddr {
         let site = self.0.arbiters.at(arbiter);
-        let (parts, index) = (self.0.parts.clone(), site.index);
-        let watcher = self.0.parts.clone();
+        let (context, index) = (self.0.clone(), site.index);
+        let watcher = self.0.clone();
         let child = spawn_temporary(
             &site.arbiter,
             move |_, _| {
-                let session = Session::new(id, parts, record, index);
+                let session = Session::new(id, context, record, index);
                 if rebuilt { session.rebuilt() } else { session }
             },
             move |why| {
@@ -375,58 +347,21 @@ impl Sessions {
         Arc::new(child.addr)
     }
 
-    fn schedule(&self, id: SessionId, at_second: u32) {
-        let index = self.0.arbiters.index(id.placement_hash()) % self.0.wheels.len();
-        let mut wheel = self.0.wheels[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        wheel.schedule(id, at_second);
-    }
-
-    /// Ends the sessions that nobody used for `idle_timeout`; each is looked at only when it may
-    /// be due.
+    /// Ends the sessions that nobody used for `idle_timeout`; the records of others are renewed.
     fn end_idle(&self) {
-        let parts = &self.0.parts;
-        let now = parts.registry.now();
-        let idle = seconds(parts.calls.settings.load().idle_timeout);
-        for wheel in &self.0.wheels {
-            let due = wheel
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .due(now);
-            for id in due {
-                let Some(last_seen) = parts.registry.last_seen(id) else {
-                    continue;
-                };
-                let expires = last_seen.saturating_add(idle);
-                let address = parts.registry.address(id);
-                if expires > now {
-                    if let Some(address) = address {
-                        address.do_send(SaveRecord);
-                    }
-                    self.schedule(id, expires);
-                    continue;
+        let idle = seconds(self.0.calls.settings.load().idle_timeout);
+        for due in self.0.registry.due(idle) {
+            match due.address {
+                Some(address) if due.is_idle => address.do_send(SessionCommand::EndIfIdle),
+                Some(address) => address.do_send(SessionCommand::SaveRecord),
+                None if due.is_idle => {
+                    self.0.calls.counters.add(Counter::SessionsExpired);
+                    self.0.forget(due.id, None);
                 }
-                match address {
-                    Some(address) => {
-                        address.do_send(EndSession::Idle);
-                        // One that is in use stays and is looked at again.
-                        self.schedule(id, now.saturating_add(idle.max(1)));
-                    }
-                    None => {
-                        parts.calls.counters.add(Counter::SessionsExpired);
-                        parts.forget(id, None);
-                    }
-                }
+                None => {}
             }
         }
     }
-}
-
-fn wheels(count: NonZeroUsize) -> Box<[Mutex<IdleWheel>]> {
-    (0..count.get())
-        .map(|_| Mutex::new(IdleWheel::default()))
-        .collect()
 }
 
 fn seconds(duration: Duration) -> u32 {

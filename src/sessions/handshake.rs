@@ -1,53 +1,14 @@
 //! The gateway's answer to `initialize`.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::calls::tasks;
 use crate::catalog::{EXTENSIONS, Snapshot};
-use crate::protocol::{RawJson, Request, Revision};
+use crate::protocol::{RawJson, Revision};
 
-/// The results of `initialize`, one for each revision, made anew when the catalog changes.
-#[derive(Default)]
-pub(crate) struct InitializeResults(ArcSwapOption<CachedResults>);
-
-struct CachedResults {
-    catalog: Arc<Snapshot>,
-    results: [RawJson; Revision::LEGACY.len()],
-}
-
-impl InitializeResults {
-    /// The answer to `initialize`.
-    pub(crate) fn answer(
-        &self,
-        request: &Request,
-        revision: Revision,
-        catalog: Arc<Snapshot>,
-    ) -> Bytes {
-        let current = self.0.load_full();
-        let current =
-            current.filter(|initialize_result| Arc::ptr_eq(&initialize_result.catalog, &catalog));
-        let initialize_result = current.unwrap_or_else(|| {
-            let results = Revision::LEGACY.map(|revision| result(revision, &catalog));
-            let initialize_result = Arc::new(CachedResults { catalog, results });
-            self.0.store(Some(initialize_result.clone()));
-            initialize_result
-        });
-        let index = Revision::LEGACY
-            .iter()
-            .position(|known| *known == revision)
-            .unwrap_or(0);
-        let (id, result) = (
-            request.id.as_str(),
-            initialize_result.results[index].as_str(),
-        );
-        Bytes::from(format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
-        ))
-    }
+/// The result of `initialize`.
+pub(crate) fn initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
+    result(revision, catalog, &capabilities(revision, catalog))
 }
 
 /// The result of `server/discover` (S-LIFE-08).
@@ -64,7 +25,7 @@ pub(crate) fn discovery(catalog: &Snapshot) -> Value {
 
 /// The gateway offers every capability; what the owner of an item lacks is answered per request
 /// (B-CAP-02).
-pub(crate) fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
+fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     let mut capabilities = json!({
         "tools": { "listChanged": true },
         "prompts": { "listChanged": true },
@@ -90,7 +51,7 @@ pub(crate) fn sessionless_initialize_result(revision: Revision, catalog: &Snapsh
     if revision >= Revision::V2025_03_26 {
         capabilities["completions"] = json!({});
     }
-    initialize_result(revision, catalog, &capabilities)
+    result(revision, catalog, &capabilities)
 }
 
 /// Who the gateway is.
@@ -102,11 +63,7 @@ pub(crate) fn server_info(revision: Revision) -> Value {
     info
 }
 
-fn result(revision: Revision, catalog: &Snapshot) -> RawJson {
-    initialize_result(revision, catalog, &capabilities(revision, catalog))
-}
-
-fn initialize_result(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {
+fn result(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {
     let mut result = json!({
         "protocolVersion": revision,
         "capabilities": capabilities,
@@ -122,21 +79,12 @@ fn initialize_result(revision: Revision, catalog: &Snapshot, capabilities: &Valu
 mod tests {
     use super::*;
     use crate::catalog::{CatalogSettings, merge};
-    use crate::protocol::Envelope;
 
     #[test]
     fn each_revision_gets_only_what_it_knows() {
-        let frame = r#"{"jsonrpc":"2.0","id":"a","method":"initialize"}"#;
-        let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
-            panic!()
-        };
-        let catalog = Arc::new(merge(&[], &CatalogSettings::default()));
-        let initialize_results = InitializeResults::default();
+        let catalog = merge(&[], &CatalogSettings::default());
         for revision in Revision::LEGACY {
-            let answer = initialize_results.answer(&request, revision, catalog.clone());
-            let answer: Value = serde_json::from_slice(&answer).unwrap();
-            assert_eq!(answer["id"], "a");
-            let result = &answer["result"];
+            let result: Value = initialize_result(revision, &catalog).parse().unwrap();
             assert_eq!(result["protocolVersion"], revision.as_str());
             let completions = !result["capabilities"]["completions"].is_null();
             assert_eq!(completions, revision >= Revision::V2025_03_26);

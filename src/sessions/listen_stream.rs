@@ -1,27 +1,24 @@
 //! `subscriptions/listen`: a stream of what a client without a session wants to hear of
 //! (B-SUB-02, S-SUB-02, S-SUB-04).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use actix::{Actor, ActorContext, Addr, Context, Handler};
+use actix::fut::wrap_future;
+use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot};
+use serde_json::json;
+use tokio::sync::mpsc;
 
 use crate::bridge::meta::with_meta;
-use crate::calls::ClientReply;
-use crate::calls::StreamEvent;
-use crate::calls::tasks;
-use crate::calls::{ClientRequestChange, ClientRequestEvent};
+use crate::calls::{StreamEvent, tasks};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, SubscriptionKey};
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{Method, RawJson, Request, RequestId, notification};
+use crate::protocol::{Method, RawJson, Request, RequestId};
 use crate::publisher::SessionEvent;
-use crate::sessions::SessionContext;
-use crate::sessions::message::EndGeneralStream;
+use crate::sessions::{SessionContext, changed_lists};
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -39,10 +36,10 @@ pub(super) struct ListenFilter {
     prompts_list_changed: bool,
     #[serde(skip_serializing_if = "is_false")]
     resources_list_changed: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    resource_subscriptions: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    task_ids: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    resource_subscriptions: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    task_ids: BTreeSet<String>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -57,20 +54,22 @@ pub(crate) struct ListenStreams(Arc<Mutex<HashMap<SessionId, Addr<ListenStream>>
 /// The actor of one stream. It lives until its client closes the stream or the gateway stops.
 pub(crate) struct ListenStream {
     name: SessionId,
-    parts: Arc<SessionContext>,
+    context: Arc<SessionContext>,
     caller: Arc<Caller>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     /// The id of the request, as the client wrote it.
     subscription: RequestId,
+    /// What the client asks for; once the stream has begun, what it is promised.
     filter: ListenFilter,
-    /// The resources that were asked for and acknowledged.
-    watched: BTreeSet<String>,
-    /// The same of tasks, by their servers and these servers' ids of them.
-    tasks: HashSet<(ServerName, String)>,
     view: Option<Arc<Snapshot>>,
     events: mpsc::Sender<StreamEvent>,
 }
+
+/// The gateway stops: the stream ends.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct EndListening;
 
 impl ListenFilter {
     /// Reads `params.notifications`.
@@ -93,10 +92,6 @@ impl ListenFilter {
             return Err(format!("`taskIds` names more than {URIS_MAX} tasks"));
         }
         Ok(params.notifications)
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 
     fn wants(&self, method: &Method) -> bool {
@@ -128,140 +123,100 @@ impl ListenStreams {
 }
 
 impl ListenStream {
+    /// Starts the actor on the calling arbiter, whose index is `arbiter`.
     pub(super) fn start(
-        name: SessionId,
-        parts: Arc<SessionContext>,
-        (caller, arbiter): (Arc<Caller>, usize),
+        context: &Arc<SessionContext>,
+        caller: Arc<Caller>,
+        arbiter: usize,
         request: &Request,
         filter: ListenFilter,
-        reply: oneshot::Sender<ClientReply>,
-    ) -> Addr<Self> {
-        let queue_max = parts.calls.settings.load().stream_queue_max;
+    ) -> mpsc::Receiver<StreamEvent> {
+        let queue_max = context.calls.settings.load().stream_queue_max;
         let (events, stream) = mpsc::channel(queue_max.max(4));
-        // A client that left is noticed by its guard.
-        let _ = reply.send(ClientReply::Stream(stream));
-        let view = parts.calls.catalog.own(&caller);
+        let name = SessionId::new((context.calls.mint)());
         let listener = Self {
             name,
-            parts,
+            context: context.clone(),
+            view: context.calls.catalog.own(&caller),
             caller,
             arbiter,
             subscription: request.id.clone(),
             filter,
-            watched: BTreeSet::new(),
-            tasks: HashSet::new(),
-            view,
             events,
         };
-        let listeners = listener.parts.listeners.clone();
-        let address = listener.start();
-        listeners.all().insert(name, address.clone());
-        address
+        context.listeners.all().insert(name, Actor::start(listener));
+        stream
     }
 
     fn catalog(&self) -> Arc<Snapshot> {
         let own = self.view.clone();
-        own.unwrap_or_else(|| self.parts.calls.catalog.snapshot())
+        own.unwrap_or_else(|| self.context.calls.catalog.snapshot())
     }
 
-    /// Asks for what the client wants and returns what it will get: resources of servers that
-    /// report updates, and every list (S-SUB-03).
-    fn accept_filter(&mut self) -> ListenFilter {
+    /// Asks for what the client wants and keeps what it will get: resources of servers that
+    /// report updates, tasks of which their server can tell, and every list (S-SUB-03).
+    fn accept_filter(&mut self) {
         let catalog = self.catalog();
-        let wanted = std::mem::take(&mut self.filter.resource_subscriptions);
-        for uri in wanted {
-            let Some(owned) = catalog.resource(&uri) else {
-                continue;
-            };
-            let part = catalog.part(&owned.server);
-            if !part.is_some_and(|part| part.supports_subscribe()) {
-                continue;
-            }
-            let server = self.parts.calls.downstreams.get(&owned.server);
-            let Some(server) = server else { continue };
-            let key = server.listen_key_for(&self.caller);
-            let watched = SubscriptionKey::new(&owned.server, &key, &owned.native);
-            let downstreams = &self.parts.calls.downstreams;
-            downstreams.watch(watched, self.name, self.arbiter);
-            if self.watched.insert(uri.clone()) {
-                self.filter.resource_subscriptions.push(uri);
-            }
-        }
-        self.accept_tasks(&catalog);
-        self.filter.clone()
+        let mut wanted = std::mem::take(&mut self.filter.resource_subscriptions);
+        wanted.retain(|uri| self.watch(uri, &catalog).is_some());
+        self.filter.resource_subscriptions = wanted;
+        let mut wanted = std::mem::take(&mut self.filter.task_ids);
+        wanted.retain(|id| self.watch_task(id, &catalog).is_some());
+        self.filter.task_ids = wanted;
     }
 
-    /// Tasks that their server can tell of by itself (S-TASK-X-13: of no progress).
-    fn accept_tasks(&mut self, catalog: &Snapshot) {
-        let wanted = std::mem::take(&mut self.filter.task_ids);
-        for id in wanted {
-            let sealing = &self.parts.calls.sealing;
-            let Some(task) = tasks::listenable_task(&id, catalog, &self.caller, sealing) else {
-                continue;
-            };
-            let Some(server) = self.parts.calls.downstreams.get(&task.0) else {
-                continue;
-            };
-            let key = server.listen_key_for(&self.caller);
-            let watched = SubscriptionKey::new(&task.0, &key, &task.1);
-            let downstreams = &self.parts.calls.downstreams;
-            downstreams.watch_task(watched, self.name, self.arbiter);
-            if self.tasks.insert(task) {
-                self.filter.task_ids.push(id);
-            }
-        }
+    fn watch(&self, uri: &str, catalog: &Snapshot) -> Option<()> {
+        let owned = catalog.resource(uri)?;
+        let part = catalog.part(&owned.server);
+        part.filter(|part| part.supports_subscribe())?;
+        let watched = self.subscription_key(&owned.server, &owned.native)?;
+        let downstreams = &self.context.calls.downstreams;
+        downstreams.watch(watched, self.name, self.arbiter);
+        Some(())
     }
 
-    /// The state of a task, as its server said it.
-    fn send_task(&self, server: &ServerName, state: &RawJson, ctx: &mut Context<Self>) {
-        let (catalog, sealing) = (self.catalog(), &self.parts.calls.sealing);
-        let public = tasks::public_state(server, state, &catalog, &self.caller, sealing);
-        // Never under its server's id.
-        let Some(public) = public else { return };
-        let params = with_meta(&public, SUBSCRIPTION_ID, self.subscription.as_str());
-        let (method, params) = (Method::Tasks, params.as_str());
+    fn watch_task(&self, id: &str, catalog: &Snapshot) -> Option<()> {
+        let sealing = &self.context.calls.sealing;
+        let (server, native) = tasks::listenable_task(id, catalog, &self.caller, sealing)?;
+        let watched = self.subscription_key(&server, &native)?;
+        let downstreams = &self.context.calls.downstreams;
+        downstreams.watch_task(watched, self.name, self.arbiter);
+        Some(())
+    }
+
+    fn subscription_key(&self, server: &ServerName, native: &str) -> Option<SubscriptionKey> {
+        let key = (self.context.calls.downstreams.get(server)?).listen_key_for(&self.caller);
+        Some(SubscriptionKey::new(server, &key, native))
+    }
+
+    /// Sends a notification that names the request of the client. A client that does not read
+    /// loses the stream; opening another, it asks for everything.
+    fn send(&self, method: &Method, params: &RawJson, ctx: &mut Context<Self>) {
+        let params = self.with_subscription(params);
+        let params = params.as_str();
         let frame = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-        self.write(Bytes::from(frame), ctx);
-    }
-
-    fn send(&self, method: &Method, mut params: Map<String, Value>, ctx: &mut Context<Self>) {
-        let id: Value = serde_json::from_str(self.subscription.as_str()).unwrap_or_default();
-        params.insert("_meta".to_owned(), json!({ SUBSCRIPTION_ID: id }));
-        let frame = notification(method, Some(&params));
-        self.write(frame, ctx);
-    }
-
-    /// A client that does not read loses the stream; opening another, it asks for everything.
-    fn write(&self, frame: Bytes, ctx: &mut Context<Self>) {
-        if self.events.try_send(StreamEvent::message(frame)).is_err() {
+        let event = StreamEvent::message(Bytes::from(frame));
+        if self.events.try_send(event).is_err() {
             ctx.stop();
         }
     }
 
     fn send_changes(&self, changes: Changes, ctx: &mut Context<Self>) {
-        let lists = [
-            (changes.tools, Method::ToolsListChanged),
-            (changes.prompts, Method::PromptsListChanged),
-            (changes.resources, Method::ResourcesListChanged),
-        ];
-        for (changed, method) in lists {
-            if changed && self.filter.wants(&method) {
-                self.send(&method, Map::new(), ctx);
-            }
+        let nothing = RawJson::from_value(&json!({}));
+        for method in changed_lists(changes).filter(|method| self.filter.wants(method)) {
+            self.send(&method, &nothing, ctx);
         }
+    }
+
+    fn with_subscription(&self, params: &RawJson) -> RawJson {
+        with_meta(params, SUBSCRIPTION_ID, self.subscription.as_str())
     }
 
     /// The end in order (S-SUB-06).
     fn end(&self, ctx: &mut Context<Self>) {
-        let id: Value = serde_json::from_str(self.subscription.as_str()).unwrap_or_default();
-        let meta = json!({ SUBSCRIPTION_ID: id });
-        let result = json!({ "_meta": meta });
-        let frame = self.parts.calls.answer_decorator.own(
-            &self.subscription,
-            &result,
-            None,
-            self.caller.revision,
-        );
+        let result = self.with_subscription(&RawJson::from_value(&json!({})));
+        let decorator = &self.context.calls.answer_decorator;
+        let frame = decorator.answer(&self.subscription, &result, None, self.caller.revision);
         // Who does not read notices the end all the same.
         let _ = self.events.try_send(StreamEvent::answer(frame));
         ctx.stop();
@@ -272,11 +227,13 @@ impl Actor for ListenStream {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let accepted = self.accept_filter();
-        let params = json!({ "notifications": accepted });
-        let params = params.as_object().cloned().unwrap_or_default();
-        self.send(&Method::SubscriptionsAcknowledged, params, ctx);
-        if accepted.is_empty() {
+        let events = self.events.clone();
+        let closed = wrap_future::<_, Self>(async move { events.closed().await });
+        ctx.spawn(closed.map(|(), _, ctx| ctx.stop()));
+        self.accept_filter();
+        let accepted = RawJson::from_value(&json!({ "notifications": self.filter }));
+        self.send(&Method::SubscriptionsAcknowledged, &accepted, ctx);
+        if self.filter == ListenFilter::default() {
             self.end(ctx);
         }
     }
@@ -284,8 +241,8 @@ impl Actor for ListenStream {
 
 impl Drop for ListenStream {
     fn drop(&mut self) {
-        self.parts.listeners.all().remove(&self.name);
-        self.parts.calls.downstreams.forget(self.name);
+        self.context.listeners.all().remove(&self.name);
+        self.context.calls.downstreams.forget(self.name);
     }
 }
 
@@ -299,21 +256,21 @@ impl Handler<SessionEvent> for ListenStream {
             }
             SessionEvent::OwnViewsChanged => {
                 let before = self.catalog();
-                self.view = self.parts.calls.catalog.own(&self.caller);
+                self.view = self.context.calls.catalog.own(&self.caller);
                 self.send_changes(self.catalog().changes_since(&before), ctx);
             }
-            SessionEvent::ResourceUpdated { uri, .. } if self.watched.contains(&uri) => {
-                let params = Map::from_iter([("uri".to_owned(), Value::String(uri))]);
-                self.send(&Method::ResourcesUpdated, params, ctx);
+            SessionEvent::ResourceUpdated { uri, .. }
+                if self.filter.resource_subscriptions.contains(&uri) =>
+            {
+                let params = RawJson::from_value(&json!({ "uri": uri }));
+                self.send(&Method::ResourcesUpdated, &params, ctx);
             }
-            SessionEvent::Task {
-                server,
-                native,
-                state,
-            } => {
-                let task = (server, native);
-                if self.tasks.contains(&task) {
-                    self.send_task(&task.0, &state, ctx);
+            SessionEvent::Task { server, state, .. } => {
+                let (catalog, sealing) = (self.catalog(), &self.context.calls.sealing);
+                let state = tasks::public_state(&server, &state, &catalog, &self.caller, sealing);
+                // Never under its server's id.
+                if let Some(state) = state {
+                    self.send(&Method::Tasks, &state, ctx);
                 }
             }
             // S-SUB-05: log lines never go here; the rest is for others.
@@ -325,22 +282,10 @@ impl Handler<SessionEvent> for ListenStream {
     }
 }
 
-impl Handler<ClientRequestEvent> for ListenStream {
+impl Handler<EndListening> for ListenStream {
     type Result = ();
 
-    fn handle(&mut self, event: ClientRequestEvent, ctx: &mut Self::Context) {
-        match event.change {
-            // It is a stream from the beginning.
-            ClientRequestChange::Upgrade => {}
-            ClientRequestChange::Closed => ctx.stop(),
-        }
-    }
-}
-
-impl Handler<EndGeneralStream> for ListenStream {
-    type Result = ();
-
-    fn handle(&mut self, _: EndGeneralStream, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: EndListening, ctx: &mut Self::Context) {
         self.end(ctx);
     }
 }

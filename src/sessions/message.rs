@@ -34,30 +34,18 @@ pub struct OpenStream {
     pub reply: oneshot::Sender<ClientReply>,
 }
 
-/// The session is over, or the gateway is.
-#[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
-#[rtype(result = "()")]
-pub enum EndSession {
-    /// The client sent nothing for `idle_timeout`; a session that is in use stays.
-    Idle,
-    /// The gateway stops; the record stays.
-    Draining,
-}
-
-/// The client ended the session: its record is deleted.
+/// What the gateway wants of a session.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub(crate) struct DeleteSession {
-    /// Receives a message once the record is deleted.
-    pub(crate) done: oneshot::Sender<()>,
+pub(crate) enum SessionCommand {
+    /// The session is in use: its record must not expire.
+    SaveRecord,
+    /// The stream that belongs to no call ends now; calls go on.
+    EndGeneralStream,
+    /// The client sent nothing for `idle_timeout`; a session that is in use stays.
+    EndIfIdle,
+    /// The gateway stops; the record stays.
+    Drain,
+    /// The client ended the session. A message is sent once its record is deleted.
+    Delete(oneshot::Sender<()>),
 }
-
-/// The session is in use: its record must not expire.
-#[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "()")]
-pub(crate) struct SaveRecord;
-
-/// The stream that belongs to no call ends now; calls go on.
-#[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "()")]
-pub struct EndGeneralStream;

@@ -7,7 +7,6 @@
 mod all_sessions;
 mod followed_tasks;
 mod handshake;
-mod idle_wheel;
 mod listen_stream;
 mod memory_reclaim;
 mod message;
@@ -15,26 +14,27 @@ mod session;
 mod session_record;
 mod session_registry;
 mod sessionless;
-
 mod subscribers;
 mod tree_resource;
 
 pub use all_sessions::{FoundSession, Sessions, SessionsSpec};
-pub use message::{EndSession, FromClient, OpenStream, UpgradeToStream};
+pub use message::{FromClient, OpenStream, UpgradeToStream};
 pub use session::Session;
 pub use session_record::SessionRecord;
 pub use sessionless::{ServeOutcome, SessionlessRequest};
 pub use tree_resource::TreeSource;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::calls::{CallContext, CallWorkers};
+use crate::catalog::Changes;
 use crate::id::SessionId;
+use crate::protocol::Method;
 use crate::store::Store;
-use crate::supervision::Random;
+use crate::supervision::{Arbiters, Random};
 use listen_stream::ListenStreams;
 use session_record::record_key;
 use session_registry::SessionRegistry;
@@ -51,6 +51,9 @@ pub(crate) struct SessionContext {
     pub(crate) listeners: ListenStreams,
     pub(crate) tree: TreeResource,
     pub(crate) random: Arc<dyn Random>,
+    arbiters: Arbiters,
+    /// A session has one actor, however many requests find it without one.
+    rebuilding: Mutex<()>,
 }
 
 impl SessionContext {
@@ -64,13 +67,13 @@ impl SessionContext {
     /// unknown only from then on, so that what a client was told once holds after a kill, too.
     pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.calls.downstreams.forget(id);
-        let parts = self.clone();
+        let context = self.clone();
         // In a task, as every save is: one that is under way writes before the record goes.
         actix_rt::spawn(async move {
-            if let Err(error) = parts.store.delete(&record_key(id)).await {
+            if let Err(error) = context.store.delete(&record_key(id)).await {
                 log::warn!(error:%; "record of an ended session could not be deleted");
             }
-            parts.registry.remove(id);
+            context.registry.remove(id);
             if let Some(done) = done {
                 // Its client may have left.
                 let _ = done.send(());
@@ -83,4 +86,15 @@ impl SessionContext {
         // Truncation is what is wanted: 32 random bits.
         (self.random.chance() * f64::from(u32::MAX)) as u32
     }
+}
+
+/// The notifications for these changes.
+fn changed_lists(changes: Changes) -> impl Iterator<Item = Method> {
+    let lists = [
+        (changes.tools, Method::ToolsListChanged),
+        (changes.prompts, Method::PromptsListChanged),
+        (changes.resources, Method::ResourcesListChanged),
+    ];
+    let changed = lists.into_iter().filter(|(changed, _)| *changed);
+    changed.map(|(_, method)| method)
 }

@@ -2,7 +2,7 @@
 //! answered with 404 without a look at the store.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use actix::Addr;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::protocol::Revision;
 use crate::sessions::session::Session;
 
 pub(crate) struct SessionRegistry {
-    shards: Box<[Shard]>,
+    shards: Box<[RwLock<Shard>]>,
     count: AtomicUsize,
     started: Instant,
 }
@@ -20,7 +20,7 @@ pub(crate) struct SessionRegistry {
 /// Shared, since actix allocates for each clone of an address.
 pub(crate) type SessionAddr = Arc<Addr<Session>>;
 
-type Shard = RwLock<QuickMap<SessionId, SessionSlot>>;
+type Shard = QuickMap<SessionId, SessionSlot>;
 
 struct SessionSlot {
     /// `None` while dormant; the next request rebuilds the session from its record.
@@ -28,6 +28,8 @@ struct SessionSlot {
     revision: Revision,
     /// Second, as [`SessionRegistry::now`] counts.
     last_seen: AtomicU32,
+    /// The second in which it may have been idle for too long.
+    look_at: AtomicU32,
 }
 
 /// The second in which the registry is made.
@@ -45,6 +47,14 @@ impl Drop for SessionPermit<'_> {
     }
 }
 
+/// A session that was not looked at for `idle_timeout`.
+pub(crate) struct DueSession {
+    pub(crate) id: SessionId,
+    pub(crate) address: Option<SessionAddr>,
+    /// Nobody used it since.
+    pub(crate) is_idle: bool,
+}
+
 #[derive(Debug)]
 pub(crate) enum SessionLookup {
     Live(SessionAddr, Revision),
@@ -57,7 +67,7 @@ impl SessionRegistry {
     /// One shard for each arbiter: sessions of one arbiter do not wait for those of another.
     pub(crate) fn new(shards: usize) -> Self {
         Self {
-            shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
+            shards: (0..shards.max(1)).map(|_| RwLock::default()).collect(),
             count: AtomicUsize::new(0),
             started: Instant::now(),
         }
@@ -83,51 +93,44 @@ impl SessionRegistry {
         id: SessionId,
         address: SessionAddr,
         revision: Revision,
+        idle: u32,
     ) {
         place.0 = None;
-        let last_seen = AtomicU32::new(self.now());
+        let now = self.now();
         let slot = SessionSlot {
             address: Some(address),
             revision,
-            last_seen,
+            last_seen: AtomicU32::new(now),
+            look_at: AtomicU32::new(now.saturating_add(idle)),
         };
-        self.write(id, |shard| {
-            shard.insert(id, slot);
-        });
+        self.write(id).insert(id, slot);
     }
 
-    /// Puts in a session of the process before this one. The limit of sessions is for new ones.
-    pub(crate) fn insert_dormant(&self, id: SessionId, revision: Revision, last_seen: u32) {
+    /// Puts in a session of the process before this one, which would have expired in `left` of
+    /// `idle` seconds. The limit of sessions is for new ones.
+    pub(crate) fn insert_dormant(&self, id: SessionId, revision: Revision, left: u32, idle: u32) {
+        let expires = self.now().saturating_add(left);
         let slot = SessionSlot {
             address: None,
             revision,
-            last_seen: AtomicU32::new(last_seen),
+            last_seen: AtomicU32::new(expires.saturating_sub(idle)),
+            look_at: AtomicU32::new(expires),
         };
-        self.write(id, |shard| {
-            if shard.insert(id, slot).is_none() {
-                self.count.fetch_add(1, Ordering::Relaxed);
-            }
-        });
+        if self.write(id).insert(id, slot).is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A dormant session has an actor again; false when it was ended meanwhile.
     pub(crate) fn revive(&self, id: SessionId, address: SessionAddr) -> bool {
-        let mut exists = false;
-        self.write(id, |shard| {
-            if let Some(slot) = shard.get_mut(&id) {
-                slot.address = Some(address);
-                exists = true;
-            }
-        });
-        exists
+        let mut shard = self.write(id);
+        let slot = shard.get_mut(&id);
+        slot.map(|slot| slot.address = Some(address)).is_some()
     }
 
     /// Finds a session and notes that it is in use.
     pub(crate) fn find(&self, id: SessionId) -> SessionLookup {
-        let shard = self
-            .shard(id)
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let shard = self.read(id);
         let Some(slot) = shard.get(&id) else {
             return SessionLookup::Unknown;
         };
@@ -142,76 +145,124 @@ impl SessionRegistry {
 
     /// The address of a live session, without noting any use.
     pub(crate) fn address(&self, id: SessionId) -> Option<SessionAddr> {
-        let shard = self
-            .shard(id)
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        shard.get(&id)?.address.clone()
+        self.read(id).get(&id)?.address.clone()
     }
 
     /// The session's actor died without ending the session. It may have been replaced already.
     pub(crate) fn set_dormant(&self, id: SessionId) {
-        self.write(id, |shard| {
-            if let Some(slot) = shard.get_mut(&id) {
-                slot.address.take_if(|address| !address.connected());
-            }
-        });
+        if let Some(slot) = self.write(id).get_mut(&id) {
+            slot.address.take_if(|address| !address.connected());
+        }
     }
 
     pub(crate) fn remove(&self, id: SessionId) {
-        self.write(id, |shard| {
-            if shard.remove(&id).is_some() {
-                self.count.fetch_sub(1, Ordering::Relaxed);
-                // When many sessions have ended, their memory is given back.
-                if shard.capacity() > 4 * shard.len().max(64) {
-                    shard.shrink_to(2 * shard.len());
-                }
+        let mut shard = self.write(id);
+        if shard.remove(&id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            // When many sessions have ended, their memory is given back.
+            if shard.capacity() > 4 * shard.len().max(64) {
+                let room = 2 * shard.len();
+                shard.shrink_to(room);
             }
-        });
+        }
     }
 
     /// Every live session.
-    pub(crate) fn addresses(&self) -> Vec<(SessionId, SessionAddr)> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-            let live = shard
-                .iter()
-                .filter_map(|(id, slot)| Some((*id, slot.address.clone()?)));
-            all.extend(live);
-        }
-        all
+    pub(crate) fn addresses(&self) -> Vec<SessionAddr> {
+        let shards = self.shards.iter().map(read);
+        let live = |shard: RwLockReadGuard<'_, Shard>| -> Vec<_> {
+            let slots = shard.values();
+            slots.filter_map(|slot| slot.address.clone()).collect()
+        };
+        shards.flat_map(live).collect()
     }
 
-    /// When the session was used last; `None` when it has ended.
-    pub(crate) fn last_seen(&self, id: SessionId) -> Option<u32> {
-        let shard = self
-            .shard(id)
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        shard
-            .get(&id)
-            .map(|slot| slot.last_seen.load(Ordering::Relaxed))
+    /// The sessions to be looked at now, each once in `idle` seconds. They are found by a walk
+    /// over all, which is cheaper than a timer for each.
+    pub(crate) fn due(&self, idle: u32) -> Vec<DueSession> {
+        let now = self.now();
+        let mut due = Vec::new();
+        for shard in &self.shards {
+            for (id, slot) in read(shard).iter() {
+                if slot.look_at.load(Ordering::Relaxed) > now {
+                    continue;
+                }
+                let expires = (slot.last_seen.load(Ordering::Relaxed)).saturating_add(idle);
+                let is_idle = expires <= now;
+                let next = if is_idle {
+                    // One that is in use nevertheless is looked at again.
+                    now.saturating_add(idle.max(1))
+                } else {
+                    expires
+                };
+                slot.look_at.store(next, Ordering::Relaxed);
+                due.push(DueSession {
+                    id: *id,
+                    address: slot.address.clone(),
+                    is_idle,
+                });
+            }
+        }
+        due
     }
 
     /// Seconds; they begin far enough above 0 for sessions that were seen before the registry
     /// was made.
-    pub(crate) fn now(&self) -> u32 {
+    fn now(&self) -> u32 {
         let elapsed = u32::try_from(self.started.elapsed().as_secs());
         ORIGIN.saturating_add(elapsed.unwrap_or(u32::MAX))
     }
 
-    fn write(&self, id: SessionId, change: impl FnOnce(&mut QuickMap<SessionId, SessionSlot>)) {
-        change(
-            &mut self
-                .shard(id)
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+    fn read(&self, id: SessionId) -> RwLockReadGuard<'_, Shard> {
+        read(self.shard(id))
     }
 
-    fn shard(&self, id: SessionId) -> &Shard {
+    fn write(&self, id: SessionId) -> RwLockWriteGuard<'_, Shard> {
+        let shard = self.shard(id).write();
+        shard.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shard(&self, id: SessionId) -> &RwLock<Shard> {
         let index = id.placement_hash() % self.shards.len() as u64;
         &self.shards[usize::try_from(index).unwrap_or(0)]
+    }
+}
+
+fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
+    shard.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_come_due_once_and_in_time() {
+        let registry = SessionRegistry::new(2);
+        let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
+        registry.insert_dormant(a, Revision::V2025_11_25, 10, 20);
+        registry.insert_dormant(b, Revision::V2025_11_25, 12, 20);
+        let due = || -> Vec<_> {
+            let due = registry.due(20).into_iter();
+            due.map(|due| (due.id, due.is_idle)).collect()
+        };
+        let after = |seconds| advance(Duration::from_secs(seconds));
+        after(9).await;
+        assert_eq!(due(), []);
+        after(2).await;
+        assert_eq!(due(), [(a, true)]);
+        assert!(matches!(registry.find(b), SessionLookup::Dormant));
+        after(1).await;
+        assert_eq!(due(), [(b, false)]);
+        after(18).await;
+        assert_eq!(due(), []);
+        registry.remove(a);
+        after(70).await;
+        assert_eq!(due(), [(b, true)]);
     }
 }

@@ -4,18 +4,16 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
-use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::bridge::headers::McpHeaders;
-use crate::calls::call_target::{self, CallTarget};
+use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    ClientEnd, ClientReply, IncomingCall, NewCall, RequestGuard, ResumeCall, RunningRequest,
-    TaskLookup, call_lost, find_task, send_task_request, tasks,
+    CallAddress, ClientAction, ClientReply, ClientRequest, IncomingCall, NewCall, RequestGuard,
+    RunningRequest, TaskLookup, call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
-use crate::id::SessionId;
 use crate::protocol::{DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request};
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::handshake;
@@ -46,11 +44,11 @@ impl Sessions {
         &'a self,
         sessionless: SessionlessRequest<'a>,
     ) -> Either<Ready<ServeOutcome>, LocalBoxFuture<'a, ServeOutcome>> {
-        let catalog = &self.parts().calls.catalog;
-        if catalog.is_listed() || !self.needs_lists(&sessionless) {
+        let calls = &self.context().calls;
+        if !calls.must_wait_for_lists(&sessionless.request, &sessionless.caller) {
             return Either::Left(ready(self.start_serving(sessionless)));
         }
-        let mut catalog = catalog.clone();
+        let mut catalog = calls.catalog.clone();
         let listed = async move {
             catalog.wait_listed().await;
             self.start_serving(sessionless)
@@ -62,115 +60,76 @@ impl Sessions {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         let to = sessionless.caller.revision;
-        match self.try_serve(sessionless) {
-            Ok(started) => started,
-            Err(failure) => ServeOutcome::Done(
-                self.parts()
-                    .calls
-                    .answer_decorator
-                    .failed(&method, &id, &failure, to),
-            ),
-        }
+        self.try_serve(sessionless).unwrap_or_else(|failure| {
+            let decorator = &self.context().calls.answer_decorator;
+            ServeOutcome::Done(decorator.failed(&method, &id, &failure, to))
+        })
     }
 
     fn try_serve(&self, sessionless: SessionlessRequest<'_>) -> Result<ServeOutcome, Failure> {
-        let parts = self.parts();
+        let calls = &self.context().calls;
+        let decorator = &calls.answer_decorator;
         let request = &sessionless.request;
-        let catalog = parts.calls.catalog_of(&sessionless.caller);
-        let to = sessionless.caller.revision;
-        if let Some(tree) = parts.tree.read(request) {
-            return Ok(ServeOutcome::Done(parts.calls.answer_decorator.tree(
-                &request.id,
-                &tree,
-                to,
-            )));
+        let catalog = calls.catalog_of(&sessionless.caller);
+        let (to, accepts_stream) = (sessionless.caller.revision, sessionless.accepts_stream);
+        if let Some(tree) = self.context().tree.read(request) {
+            return Ok(ServeOutcome::Done(decorator.tree(&request.id, &tree, to)));
         }
-        match &request.method {
-            Method::Discover | Method::Listen if to.era() == Era::Legacy => Err(unknown(request)),
+        let answer = match &request.method {
+            Method::Discover | Method::Listen if to.era() == Era::Legacy => {
+                return Err(unknown(request));
+            }
             // There is nothing that a level could be kept in.
             Method::Ping | Method::LoggingSetLevel if to.era() == Era::Legacy => {
-                let done = parts
-                    .calls
-                    .answer_decorator
-                    .own(&request.id, &json!({}), None, to);
-                Ok(ServeOutcome::Done(ClientReply::Json(done)))
+                decorator.empty(&request.id, to)
             }
-            Method::Discover => {
-                let discovery = handshake::discovery(&catalog);
-                let decorator = &parts.calls.answer_decorator;
-                Ok(ServeOutcome::Done(
-                    decorator.discovery(&request.id, &discovery),
-                ))
-            }
-            Method::Listen => self.listen(sessionless),
+            Method::Discover => decorator.discovery(&request.id, &handshake::discovery(&catalog)),
+            Method::Listen => self.listen(&sessionless)?,
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
-            | Method::CompletionComplete => self.call(sessionless, &catalog),
+            | Method::CompletionComplete => return self.call(sessionless, &catalog),
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                let calls = &parts.calls;
                 match find_task(request, &sessionless.caller, calls)? {
                     Some(TaskLookup::Hosted(task)) => {
-                        let running = send_task_request(task, sessionless.request, calls);
-                        Ok(ServeOutcome::Running(running))
+                        let (request, answer) =
+                            self.client_request(sessionless.request, accepts_stream);
+                        let number = request.number;
+                        task.send(ClientAction::Task(request));
+                        return Ok(running(answer, task, number));
                     }
-                    Some(TaskLookup::Lost(answer)) => Ok(ServeOutcome::Done(answer)),
-                    None => self.call(sessionless, &catalog),
+                    Some(TaskLookup::Lost(answer)) => answer,
+                    None => return self.call(sessionless, &catalog),
                 }
             }
             method => match ItemKind::listed_by(method) {
                 Some(kind) => {
-                    let stale = parts.calls.catalog.stale();
-                    let list = parts.calls.answer_decorator.list(
-                        kind,
-                        request,
-                        &catalog,
-                        stale.as_deref(),
-                        to,
-                    );
-                    list.map(ServeOutcome::Done)
+                    let stale = calls.catalog.stale();
+                    decorator.list(kind, request, &catalog, stale.as_deref(), to)?
                 }
-                None => match catalog.extension_owner(method.as_str()) {
-                    Some(_) => self.call(sessionless, &catalog),
-                    None => Err(unknown(request)),
-                },
+                None if catalog.extension_owner(method.as_str()).is_some() => {
+                    return self.call(sessionless, &catalog);
+                }
+                None => return Err(unknown(request)),
             },
-        }
+        };
+        Ok(ServeOutcome::Done(answer))
     }
 
-    fn needs_lists(&self, sessionless: &SessionlessRequest<'_>) -> bool {
-        let request = &sessionless.request;
-        if request.method == Method::Discover || ItemKind::listed_by(&request.method).is_some() {
-            return true;
-        }
-        let catalog = self.parts().calls.catalog_of(&sessionless.caller);
-        request.method == Method::Listen || call_target::target(request, &catalog).is_err()
-    }
-
-    fn listen(&self, sessionless: SessionlessRequest<'_>) -> Result<ServeOutcome, Failure> {
-        let parts = self.parts();
-        let request = &sessionless.request;
+    fn listen(&self, sessionless: &SessionlessRequest<'_>) -> Result<ClientReply, Failure> {
+        let (context, request) = (self.context(), &sessionless.request);
         let filter = ListenFilter::of(request)
             .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
         tasks::check_listening(request, &sessionless.caller)?;
-        if !sessionless.accepts_stream {
-            let message = "`Accept` must allow text/event-stream: the answer is a stream";
-            return Err(Failure::new(ErrorKind::NotAcceptable, message));
-        }
-        let max = parts.calls.settings.load().listeners_max;
-        if parts.listeners.len() >= max {
+        let max = context.calls.settings.load().listeners_max;
+        if context.listeners.len() >= max {
             let message =
                 format!("{max} clients listen, the limit (`sessions.listeners`); try again later");
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
-        let name = SessionId::new((parts.calls.mint)());
-        let (reply, answer) = oneshot::channel();
-        let caller = (sessionless.caller.clone(), sessionless.arbiter);
-        let address = ListenStream::start(name, parts.clone(), caller, request, filter, reply);
-        Ok(ServeOutcome::Running(RunningRequest {
-            answer,
-            waiting: RequestGuard::new(0, 0, Arc::new(address.recipient())),
-        }))
+        let (caller, arbiter) = (sessionless.caller.clone(), sessionless.arbiter);
+        let events = ListenStream::start(context, caller, arbiter, request, filter);
+        Ok(ClientReply::Stream(events))
     }
 
     fn call(
@@ -178,70 +137,73 @@ impl Sessions {
         sessionless: SessionlessRequest<'_>,
         catalog: &Snapshot,
     ) -> Result<ServeOutcome, Failure> {
-        let calls = &self.parts().calls;
-        let (request, caller) = (&sessionless.request, &sessionless.caller);
-        let target = tasks::target(request, catalog, caller, &calls.sealing)?;
-        if let Some(headers) = &sessionless.headers {
-            check_params(headers, request, &target)?;
+        let calls = &self.context().calls;
+        let SessionlessRequest {
+            request,
+            caller,
+            headers,
+            arbiter,
+            accepts_stream,
+        } = sessionless;
+        let target = tasks::target(&request, catalog, &caller, &calls.sealing)?;
+        if let Some(headers) = &headers {
+            check_params(headers, &request, &target)?;
         }
         let item = request.item().map(|item| request.frame.share(item));
-        let item = item.unwrap_or_default();
-        let (principal, server) = (&caller.principal, &target.server);
-        calls.policy.may_call(principal, server, &item)?;
-        let (caller, arbiter) = (caller.clone(), sessionless.arbiter);
-        let accepts_stream = sessionless.accepts_stream;
-        let request = sessionless.request;
+        let (item, server) = (item.unwrap_or_default(), &target.server);
+        calls.policy.may_call(&caller.principal, server, &item)?;
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
-        let number = calls.numbers.next();
-        let (reply, answer) = oneshot::channel();
-        let (inbox, call) = match incoming {
-            IncomingCall::Parked {
-                request,
-                handle,
-                round,
-            } => {
-                let parked = calls.parked.find(handle);
-                let parked = parked.ok_or_else(|| call_lost(server))?;
-                parked.inbox.resume(ResumeCall {
-                    call: parked.number,
-                    request,
-                    round,
-                    request_number: number,
-                    accepts_stream,
-                    reply,
-                });
-                (parked.inbox, parked.number)
-            }
-            IncomingCall::Fresh { request, round } => {
-                // A request that came with a state is written otherwise than it came.
-                let target = match round {
-                    0 => target,
-                    _ => tasks::target(&request, catalog, &caller, &calls.sealing)?,
-                };
-                let worker = self.parts().workers.at(arbiter);
-                let inbox = worker.inbox().clone();
-                calls.counters.add(Counter::CallsStarted);
-                worker.start_call(NewCall {
-                    number,
-                    context: calls.clone(),
-                    caller: caller_of(caller, &request.method),
-                    arbiter,
-                    request,
-                    target,
-                    item,
-                    client: ClientEnd::Reply {
-                        reply,
-                        accepts_stream,
-                    },
-                    reply_to: inbox.deliveries(),
-                    sessionless: Some((inbox.clone(), round)),
-                });
-                (inbox, number)
-            }
+        let (request, answer) = self.client_request(incoming.request, accepts_stream);
+        let (number, round) = (request.number, incoming.round);
+        if let Some(handle) = incoming.parked {
+            let parked = calls.parked.find(handle);
+            let parked = parked.ok_or_else(|| call_lost(server))?;
+            parked.send(ClientAction::Resume { request, round });
+            return Ok(running(answer, parked, number));
+        }
+        // A request that came with a state is written otherwise than it came.
+        let target = match round {
+            0 => target,
+            _ => tasks::target(&request.request, catalog, &caller, &calls.sealing)?,
         };
-        let waiting = RequestGuard::new(call, number, inbox.client_requests());
-        Ok(ServeOutcome::Running(RunningRequest { answer, waiting }))
+        let worker = self.context().workers.at(arbiter);
+        let inbox = worker.inbox().clone();
+        calls.counters.add(Counter::CallsStarted);
+        worker.start_call(NewCall {
+            context: calls.clone(),
+            caller: caller_of(caller, &request.request.method),
+            arbiter,
+            request,
+            target,
+            reply_to: inbox.deliveries(),
+            sessionless: Some((inbox.clone(), round)),
+        });
+        Ok(running(answer, CallAddress { inbox, number }, number))
     }
+
+    fn client_request(
+        &self,
+        request: Request,
+        accepts_stream: bool,
+    ) -> (ClientRequest, oneshot::Receiver<ClientReply>) {
+        let (reply, answer) = oneshot::channel();
+        let request = ClientRequest {
+            request,
+            number: self.numbers().next(),
+            accepts_stream,
+            reply,
+        };
+        (request, answer)
+    }
+}
+
+fn running(
+    answer: oneshot::Receiver<ClientReply>,
+    call: CallAddress,
+    request_number: u64,
+) -> ServeOutcome {
+    let waiting = RequestGuard::new(call, request_number);
+    ServeOutcome::Running(RunningRequest { answer, waiting })
 }
 
 /// The caller of a call; nothing is asked while an argument is completed (S-MRTR-02).

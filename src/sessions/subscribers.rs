@@ -6,35 +6,35 @@ use crate::downstream::{Delivery, SubscriptionKey};
 use crate::id::SessionId;
 use crate::publisher::{SessionEvent, Subscribers};
 use crate::sessions::all_sessions::Sessions;
-use crate::sessions::message::{EndGeneralStream, EndSession};
-use crate::sessions::session_registry::SessionAddr;
+use crate::sessions::listen_stream::EndListening;
+use crate::sessions::message::SessionCommand;
 
 impl Subscribers for Sessions {
     fn broadcast(&self, event: &SessionEvent) {
-        for (_, session) in self.addresses() {
+        for session in self.context().registry.addresses() {
             session.do_send(event.clone());
         }
-        for listener in self.parts().listeners.addresses() {
+        for listener in self.context().listeners.addresses() {
             listener.do_send(event.clone());
         }
     }
 
     fn send_event(&self, id: SessionId, event: SessionEvent) {
-        if let Some(session) = self.parts().registry.address(id) {
+        if let Some(session) = self.context().registry.address(id) {
             session.do_send(event);
-        } else if let Some(listener) = self.parts().listeners.address(id) {
+        } else if let Some(listener) = self.context().listeners.address(id) {
             listener.do_send(event);
         }
     }
 
     fn deliver(&self, id: SessionId, delivery: Delivery) {
-        if let Some(session) = self.parts().registry.address(id) {
+        if let Some(session) = self.context().registry.address(id) {
             session.do_send(delivery);
         }
     }
 
     fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)> {
-        self.parts()
+        self.context()
             .calls
             .downstreams
             .subscription_registry()
@@ -42,7 +42,7 @@ impl Subscribers for Sessions {
     }
 
     fn task_watchers(&self, task: &SubscriptionKey, has_ended: bool) -> BTreeSet<SessionId> {
-        let subscription_registry = self.parts().calls.downstreams.subscription_registry();
+        let subscription_registry = self.context().calls.downstreams.subscription_registry();
         if has_ended {
             subscription_registry.end_task(task)
         } else {
@@ -51,30 +51,25 @@ impl Subscribers for Sessions {
     }
 
     fn server_events_max(&self) -> usize {
-        self.parts().calls.settings.load().server_events_max
+        self.context().calls.settings.load().server_events_max
     }
 }
 
 impl Sessions {
-    /// Every live session.
-    fn addresses(&self) -> Vec<(SessionId, SessionAddr)> {
-        self.parts().registry.addresses()
-    }
-
     /// The gateway stops: streams that belong to no call end; clients resume them later.
     pub fn end_general_streams(&self) {
-        for (_, address) in self.addresses() {
-            address.do_send(EndGeneralStream);
+        for session in self.context().registry.addresses() {
+            session.do_send(SessionCommand::EndGeneralStream);
         }
-        for listener in self.parts().listeners.addresses() {
-            listener.do_send(EndGeneralStream);
+        for listener in self.context().listeners.addresses() {
+            listener.do_send(EndListening);
         }
     }
 
     /// The gateway stops: streams end, calls are taken back; records stay.
     pub fn drain(&self) {
-        for (_, address) in self.addresses() {
-            address.do_send(EndSession::Draining);
+        for session in self.context().registry.addresses() {
+            session.do_send(SessionCommand::Drain);
         }
     }
 }

@@ -210,7 +210,7 @@ fn a_rebuilt_session_sees_its_own_list_again() {
         let server = world.stdio("a", |_| {}).await;
         pass(millis(50)).await;
         let client = with_own_list(&world, &server).await;
-        client.call("a__panic").await;
+        world.session_panics(&client).await;
         pass(seconds(1)).await;
         assert_eq!(client.tools().await.len(), 4);
         assert_eq!(world.counted("sessions_rebuilt"), 1);

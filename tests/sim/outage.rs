@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use mcpvisor::store::{MemoryStore, Store, StoreError, StoredEntry};
 use serde_json::json;
 
-use crate::world::{PANIC_TOOL, World, millis, pass, run, settle};
+use crate::world::{World, millis, pass, run, settle};
 
 /// Reads fail while it is down.
 pub(crate) struct Outage {
@@ -62,7 +62,7 @@ fn a_session_whose_record_cannot_be_read_now_is_not_over() {
         world.stdio("a", |_| {}).await;
         let client = world.client(json!({})).await;
         pass(millis(50)).await;
-        client.call(&format!("a__{PANIC_TOOL}")).await;
+        world.session_panics(&client).await;
         settle().await;
         world.store_is_down.store(true, Ordering::Relaxed);
         let failure = world.sessions.find(client.id).await.err().unwrap();

@@ -306,3 +306,20 @@ fn a_call_of_a_session_that_panics_ends_alone() {
         assert_eq!(world.counted("sessions_rebuilt"), 0);
     });
 }
+
+#[test]
+fn a_call_whose_admission_panics_ends_alone() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let other = client.call("a__hold").await;
+        let failed = client.call("a__panic").await;
+        assert_eq!(failed.error()["data"]["code"], "internal");
+        server.answer(&server.held()[0], text(json!("done")));
+        settle().await;
+        other.result();
+        assert_eq!(world.counted("sessions_rebuilt"), 0);
+    });
+}

@@ -436,6 +436,8 @@ fn s_mrtr_02_a_client_is_asked_nothing_while_an_argument_is_completed() {
         pass(millis(50)).await;
         assert_refused(&server, "q", ELICIT);
         // Its server cannot go on, so the client reads an error and no question.
-        assert_eq!(completed.error()["code"], -32021);
+        let error = completed.error();
+        assert_eq!(error["code"], -32603);
+        assert_eq!(error["data"]["code"], "input_refused");
     });
 }

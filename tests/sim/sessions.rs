@@ -158,7 +158,7 @@ fn a_session_that_panicked_is_rebuilt_from_its_record() {
         server.progress(&server.held()[0], 1.0);
         settle().await;
         let (general_id, running_id) = (general.last_event_id(), running.last_event_id());
-        let panicked = client.call("a__panic").await;
+        let panicked = world.session_panics(&client).await;
         assert!(panicked.is_lost() && general.is_over() && running.is_over());
         assert!(running.answer().is_none());
         // Nobody else is concerned.

@@ -25,15 +25,15 @@ use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Random, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
 use mcpvisor::transport::{Connector, StdioSettings};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::client::Client;
+use crate::client::{Client, Exchange};
 use crate::outage::Outage;
 use crate::server::{Script, Server};
 
 /// A tool of this name makes the session that calls it panic.
-pub(crate) const PANIC_TOOL: &str = "panic";
+const PANIC_TOOL: &str = "panic";
 
 /// Runs a test on a fresh actix system whose time is simulated.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
@@ -230,6 +230,16 @@ impl World {
             connectors,
             order: RefCell::default(),
         }
+    }
+
+    /// The session of a client panics over a request: what it reads cannot be made.
+    pub(crate) async fn session_panics(&self, client: &Client) -> Exchange {
+        let source = || std::panic::resume_unwind(Box::new("panic on demand"));
+        self.sessions.offer_tree(Some(Arc::new(source)));
+        let params = json!({"uri": "mcpvisor://tree"});
+        let exchange = client.request("resources/read", params).await;
+        self.sessions.offer_tree(None);
+        exchange
     }
 
     /// A server whose transport cannot tell whose call a question belongs to.

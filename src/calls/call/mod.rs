@@ -21,12 +21,13 @@ use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
 use crate::calls::call_target::CallTarget;
+use crate::calls::client_reply::ClientRequest;
 use crate::calls::event_log::EventLog;
 use crate::calls::input_requests::{InputRequests, invalid_state};
 use crate::calls::parked_calls::ParkedPermit;
 use crate::calls::progress::Progress;
-use crate::calls::retry::{RetryAttempt, RetryState};
-use crate::calls::worker_inbox::{ClientRequestChange, ResumeCall, WorkerInbox};
+use crate::calls::retry::RetryState;
+use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 use crate::downstream::{
     CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
     Deadline, Delivery, TaskMode,
@@ -80,12 +81,17 @@ enum CallState {
 
 /// A call whose connection is being opened.
 struct OpeningCall {
+    outgoing: OutgoingCall,
+    /// Until the table runs it.
+    opening: Option<ConnectionOpening>,
+}
+
+/// A call on its way to a connection.
+struct OutgoingCall {
     request: Request,
     sent_as: u64,
     deadline: Deadline,
     permit: CallPermit,
-    /// Until the table runs it.
-    opening: Option<ConnectionOpening>,
 }
 
 /// Ends with the connection of a call, or with the reason why there is none.
@@ -111,14 +117,11 @@ struct ClientRounds {
 
 /// A call that begins.
 pub(crate) struct NewCall {
-    pub(crate) number: u64,
+    pub(crate) request: ClientRequest,
     pub(crate) context: Arc<CallContext>,
     pub(crate) caller: Arc<Caller>,
     pub(crate) arbiter: usize,
-    pub(crate) request: Request,
     pub(crate) target: CallTarget,
-    pub(crate) item: ByteString,
-    pub(crate) client: ClientEnd,
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
     /// Of the worker of a client without a session, and how often this client was asked already.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, u8)>,
@@ -137,28 +140,37 @@ pub(crate) trait CallOwner {
 impl Call {
     /// The call, and the request that it is to be dispatched with.
     pub(crate) fn new(new_call: NewCall) -> (Box<Self>, Request) {
-        let request = new_call.request;
+        let ClientRequest {
+            request,
+            number,
+            accepts_stream,
+            reply,
+        } = new_call.request;
         let rounds = new_call.sessionless.map(|(inbox, round)| {
             Box::new(ClientRounds {
                 inbox,
-                request_number: new_call.number,
+                request_number: number,
                 arguments: request.member(request.params.arguments.as_ref()),
                 questions: InputRequests::of(round),
                 parked: None,
             })
         });
+        let item = request.item().map(|item| request.frame.share(item));
         let call = Self {
-            number: new_call.number,
+            number,
             context: new_call.context,
             arbiter: new_call.arbiter,
             reply_to: new_call.reply_to,
             id: request.id.clone(),
             method: request.method.clone(),
             target: new_call.target,
-            item: new_call.item,
+            item: item.unwrap_or_default(),
             progress: Progress::of(&request, new_call.caller.revision),
             caller: new_call.caller,
-            client: new_call.client,
+            client: ClientEnd::Reply {
+                reply,
+                accepts_stream,
+            },
             state: CallState::NotSent,
             retry: None,
             alarms: Alarms::default(),
@@ -213,24 +225,17 @@ impl Call {
     }
 
     fn send_by(&mut self, route: CallRoute, request: Request, sent_as: u64) {
-        let CallRoute {
-            deadline,
-            way,
-            permit,
-            ..
-        } = route;
-        match way {
-            ConnectionAccess::Open(senders) => {
-                self.send(request, sent_as, deadline, permit, senders);
-            }
+        let outgoing = OutgoingCall {
+            request,
+            sent_as,
+            deadline: route.deadline,
+            permit: route.permit,
+        };
+        match route.access {
+            ConnectionAccess::Open(senders) => self.send(outgoing, senders),
             ConnectionAccess::Opening(opening) => {
-                self.state = CallState::Opening(Box::new(OpeningCall {
-                    request,
-                    sent_as,
-                    deadline,
-                    permit,
-                    opening: Some(opening),
-                }));
+                let opening = Some(opening);
+                self.state = CallState::Opening(Box::new(OpeningCall { outgoing, opening }));
             }
         }
     }
@@ -240,44 +245,30 @@ impl Call {
         senders: Result<CallSenders, Failure>,
         owner: &mut impl CallOwner,
     ) {
-        let opening = match std::mem::replace(&mut self.state, CallState::NotSent) {
-            CallState::Opening(opening) => *opening,
-            other => {
-                self.state = other;
-                return;
-            }
-        };
-        match senders {
-            Ok(senders) => self.send(
-                opening.request,
-                opening.sent_as,
-                opening.deadline,
-                opening.permit,
-                senders,
-            ),
-            Err(failure) => self.on_answer(Err(failure), owner),
+        match (self.replace_state(CallState::NotSent), senders) {
+            (CallState::Opening(opening), Ok(senders)) => self.send(opening.outgoing, senders),
+            (CallState::Opening(_), Err(failure)) => self.on_answer(Err(failure), owner),
+            (other, _) => self.state = other,
         }
     }
 
-    fn send(
-        &mut self,
-        request: Request,
-        sent_as: u64,
-        deadline: Deadline,
-        mut permit: CallPermit,
-        senders: CallSenders,
-    ) {
+    fn replace_state(&mut self, state: CallState) -> CallState {
+        std::mem::replace(&mut self.state, state)
+    }
+
+    fn send(&mut self, outgoing: OutgoingCall, senders: CallSenders) {
         if let Some(level) = self.caller.level.filter(|_| self.rounds.is_some()) {
             senders.command(ConnectionCommand::LevelAtLeast(level));
         }
         let (server, reply_to) = (self.target.server.clone(), self.reply_to.clone());
+        let (sent_as, mut permit) = (outgoing.sent_as, outgoing.permit);
         let request = CallRequest {
             number: sent_as,
             caller: self.caller.clone(),
-            request,
+            request: outgoing.request,
             edits: std::mem::take(&mut self.target.edits),
             tasks: self.target.tasks,
-            deadline,
+            deadline: outgoing.deadline,
             reply: permit.reply(self.number, server, reply_to),
         };
         senders.send(self.arbiter, CallMessage::Start(Box::new(request)));
@@ -318,16 +309,20 @@ impl Call {
 
     fn resend(&mut self, owner: &mut impl CallOwner) {
         let Some(retry) = &self.retry else { return };
-        match retry.attempt(&self.context, &self.caller, self.arbiter) {
-            Ok(attempt) => {
-                let RetryAttempt {
-                    number,
-                    request,
-                    target,
-                    found,
-                } = attempt;
-                self.target = target;
-                self.send_by(found, request, number);
+        let (downstreams, before) = (&self.context.downstreams, Some(retry.deadline));
+        match find_route(
+            downstreams,
+            &retry.target,
+            &self.caller,
+            self.arbiter,
+            before,
+        ) {
+            Ok(route) => {
+                let request = retry.request.clone();
+                self.target = retry.target.clone();
+                // The server sees another request.
+                let sent_as = self.context.numbers.next();
+                self.send_by(route, request, sent_as);
             }
             Err(failure) => self.on_answer(Err(failure), owner),
         }
@@ -400,56 +395,52 @@ impl Call {
     pub(crate) fn on_panic(&mut self, owner: &mut impl CallOwner) {
         self.cancel("the gateway has failed");
         self.state = CallState::Done;
-        let message = "the gateway failed while it worked on this call; the call may have run";
-        let answer = Err(Failure::new(ErrorKind::Internal, message));
+        let failure = failed_by_bug();
+        let answer = Err(failure.clone());
         owner.on_call_returned(self, Some(&answer));
-        if let Err(failure) = &answer {
-            self.answer_failure(failure, owner);
+        self.answer_failure(&failure, owner);
+    }
+
+    /// Its client, which has no session, does something about it.
+    pub(crate) fn on_client(&mut self, action: ClientAction, owner: &mut impl CallOwner) {
+        let last_request = self.rounds.as_ref().map(|rounds| rounds.request_number);
+        match action {
+            ClientAction::Resume { request, round } => self.resume(request, round, owner),
+            ClientAction::Task(request) => self.on_task_request(request),
+            ClientAction::Upgrade(request) if last_request == Some(request) => {
+                self.upgrade(owner);
+            }
+            ClientAction::Close(request)
+                if last_request == Some(request) && !matches!(self.client, ClientEnd::Away) =>
+            {
+                self.cancel_and_end("the client closed its request");
+            }
+            // Of a request that is answered.
+            ClientAction::Upgrade(_) | ClientAction::Close(_) => {}
         }
     }
 
     /// The client is back with answers.
-    pub(crate) fn resume(&mut self, resume: ResumeCall, owner: &mut impl CallOwner) {
+    fn resume(&mut self, back: ClientRequest, round: u8, owner: &mut impl CallOwner) {
         let is_away = matches!(self.client, ClientEnd::Away);
         let rounds = self.rounds.as_mut();
-        let rounds = rounds.filter(|rounds| is_away && resume.round == rounds.questions.round);
+        let rounds = rounds.filter(|rounds| is_away && round == rounds.questions.round);
         let Some(rounds) = rounds else {
             // A state is good for one return (S-MRTR-09).
-            let (method, id) = (&resume.request.method, &resume.request.id);
+            let (method, id) = (&back.request.method, &back.request.id);
             let decorator = &self.context.answer_decorator;
             let refusal = decorator.failed(method, id, &invalid_state(), self.caller.revision);
-            let _ = resume.reply.send(refusal);
+            let _ = back.reply.send(refusal);
             return;
         };
-        rounds.request_number = resume.request_number;
-        self.id = resume.request.id.clone();
-        self.progress = Progress::of(&resume.request, self.caller.revision);
+        rounds.request_number = back.number;
+        self.id = back.request.id.clone();
+        self.progress = Progress::of(&back.request, self.caller.revision);
         self.client = ClientEnd::Reply {
-            reply: resume.reply,
-            accepts_stream: resume.accepts_stream,
+            reply: back.reply,
+            accepts_stream: back.accepts_stream,
         };
-        self.continue_with_answers(&resume.request, owner);
-    }
-
-    /// Handles a change in the wait for the client's request of this number, if it still waits.
-    pub(crate) fn on_client_request_event(
-        &mut self,
-        request_number: u64,
-        change: ClientRequestChange,
-        owner: &mut impl CallOwner,
-    ) {
-        let waits = !matches!(self.client, ClientEnd::Away);
-        let rounds = self.rounds.as_ref();
-        let is_last = rounds.is_some_and(|rounds| rounds.request_number == request_number);
-        match change {
-            ClientRequestChange::Upgrade if is_last => {
-                self.upgrade(owner);
-            }
-            ClientRequestChange::Closed if is_last && waits => {
-                self.cancel_and_end("the client closed its request");
-            }
-            ClientRequestChange::Upgrade | ClientRequestChange::Closed => {}
-        }
+        self.continue_with_answers(&back.request, owner);
     }
 
     /// Does what is due.
@@ -476,4 +467,10 @@ impl SentCall {
         let cancel = CancelCall { number, reason };
         self.senders.send(arbiter, CallMessage::CancelCall(cancel));
     }
+}
+
+/// The failure for the client of a call that a bug of the gateway ended.
+pub(crate) fn failed_by_bug() -> Failure {
+    let message = "the gateway failed while it worked on this call; the call may have run";
+    Failure::new(ErrorKind::Internal, message)
 }

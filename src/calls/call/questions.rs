@@ -15,7 +15,7 @@ use crate::calls::client_reply::ClientReply;
 use crate::calls::input_requests::binding;
 use crate::calls::parked_calls::CallAddress;
 use crate::downstream::Question;
-use crate::protocol::{ErrorKind, Failure, RawJson, Request, Response};
+use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
 /// A server that asks for several things does so in quick succession: they are handed out
@@ -46,7 +46,7 @@ impl Call {
         };
         let capabilities = self.caller.profile.as_map();
         if let Err(needed) = rounds.questions.refuse_undeclared(capabilities) {
-            self.answer_failure(&missing(needed), owner);
+            self.answer_failure(&self.refusal(needed), owner);
             return self.cancel_and_end("its client cannot be asked");
         }
         let handle = match self.park() {
@@ -109,11 +109,12 @@ impl Call {
     /// The client is back with the answers in `request`.
     pub(super) fn continue_with_answers(&mut self, request: &Request, owner: &mut impl CallOwner) {
         self.alarms.clear(Alarm::ClientAbsent);
+        match self.replace_state(CallState::NotSent) {
+            CallState::Answered(answer) => return self.on_answer(*answer, owner),
+            other => self.state = other,
+        }
         if matches!(self.state, CallState::Task(_)) {
             return self.answer_with_task(owner);
-        }
-        if let Some(answer) = self.take_answer() {
-            return self.on_answer(answer, owner);
         }
         let Some(rounds) = &mut self.rounds else {
             return;
@@ -127,20 +128,13 @@ impl Call {
         }
     }
 
-    fn take_answer(&mut self) -> Option<Result<Response, Failure>> {
-        match std::mem::replace(&mut self.state, CallState::NotSent) {
-            CallState::Answered(answer) => Some(*answer),
-            other => {
-                self.state = other;
-                None
-            }
-        }
-    }
-
     /// The server, which has no session either, needs something of the client: its state goes
     /// with the questions, sealed.
     pub(super) fn forward_input_request(&mut self, result: &RawJson, owner: &mut impl CallOwner) {
         match InputRequired::parse(result) {
+            Ok(_) if self.method == Method::CompletionComplete => {
+                self.answer_failure(&asks_in_completion(), owner);
+            }
             Ok(asked) => {
                 self.next_round();
                 let state = asked.state;
@@ -163,7 +157,7 @@ impl Call {
     ) {
         let url = question::RequiredCapability::Url;
         if !url.is_declared(self.caller.profile.as_map()) {
-            return self.answer_failure(&missing(url), owner);
+            return self.answer_failure(&self.refusal(url), owner);
         }
         self.next_round();
         let ids = elicitations.iter().filter_map(|one| one.id.clone());
@@ -220,13 +214,22 @@ impl Call {
             Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
         })
     }
+
+    /// The failure for a client that cannot be asked for what its server needs (S-LIFE-16).
+    fn refusal(&self, needed: question::RequiredCapability) -> Failure {
+        if self.method == Method::CompletionComplete {
+            return asks_in_completion();
+        }
+        let message = format!(
+            "this request needs the client capability `{}`",
+            needed.as_str()
+        );
+        Failure::missing_capability(message, needed.capabilities())
+    }
 }
 
-/// The failure for a client that lacks a capability which a server needs (S-LIFE-16).
-fn missing(needed: question::RequiredCapability) -> Failure {
-    let message = format!(
-        "this request needs the client capability `{}`",
-        needed.as_str()
-    );
-    Failure::missing_capability(message, needed.capabilities())
+/// Whatever the client declares, it is asked nothing while an argument is completed (S-MRTR-02).
+fn asks_in_completion() -> Failure {
+    let message = "the server asks for input, which it may not while an argument is completed";
+    Failure::new(ErrorKind::InputRefused, message)
 }

@@ -11,9 +11,8 @@ use crate::bridge::error;
 use crate::bridge::task::Task;
 use crate::calls::alarms::Alarm;
 use crate::calls::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
-use crate::calls::client_reply::ClientReply;
+use crate::calls::client_reply::{ClientReply, ClientRequest};
 use crate::calls::input_requests::InputRequests;
-use crate::calls::worker_inbox::TaskRequest;
 use crate::downstream::{CallMessage, Question};
 use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Response};
 
@@ -28,7 +27,7 @@ pub(super) struct HostedTask {
     /// `None` once the task has ended: its server has nothing of it any more.
     sent: Option<SentCall>,
     /// Requests for the task that are not answered yet.
-    waiting: Vec<TaskRequest>,
+    waiting: Vec<ClientRequest>,
 }
 
 impl HostedTask {
@@ -96,7 +95,7 @@ impl Call {
             self.answer_failure(&failure, owner);
             return self.cancel_and_end("its task cannot be named");
         };
-        let sent = match std::mem::replace(&mut self.state, CallState::NotSent) {
+        let sent = match self.replace_state(CallState::NotSent) {
             CallState::Sent(sent) => Some(sent),
             _ => None,
         };
@@ -174,7 +173,7 @@ impl Call {
         self.answer_waiting_requests();
     }
 
-    pub(crate) fn on_task_request(&mut self, request: TaskRequest) {
+    pub(super) fn on_task_request(&mut self, request: ClientRequest) {
         let Some(hosted) = self.task() else {
             // Only the task's id leads here, and there is none yet.
             return;
@@ -195,7 +194,9 @@ impl Call {
             Method::TasksUpdate => self.update_task(request),
             _ => {
                 let decorator = &self.context.answer_decorator;
-                let _ = request.reply.send(decorator.empty(&request.request.id));
+                let _ = request
+                    .reply
+                    .send(decorator.empty(&request.request.id, self.caller.revision));
                 self.cancel_task();
             }
         }
@@ -203,14 +204,14 @@ impl Call {
 
     /// Gives the server what the client answers; whatever else the client says is ignored
     /// (S-TASK-X-09).
-    fn update_task(&mut self, update: TaskRequest) {
+    fn update_task(&mut self, update: ClientRequest) {
         let Some(rounds) = &mut self.rounds else {
             return;
         };
         let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
         let (method, id) = (&update.request.method, &update.request.id);
         let answer = match rounds.questions.answer(&update.request) {
-            Ok(()) => decorator.empty(id),
+            Ok(()) => decorator.empty(id, to),
             Err(failure) => decorator.failed(method, id, &failure, to),
         };
         if rounds.questions.is_empty()
@@ -238,7 +239,7 @@ impl Call {
         }
     }
 
-    fn send_task(&mut self, request: TaskRequest) {
+    fn send_task(&mut self, request: ClientRequest) {
         let rounds = self.rounds.as_mut();
         let open = rounds.map_or_else(Vec::new, |rounds| rounds.questions.of_task());
         let Some(hosted) = self.task() else { return };

@@ -13,13 +13,13 @@ use super::headers::{METHOD, NAME, PROTOCOL_VERSION, header_text, parse_revision
 use super::respond;
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
-use crate::calls::RunningRequest;
+use crate::calls::{ClientReply, RunningRequest};
 use crate::downstream::Caller;
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::{Principal, ViewId};
-use crate::protocol::{DeclaredCapabilities, Envelope, Failure, Request, Revision};
+use crate::protocol::{DeclaredCapabilities, Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
 /// Serves one request. The future waits for the answer; it ends in a failure with status 400 where
@@ -121,6 +121,14 @@ fn run<'a>(
     let started = front.sessions.serve(sessionless);
     async move {
         let RunningRequest { answer, waiting } = match started.await {
+            ServeOutcome::Done(ClientReply::Stream(_)) if !accepts_stream => {
+                let message = "`Accept` must allow text/event-stream: the answer is a stream";
+                let failure = Failure::new(ErrorKind::NotAcceptable, message);
+                return Err(RequestFailure {
+                    failure,
+                    id: Some(id),
+                });
+            }
             ServeOutcome::Done(answer) => {
                 return Ok(respond::http_response(
                     answer, revision, None, front, settings,

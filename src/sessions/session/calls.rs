@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
 use serde::Deserialize;
-use tokio::sync::oneshot;
 
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    Call, CallOwner, CallTable, ClientEnd, ClientReply, EventLog, HasCalls, NewCall, tasks,
+    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, failed_by_bug, tasks,
 };
 use crate::downstream::TaskMode;
 use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Request, Response};
 use crate::sessions::session::Session;
+use crate::supervision::catch_panic;
 use crate::telemetry::Counter;
 
 impl HasCalls for Session {
@@ -42,43 +42,31 @@ impl CallOwner for Session {
 }
 
 impl Session {
-    pub(super) fn call(
-        &mut self,
-        request: Request,
-        number: u64,
-        accepts_stream: bool,
-        reply: oneshot::Sender<ClientReply>,
-        ctx: &mut Context<Self>,
-    ) {
-        let target = match self.admit(&request) {
+    pub(super) fn call(&mut self, request: ClientRequest, ctx: &mut Context<Self>) {
+        // A panic of a policy ends the call that it is asked about, and not its session.
+        let admitted = catch_panic(|| self.admit(&request.request)).unwrap_or_else(|panic| {
+            log::error!(panic = &*panic; "a bug ended a call");
+            Err(failed_by_bug())
+        });
+        let target = match admitted {
             Ok(target) => target,
-            Err(failure) => {
-                let _ = reply.send(self.failed(&request, &failure));
-                return;
-            }
+            Err(failure) => return self.fail(request, &failure),
         };
-        if let Some(answer) = self.subscribe(&request, &target) {
-            let _ = reply.send(answer);
+        if let Some(answer) = self.subscribe(&request.request, &target) {
+            let _ = request.reply.send(answer);
             return;
         }
         let reply_to = self
             .reply_to
             .get_or_insert_with(|| Arc::new(ctx.address().recipient()));
-        let item = request.item().map(|item| request.frame.share(item));
         let new_call = NewCall {
-            number,
+            request,
             context: self.context.calls.clone(),
             caller: self.caller.clone(),
             arbiter: self.arbiter,
             target,
-            item: item.unwrap_or_default(),
-            client: ClientEnd::Reply {
-                reply,
-                accepts_stream,
-            },
             reply_to: reply_to.clone(),
             sessionless: None,
-            request,
         };
         self.context.calls.counters.add(Counter::CallsStarted);
         self.start_call(new_call, ctx);

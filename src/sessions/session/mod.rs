@@ -15,7 +15,7 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
 
-use crate::calls::{CallTable, ClientReply, EventLog, HasCalls};
+use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, SessionId};
@@ -23,10 +23,7 @@ use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
-use crate::sessions::message::{
-    DeleteSession, EndGeneralStream, EndSession, FromClient, OpenStream, SaveRecord,
-    UpgradeToStream,
-};
+use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
 use crate::sessions::session_record::{SessionRecord, record_key};
 use crate::telemetry::Counter;
 use questions::SentQuestion;
@@ -217,7 +214,13 @@ impl Handler<FromClient> for Session {
         } = message;
         match envelope {
             Envelope::Request(request) => {
-                self.on_request(request, number, accepts_stream, reply, ctx);
+                let request = ClientRequest {
+                    request,
+                    number,
+                    accepts_stream,
+                    reply,
+                };
+                self.on_request(request, ctx);
             }
             Envelope::Notification(notification) => {
                 self.on_notification(&notification, ctx);
@@ -271,39 +274,20 @@ impl Handler<SessionEvent> for Session {
     }
 }
 
-impl Handler<SaveRecord> for Session {
+impl Handler<SessionCommand> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: SaveRecord, _: &mut Self::Context) {
-        self.save();
-    }
-}
-
-impl Handler<EndGeneralStream> for Session {
-    type Result = ();
-
-    fn handle(&mut self, _: EndGeneralStream, _: &mut Self::Context) {
-        if let Some(streams) = &mut self.event_log {
-            streams.detach_general_reader();
-        }
-    }
-}
-
-impl Handler<DeleteSession> for Session {
-    type Result = ();
-
-    fn handle(&mut self, delete: DeleteSession, ctx: &mut Self::Context) {
-        self.end(SessionEnding::ForGood(Some(delete.done)), ctx);
-    }
-}
-
-impl Handler<EndSession> for Session {
-    type Result = ();
-
-    fn handle(&mut self, end: EndSession, ctx: &mut Self::Context) {
-        match end {
-            EndSession::Draining => self.end(SessionEnding::GatewayStops, ctx),
-            EndSession::Idle => {
+    fn handle(&mut self, command: SessionCommand, ctx: &mut Self::Context) {
+        match command {
+            SessionCommand::SaveRecord => self.save(),
+            SessionCommand::EndGeneralStream => {
+                if let Some(streams) = &mut self.event_log {
+                    streams.detach_general_reader();
+                }
+            }
+            SessionCommand::Drain => self.end(SessionEnding::GatewayStops, ctx),
+            SessionCommand::Delete(done) => self.end(SessionEnding::ForGood(Some(done)), ctx),
+            SessionCommand::EndIfIdle => {
                 let in_use = self.is_in_use();
                 // When a client left its stream is not known: the time counts from here.
                 if in_use || std::mem::take(&mut self.had_stream) {

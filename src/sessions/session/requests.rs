@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
-use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
-use crate::calls::{ClientReply, call_target};
+use crate::calls::{ClientReply, ClientRequest, call_target};
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
-use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RawJson, Request};
-use crate::publisher::FreshnessMeta;
+use crate::protocol::{ErrorKind, Failure, LogLevel, Method, Request};
 use crate::sessions::session::Session;
 use crate::sessions::session_record::Subscription;
 use crate::telemetry::Counter;
@@ -22,87 +18,63 @@ use crate::telemetry::Counter;
 const SUBSCRIPTIONS_MAX: usize = 1000;
 
 impl Session {
-    pub(super) fn on_request(
-        &mut self,
-        request: Request,
-        number: u64,
-        accepts_stream: bool,
-        reply: oneshot::Sender<ClientReply>,
-        ctx: &mut Context<Self>,
-    ) {
-        if self.must_wait_for_lists(&request) {
-            if self.waiting >= self.context.calls.settings.load().calls_max {
-                self.context.calls.counters.add(Counter::CallsShed);
-                let message = "too many requests wait for the first lists; try again later";
-                let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
-                let _ = reply.send(self.failed(&request, &failure));
-                return;
-            }
-            self.waiting += 1;
-            let mut catalog = self.context.calls.catalog.clone();
-            let listed = wrap_future::<_, Self>(async move { catalog.wait_listed().await });
-            ctx.spawn(listed.map(move |(), session, ctx| {
-                session.waiting -= 1;
-                session.answer_or_call(request, number, accepts_stream, reply, ctx);
-            }));
-            return;
+    /// Answers a request, or makes a call of it.
+    pub(super) fn on_request(&mut self, request: ClientRequest, ctx: &mut Context<Self>) {
+        let calls = &self.context.calls;
+        if !calls.must_wait_for_lists(&request.request, &self.caller) {
+            return self.answer_or_call(request, ctx);
         }
-        self.answer_or_call(request, number, accepts_stream, reply, ctx);
+        if self.waiting >= calls.settings.load().calls_max {
+            calls.counters.add(Counter::CallsShed);
+            let message = "too many requests wait for the first lists; try again later";
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            return self.fail(request, &failure);
+        }
+        self.waiting += 1;
+        let mut catalog = calls.catalog.clone();
+        let listed = wrap_future::<_, Self>(async move { catalog.wait_listed().await });
+        ctx.spawn(listed.map(move |(), session, ctx| {
+            session.waiting -= 1;
+            session.answer_or_call(request, ctx);
+        }));
     }
 
-    /// Right after the start some servers were never listed: for a moment, what needs the lists
-    /// waits for them (B-LIST-01).
-    fn must_wait_for_lists(&self, request: &Request) -> bool {
-        if self.context.calls.catalog.is_listed() {
-            return false;
-        }
-        match &request.method {
-            method if ItemKind::listed_by(method).is_some() => true,
-            Method::Ping | Method::Initialize | Method::LoggingSetLevel => false,
-            _ => call_target::target(request, &self.catalog()).is_err(),
-        }
-    }
-
-    fn answer_or_call(
-        &mut self,
-        request: Request,
-        number: u64,
-        accepts_stream: bool,
-        reply: oneshot::Sender<ClientReply>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn answer_or_call(&mut self, waiting: ClientRequest, ctx: &mut Context<Self>) {
+        let request = &waiting.request;
         let answer = match &request.method {
-            Method::Ping => Ok(RawJson::from_value(&json!({}))),
-            Method::LoggingSetLevel => self.set_level(&request),
+            Method::Ping => Ok(self.done(request)),
+            Method::LoggingSetLevel => self.set_level(request),
             Method::Initialize => {
                 let message = "this session is initialized already; initialize without a session id to start another";
                 Err(Failure::new(ErrorKind::InvalidRequest, message))
             }
             method => match ItemKind::listed_by(method) {
-                Some(kind) => {
-                    call_target::page(kind, &request, &self.catalog(), self.record.revision)
-                }
-                None => match self.context.tree.read(&request) {
-                    Some(tree) => Ok(tree),
-                    None => return self.call(request, number, accepts_stream, reply, ctx),
+                Some(kind) => self.list(kind, request),
+                None => match self.context.tree.read(request) {
+                    Some(tree) => {
+                        let decorator = &self.context.calls.answer_decorator;
+                        Ok(decorator.tree(&request.id, &tree, self.record.revision))
+                    }
+                    None => return self.call(waiting, ctx),
                 },
             },
         };
-        let is_list = ItemKind::listed_by(&request.method).is_some();
-        let stale = self.context.calls.catalog.stale().filter(|_| is_list);
-        let answer = match answer {
-            Ok(result) => ClientReply::List(match stale {
-                None => result_parts(&request, &result),
-                Some(stale) => stale_parts(&request, &result, &stale),
-            }),
-            Err(failure) => self.failed(&request, &failure),
-        };
-        // A client that left before its answer does not need it.
-        let _ = reply.send(answer);
+        match answer {
+            // A client that left before its answer does not need it.
+            Ok(answer) => drop(waiting.reply.send(answer)),
+            Err(failure) => self.fail(waiting, &failure),
+        }
+    }
+
+    fn list(&self, kind: ItemKind, request: &Request) -> Result<ClientReply, Failure> {
+        let (calls, to) = (&self.context.calls, self.record.revision);
+        let stale = calls.catalog.stale();
+        let decorator = &calls.answer_decorator;
+        decorator.list(kind, request, &self.catalog(), stale.as_deref(), to)
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).
-    fn set_level(&mut self, request: &Request) -> Result<RawJson, Failure> {
+    fn set_level(&mut self, request: &Request) -> Result<ClientReply, Failure> {
         #[derive(Deserialize)]
         struct LevelParams {
             level: LogLevel,
@@ -124,7 +96,7 @@ impl Session {
             downstreams.set_level(level);
         }
         self.notify_own_connections(&ConnectionCommand::Level(params.level));
-        Ok(RawJson::from_value(&json!({})))
+        Ok(self.done(request))
     }
 
     /// A subscription that another session holds already needs no word with the server, nor does
@@ -161,9 +133,7 @@ impl Session {
             Method::ResourcesUnsubscribe => self.end_subscription(&watched, &public),
             _ => return None,
         };
-        let done = RawJson::from_value(&json!({}));
-        (change == SubscriptionChange::Nothing)
-            .then(|| ClientReply::List(result_parts(request, &done)))
+        (change == SubscriptionChange::Nothing).then(|| self.done(request))
     }
 
     /// The client does not want a resource any more, or the server refused it.
@@ -190,14 +160,21 @@ impl Session {
     fn too_many_subscriptions(&self, request: &Request) -> ClientReply {
         let message =
             format!("this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have");
-        let failure = Failure::new(ErrorKind::Overloaded, message);
-        self.failed(request, &failure)
+        self.failed(request, &Failure::new(ErrorKind::Overloaded, message))
     }
-}
 
-impl Session {
+    /// The answer that a request was served.
+    fn done(&self, request: &Request) -> ClientReply {
+        let decorator = &self.context.calls.answer_decorator;
+        decorator.empty(&request.id, self.record.revision)
+    }
+
+    pub(super) fn fail(&self, request: ClientRequest, failure: &Failure) {
+        let _ = request.reply.send(self.failed(&request.request, failure));
+    }
+
     /// A failure as the answer to a request.
-    pub(super) fn failed(&self, request: &Request, failure: &Failure) -> ClientReply {
+    fn failed(&self, request: &Request, failure: &Failure) -> ClientReply {
         let decorator = &self.context.calls.answer_decorator;
         decorator.failed(&request.method, &request.id, failure, self.record.revision)
     }
@@ -214,30 +191,4 @@ impl Session {
             target.native_uri.as_deref()?,
         ))
     }
-}
-
-/// The gateway's own answer to a request; the result in the middle is not copied.
-fn result_parts(request: &Request, result: &RawJson) -> [Bytes; 3] {
-    [
-        head(request),
-        result.as_bytes().clone(),
-        Bytes::from_static(b"}"),
-    ]
-}
-
-/// A list that says how old its parts are, before the brace that ends it.
-fn stale_parts(request: &Request, list: &RawJson, stale: &FreshnessMeta) -> [Bytes; 3] {
-    let list = list.as_bytes();
-    let items = list.slice(..list.len().saturating_sub(1));
-    [head(request), items, stale.tail.clone()]
-}
-
-fn head(request: &Request) -> Bytes {
-    let id = request.id.as_str();
-    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#))
-}
-
-/// Raw JSON of a URI, for frames of the gateway's own.
-pub(super) fn uri_params(uri: &str) -> Value {
-    json!({ "uri": uri })
 }

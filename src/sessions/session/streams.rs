@@ -1,5 +1,6 @@
 //! Which stream a thing goes out on, and what waits while there is none.
 
+use serde_json::json;
 use tokio::sync::mpsc::Receiver;
 
 use crate::calls::{
@@ -8,9 +9,9 @@ use crate::calls::{
 use crate::catalog::Changes;
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RequestId, notification};
 use crate::publisher::SessionEvent;
+use crate::sessions::changed_lists;
 use crate::sessions::message::OpenStream;
 use crate::sessions::session::Session;
-use crate::sessions::session::requests::uri_params;
 
 impl Session {
     /// Its event streams.
@@ -140,17 +141,13 @@ impl Session {
             return;
         }
         let missed = std::mem::take(&mut self.missed);
-        let lists = [
-            (missed.lists.tools, Method::ToolsListChanged),
-            (missed.lists.prompts, Method::PromptsListChanged),
-            (missed.lists.resources, Method::ResourcesListChanged),
-        ];
-        for (_, method) in lists.iter().filter(|(changed, _)| *changed) {
-            self.streams()
-                .send(GENERAL_STREAM, &notification::<()>(method, None));
+        for method in changed_lists(missed.lists) {
+            let frame = notification::<()>(&method, None);
+            self.streams().send(GENERAL_STREAM, &frame);
         }
         for uri in &missed.uris {
-            let frame = notification(&Method::ResourcesUpdated, Some(&uri_params(uri)));
+            let params = json!({ "uri": uri });
+            let frame = notification(&Method::ResourcesUpdated, Some(&params));
             self.streams().send(GENERAL_STREAM, &frame);
         }
         self.send_missed_tasks();
