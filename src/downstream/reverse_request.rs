@@ -4,9 +4,10 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::bridge::question::{QuestionKind, UnsupportedAnswer, answer_for_server};
 use crate::bridge::task::with_related_task;
 use crate::protocol::{
-    Failure, Method, Outcome, RawJson, Request, Response, code, error_frame, result_frame,
+    Failure, Method, Outcome, RawJson, Request, Response, Revision, code, error_frame, result_frame,
 };
 
 /// Whether a client, and not the gateway, has the answer.
@@ -23,17 +24,22 @@ pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
     frame(request, &gateway_outcome(request, roots))
 }
 
-/// The answer to a question as the server reads it, with the task that the question belongs to
-/// (S-TASK-L-08).
+/// The answer to a question as a server of revision `to` reads it, with the task that the question
+/// belongs to (S-TASK-L-08).
 pub(crate) fn answer_frame(
     request: &Request,
     answer: Result<Response, Failure>,
     roots: &[String],
     task: Option<&str>,
+    to: Revision,
 ) -> Bytes {
     let outcome = match (answer, &request.method) {
-        (Ok(response), _) if task.is_none() => return response.with_id(&request.id),
-        (Ok(response), _) => response.outcome,
+        (Ok(response), _) => match fitted(request, &response, to) {
+            Ok(None) if task.is_none() => return response.with_id(&request.id),
+            Ok(None) => response.outcome,
+            Ok(Some(result)) => Outcome::Result(result),
+            Err(unsupported) => error(code::INTERNAL_ERROR, &unsupported.to_string()),
+        },
         // Whoever asked a person and got no answer reads that the person went away; roots are
         // known without one.
         (Err(_), Method::ElicitationCreate | Method::RootsList) => gateway_outcome(request, roots),
@@ -44,6 +50,19 @@ pub(crate) fn answer_frame(
             result_frame(&request.id, &with_related_task(result, task))
         }
         _ => frame(request, &outcome),
+    }
+}
+
+/// An answer in several parts as a server reads it whose revision has no words for parts; `None`
+/// where it may stay as it is.
+fn fitted(
+    request: &Request,
+    response: &Response,
+    to: Revision,
+) -> Result<Option<RawJson>, UnsupportedAnswer> {
+    match (QuestionKind::of(&request.method), &response.outcome) {
+        (Some(kind), Outcome::Result(result)) => answer_for_server(kind, result, to),
+        _ => Ok(None),
     }
 }
 
@@ -120,11 +139,23 @@ mod tests {
     fn a_lost_client_cancels_the_elicitation_and_fails_the_sampling() {
         let gone = || Err(Failure::new(ErrorKind::SessionNotFound, "gone"));
         assert_eq!(
-            answer_frame(&request("elicitation/create"), gone(), &[], None),
+            answer_frame(
+                &request("elicitation/create"),
+                gone(),
+                &[],
+                None,
+                Revision::NEWEST
+            ),
             r#"{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}"#
         );
         assert_eq!(
-            answer_frame(&request("sampling/createMessage"), gone(), &[], None),
+            answer_frame(
+                &request("sampling/createMessage"),
+                gone(),
+                &[],
+                None,
+                Revision::NEWEST
+            ),
             r#"{"jsonrpc":"2.0","id":"q1","error":{"code":-32000,"message":"gone"}}"#
         );
     }

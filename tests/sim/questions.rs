@@ -441,3 +441,34 @@ fn s_mrtr_02_a_client_is_asked_nothing_while_an_argument_is_completed() {
         assert_eq!(error["data"]["code"], "input_refused");
     });
 }
+
+#[test]
+fn sampling_answered_in_parts_is_one_text_for_an_older_server() {
+    run(async {
+        let sampling = "sampling/createMessage";
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let world = Rc::new(World::new());
+        let older = |plan: &mut Plan| plan.script.revision = "2025-06-18";
+        let server = world.start("a", true, older);
+        pass(millis(50)).await;
+        let client = world.client(asked_for()).await;
+        let (exchange, call) = held(&client, &server).await;
+        let use_of_a_tool = json!({"type": "tool_use", "id": "t", "name": "x", "input": {}});
+        for (id, content) in [
+            ("q1", json!([text("a"), text("b")])),
+            ("q2", json!([use_of_a_tool])),
+        ] {
+            let params = json!({"messages": [], "maxTokens": 1});
+            server.say_for(&call, ask(id, sampling, params));
+            settle().await;
+            let asked = exchange.of(sampling).pop().unwrap();
+            let message = json!({"role": "assistant", "model": "m", "content": content});
+            client.answer(&asked, "result", message).await;
+        }
+        let fitted = server.answer_to(&json!("q1")).unwrap();
+        assert_eq!(fitted["result"]["content"], text("a\nb"));
+        assert_eq!(fitted["result"]["model"], "m");
+        let refused = server.answer_to(&json!("q2")).unwrap();
+        assert_eq!(refused["error"]["code"], -32603);
+    });
+}

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use crate::downstream::call_request::{ClientAnswer, Question};
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, task_request};
 use crate::downstream::reverse_request;
-use crate::protocol::Request;
+use crate::protocol::{Request, Revision};
 use crate::transport::OutgoingFrame;
 
 /// A question that a client is asked, and the calls that wait for its answer.
@@ -96,7 +96,9 @@ impl CallsInFlight {
             None => (Vec::new(), None),
         };
         let task = task.or_else(|| task_request::related_id(&request));
-        let frame = reverse_request::answer_frame(&request, answer, roots, task.as_deref());
+        let part = self.spec.last_part.load();
+        let to = part.as_ref().map_or(Revision::NEWEST, |part| part.revision);
+        let frame = reverse_request::answer_frame(&request, answer, roots, task.as_deref(), to);
         // A dead link reports its own end.
         let _ = self.link.send(OutgoingFrame::new(None, frame));
         for number in calls {
