@@ -28,6 +28,18 @@ pub(crate) struct CallTarget {
     pub(crate) tool: Option<TargetTool>,
 }
 
+impl CallTarget {
+    pub(crate) fn new(server: ServerName, edits: Vec<Edit>) -> Self {
+        Self {
+            server,
+            edits,
+            native_uri: None,
+            tasks: TaskMode::default(),
+            tool: None,
+        }
+    }
+}
+
 /// A tool, as its server knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetTool {
@@ -58,13 +70,7 @@ fn owner(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
         }
         Method::CompletionComplete => completion(request, catalog),
         method => match catalog.extension_owner(method.as_str()) {
-            Some(server) => Ok(CallTarget {
-                server: server.clone(),
-                edits: Vec::new(),
-                native_uri: None,
-                tasks: TaskMode::default(),
-                tool: None,
-            }),
+            Some(server) => Ok(CallTarget::new(server.clone(), Vec::new())),
             None => {
                 let message = format!("method `{method}` does not exist here");
                 Err(Failure::new(ErrorKind::MethodNotFound, message))
@@ -117,25 +123,23 @@ fn named<'a>(
     let span = request.params.name.clone().unwrap_or_default();
     let mut edits = Vec::with_capacity(EDITS);
     edits.push((span, owned.native.as_bytes().clone()));
+    let tool = (request.method == Method::ToolsCall).then(|| TargetTool {
+        native: owned.native.clone(),
+        hints: owned.hints,
+        headers: owned.headers.clone(),
+    });
     Ok(CallTarget {
-        server: owned.server.clone(),
-        edits,
-        native_uri: None,
-        tasks: TaskMode::default(),
-        tool: (request.method == Method::ToolsCall).then(|| TargetTool {
-            native: owned.native.clone(),
-            hints: owned.hints,
-            headers: owned.headers.clone(),
-        }),
+        tool,
+        ..CallTarget::new(owned.server.clone(), edits)
     })
 }
 
 fn resource(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
-    let owned = catalog
-        .resource(&uri)
-        .ok_or_else(|| unknown_resource(&uri))?;
-    let UriOwner { server, native } = owned;
+    let UriOwner { server, native } = catalog.resource(&uri).ok_or_else(|| {
+        let message = format!("there is no resource `{}`", short(&uri));
+        Failure::new(ErrorKind::ResourceNotFound, message).detail("uri", json!(uri))
+    })?;
     let span = request.params.uri.clone().unwrap_or_default();
     let edits = if native == uri {
         Vec::new()
@@ -143,11 +147,8 @@ fn resource(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure
         vec![(span, RawJson::from_value(&native).as_bytes().clone())]
     };
     Ok(CallTarget {
-        server,
-        edits,
         native_uri: Some(native),
-        tasks: TaskMode::default(),
-        tool: None,
+        ..CallTarget::new(server, edits)
     })
 }
 
@@ -188,13 +189,8 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
     reference[key] = native;
-    Ok(CallTarget {
-        server,
-        edits: vec![(span, Bytes::from(reference.to_string()))],
-        native_uri: None,
-        tasks: TaskMode::default(),
-        tool: None,
-    })
+    let edit = (span, Bytes::from(reference.to_string()));
+    Ok(CallTarget::new(server, vec![edit]))
 }
 
 fn missing(member: &str, must_be: &str) -> Failure {
@@ -202,11 +198,6 @@ fn missing(member: &str, must_be: &str) -> Failure {
         ErrorKind::InvalidParams,
         format!("`params.{member}` must be {must_be}"),
     )
-}
-
-fn unknown_resource(uri: &str) -> Failure {
-    let message = format!("there is no resource `{}`", short(uri));
-    Failure::new(ErrorKind::ResourceNotFound, message).detail("uri", json!(uri))
 }
 
 /// A name from outside, bounded for a message.

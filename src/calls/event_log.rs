@@ -43,9 +43,24 @@ struct LogStream {
 }
 
 struct LoggedEvent {
-    stream: u64,
-    sequence: u64,
-    event: StreamEvent,
+    id: EventId,
+    frame: Option<Bytes>,
+    is_answer: bool,
+}
+
+impl LoggedEvent {
+    fn event(&self) -> StreamEvent {
+        StreamEvent {
+            id: Some(self.id.clone()),
+            frame: self.frame.clone(),
+            is_answer: self.is_answer,
+        }
+    }
+
+    /// Bytes that it takes.
+    fn size(&self) -> usize {
+        size_of::<StreamEvent>() + self.frame.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// The stream that a client's `Last-Event-ID` resumes.
@@ -159,7 +174,7 @@ impl EventLog {
         let missed: Vec<&LoggedEvent> = self
             .log
             .iter()
-            .filter(|event| event.stream == id.stream && event.sequence > id.sequence)
+            .filter(|event| event.id.stream == id.stream && event.id.sequence > id.sequence)
             .collect();
         if stream.ended && missed.is_empty() {
             return ResumeOutcome::Over;
@@ -168,7 +183,7 @@ impl EventLog {
         let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
         for event in missed {
             // The channel has room for all of them.
-            let _ = reader.try_send(event.event.clone());
+            let _ = reader.try_send(event.event());
         }
         stream.reader = (!stream.ended).then_some(reader);
         if complete || id.stream != GENERAL_STREAM {
@@ -179,36 +194,29 @@ impl EventLog {
     }
 
     fn push(&mut self, number: u64, message: Option<&[u8]>, is_answer: bool) {
-        let epoch = self.epoch;
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
         };
         stream.sequence += 1;
-        let id = EventId {
-            epoch,
-            stream: number,
-            sequence: stream.sequence,
-            request: stream.request.clone(),
-        };
-        let sequence = id.sequence;
-        let event = StreamEvent {
-            id: Some(id),
+        let event = LoggedEvent {
+            id: EventId {
+                epoch: self.epoch,
+                stream: number,
+                sequence: stream.sequence,
+                request: stream.request.clone(),
+            },
             // Copied, since a slice of what a server sent would keep all of that in memory.
             frame: message.map(Bytes::copy_from_slice),
             is_answer,
         };
         if let Some(reader) = &stream.reader
-            && reader.try_send(event.clone()).is_err()
+            && reader.try_send(event.event()).is_err()
         {
             stream.reader = None;
         }
         stream.logged += 1;
         self.bytes += event.size();
-        self.log.push_back(LoggedEvent {
-            stream: number,
-            sequence,
-            event,
-        });
+        self.log.push_back(event);
         self.trim(number);
     }
 
@@ -217,7 +225,7 @@ impl EventLog {
             streams.get(&number).is_some_and(|s| s.logged > max)
         };
         if too_many(&self.streams, self.limits.events_per_stream)
-            && let Some(oldest) = self.log.iter().position(|event| event.stream == number)
+            && let Some(oldest) = self.log.iter().position(|event| event.id.stream == number)
         {
             self.drop_event(oldest);
         }
@@ -230,11 +238,11 @@ impl EventLog {
         let Some(event) = self.log.remove(index) else {
             return;
         };
-        self.bytes -= event.event.size();
-        if let Some(stream) = self.streams.get_mut(&event.stream) {
+        self.bytes -= event.size();
+        if let Some(stream) = self.streams.get_mut(&event.id.stream) {
             stream.logged -= 1;
             if stream.ended && stream.logged == 0 {
-                self.streams.remove(&event.stream);
+                self.streams.remove(&event.id.stream);
             }
         }
     }

@@ -27,7 +27,6 @@ struct OpenQuestion {
     key: Option<String>,
     /// As the client reads it.
     entry: question::Question,
-    needed: RequiredCapability,
     question: Question,
     /// Its key is that of a task's question.
     is_shown: bool,
@@ -145,7 +144,6 @@ impl InputRequests {
         };
         self.asked.push(OpenQuestion {
             key: None,
-            needed: entry.required(),
             entry,
             question,
             is_shown: false,
@@ -164,9 +162,9 @@ impl InputRequests {
     ) -> Result<(), RequiredCapability> {
         let asked = std::mem::take(&mut self.asked).into_iter();
         let (declared, others): (Vec<_>, Vec<_>) =
-            asked.partition(|asked| asked.needed.is_declared(capabilities));
+            asked.partition(|asked| asked.entry.required().is_declared(capabilities));
         self.asked = declared;
-        let needed = others.first().map(|asked| asked.needed);
+        let needed = others.first().map(|asked| asked.entry.required());
         for other in others {
             refuse(other.question);
         }

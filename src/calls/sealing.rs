@@ -25,12 +25,6 @@ pub struct Sealing {
     clock: WallClock,
 }
 
-/// The earlier questions to a client that came back.
-pub(crate) struct OpenedState {
-    pub(crate) round: u8,
-    pub(crate) continuation: Continuation,
-}
-
 /// Where the key is in the store.
 const KEY: &str = "sealing/key";
 
@@ -100,19 +94,14 @@ impl Sealing {
         text: &str,
         binding: &StateBinding,
         server: &ServerName,
-    ) -> Result<OpenedState, Failure> {
+    ) -> Result<RequestState, Failure> {
         let expected = ExpectedBinding {
             binding,
             server,
             generation: 0,
         };
         let state = self.sealer.open(text, &expected, self.now());
-        let state =
-            state.map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))?;
-        Ok(OpenedState {
-            round: state.round,
-            continuation: state.continuation,
-        })
+        state.map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
     }
 
     /// The id by which a client knows a task of a server; it holds for this principal only

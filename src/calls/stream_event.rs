@@ -36,11 +36,6 @@ impl StreamEvent {
             ..Self::message(frame)
         }
     }
-
-    /// Bytes that it takes while it is kept.
-    pub(crate) fn size(&self) -> usize {
-        size_of::<Self>() + self.frame.as_ref().map_or(0, Bytes::len)
-    }
 }
 
 /// Names an event within the gateway: it tells the stream and the request that it belongs to,

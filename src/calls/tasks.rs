@@ -148,12 +148,10 @@ fn of_task(
         );
         return Err(Failure::new(ErrorKind::InvalidParams, message));
     }
+    let edit = (span, RawJson::from_value(&task.native).as_bytes().clone());
     Ok(CallTarget {
-        server: task.server,
-        edits: vec![(span, RawJson::from_value(&task.native).as_bytes().clone())],
-        native_uri: None,
         tasks: TaskMode::FollowedByClient,
-        tool: None,
+        ..CallTarget::new(task.server, vec![edit])
     })
 }
 
@@ -174,15 +172,13 @@ fn arrange(
         return Ok(());
     };
     let passes = has_tasks_for(part, caller.revision);
-    if passes && caller.revision.era() == Era::Modern {
-        let declares = task::is_declared(caller.profile.as_map());
-        target.tasks = if declares {
-            TaskMode::FollowedByClient
-        } else {
-            TaskMode::NotRequested
-        };
+    let declares =
+        caller.revision.era() == Era::Modern && task::is_declared(caller.profile.as_map());
+    if passes && declares {
+        target.tasks = TaskMode::FollowedByClient;
     }
-    let wanted = wanted(request);
+    // Where the client says that it wants a task of 2025-11-25.
+    let wanted = request.params.task.clone();
     let support = support(request, catalog, part);
     let wants = wanted.is_some() && caller.revision == Revision::V2025_11_25;
     if wants && passes && support != TaskSupport::Forbidden {
@@ -192,8 +188,7 @@ fn arrange(
         let message = "this tool does not run as a task: call it without `task`";
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     } else if support == TaskSupport::Required {
-        let is_modern = caller.revision.era() == Era::Modern;
-        target.tasks = if is_modern && task::is_declared(caller.profile.as_map()) {
+        target.tasks = if declares {
             TaskMode::Bridged
         } else {
             TaskMode::FollowedByGateway
@@ -205,11 +200,6 @@ fn arrange(
         target.edits.extend(edits);
     }
     Ok(())
-}
-
-/// Where the client says that it wants a task of 2025-11-25.
-fn wanted(request: &Request) -> Option<Span> {
-    request.params.task.clone()
 }
 
 /// Tells a server of 2025-11-25 to go on in a task (C-TASK-02).
@@ -252,10 +242,20 @@ pub(crate) fn public(
     let part = translator.catalog.part(translator.server);
     part.filter(|part| is_about_tasks && has_tasks_for(part, caller.revision))?;
     let inner = with_inner(translator, result);
-    let named = task::with_task_ids(inner.as_ref().unwrap_or(result), |native| {
-        sealing.seal_task(translator.server, native, &caller.principal)
-    });
-    named.or(inner)
+    let result = inner.as_ref().unwrap_or(result);
+    with_public_ids(result, translator.server, caller, sealing).or(inner)
+}
+
+/// A `params` or result with the ids by which the client knows the tasks of a server.
+fn with_public_ids(
+    holder: &RawJson,
+    server: &ServerName,
+    caller: &Caller,
+    sealing: &Sealing,
+) -> Option<RawJson> {
+    task::with_task_ids(holder, |native| {
+        sealing.seal_task(server, native, &caller.principal)
+    })
 }
 
 /// A task of a sessionless server that a client without a session names, by its server and that
@@ -291,31 +291,36 @@ pub(crate) fn public_state(
 
 /// A task with what its tool said in it, with public URIs.
 fn with_inner(translator: ResponseTranslator<'_>, task: &RawJson) -> Option<RawJson> {
-    let said =
-        text::member(task.as_str(), "result").filter(|_| *translator.method == Method::TasksGet)?;
-    let raw = RawJson::try_new(Bytes::copy_from_slice(said.as_bytes())).ok()?;
+    let said = task.member("result");
+    let said = said.filter(|_| *translator.method == Method::TasksGet)?;
     let catalog = translator.catalog;
-    let public = catalog.rewrite_result(translator.server, &Method::ToolsCall, &raw)?;
-    let edit = (text::span(task.as_str(), said), public.as_bytes().clone());
-    RawJson::try_new(splice(task.as_bytes(), &mut [edit])).ok()
+    let public = catalog.rewrite_result(translator.server, &Method::ToolsCall, &said)?;
+    RawJson::try_new(replaced(task, &said, &public)).ok()
 }
 
-/// The edit that makes a question or progress name its task by the id that the client knows.
-pub(crate) fn related_edit(
-    frame: &[u8],
+/// `whole` with another value in the place of one of its members.
+fn replaced(whole: &RawJson, member: &RawJson, by: &RawJson) -> Bytes {
+    let span = text::span(whole.as_str(), member.as_str());
+    splice(whole.as_bytes(), &mut [(span, by.as_bytes().clone())])
+}
+
+/// A question or progress that names its task by the id that the client knows.
+pub(crate) fn with_public_related(
+    frame: Bytes,
     server: &ServerName,
     caller: &Caller,
     sealing: &Sealing,
-) -> Option<Edit> {
-    memchr::memmem::find(frame, b"related-task")?;
-    let frame = std::str::from_utf8(frame).ok()?;
-    let params = text::member(frame, "params")?;
-    let holder = RawJson::try_new(Bytes::copy_from_slice(params.as_bytes())).ok()?;
-    task::related_task(&holder)?;
-    let renamed = task::with_task_ids(&holder, |native| {
-        sealing.seal_task(server, native, &caller.principal)
-    })?;
-    Some((text::span(frame, params), renamed.as_bytes().clone()))
+) -> Bytes {
+    if memchr::memmem::find(&frame, b"related-task").is_none() {
+        return frame;
+    }
+    let public = RawJson::try_new(frame.clone()).ok().and_then(|whole| {
+        let params = whole.member("params")?;
+        task::related_task(&params)?;
+        let public = with_public_ids(&params, server, caller, sealing)?;
+        Some(replaced(&whole, &params, &public))
+    });
+    public.unwrap_or(frame)
 }
 
 /// `notifications/tasks/status` with the id by which the client knows the task, and whether the
@@ -327,12 +332,8 @@ pub(crate) fn public_status(
     sealing: &Sealing,
 ) -> Option<(Bytes, bool)> {
     let params = status.frame.member("params")?;
-    let span = text::span(status.frame.as_str(), params.as_str());
     let task = Task::from_legacy(&params)?;
-    let named = task::with_task_ids(&params, |native| {
-        sealing.seal_task(server, native, &caller.principal)
-    })?;
-    let edit = (span, named.as_bytes().clone());
-    let frame = splice(status.frame.as_bytes(), &mut [edit]);
+    let public = with_public_ids(&params, server, caller, sealing)?;
+    let frame = replaced(&status.frame, &params, &public);
     Some((frame, task.status.is_terminal()))
 }

@@ -7,7 +7,7 @@ use actix::{Actor, Addr, Context, Handler, Message, Recipient};
 use crate::calls::client_reply::ClientRequest;
 use crate::downstream::Delivery;
 
-/// What a client does about one of its calls.
+/// An action of a client on one of its calls.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct ClientMessage {

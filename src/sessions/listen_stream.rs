@@ -48,7 +48,7 @@ fn is_false(value: &bool) -> bool {
 
 /// Who listens, by a name that looks like a session's, so that what sessions and listeners watch
 /// is kept in one place.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct ListenStreams(Arc<Mutex<HashMap<SessionId, Addr<ListenStream>>>>);
 
 /// The actor of one stream. It lives until its client closes the stream or the gateway stops.
@@ -60,7 +60,7 @@ pub(crate) struct ListenStream {
     arbiter: usize,
     /// The id of the request, as the client wrote it.
     subscription: RequestId,
-    /// What the client asks for; once the stream has begun, what it is promised.
+    /// As the client asks for it; once the stream has begun, as it is promised.
     filter: ListenFilter,
     view: Option<Arc<Snapshot>>,
     events: mpsc::Sender<StreamEvent>,

@@ -34,7 +34,7 @@ pub struct OpenStream {
     pub reply: oneshot::Sender<ClientReply>,
 }
 
-/// What the gateway wants of a session.
+/// An order of the gateway to a session.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub(crate) enum SessionCommand {

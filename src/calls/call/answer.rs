@@ -37,7 +37,7 @@ impl Call {
                 Outcome::Error(error) => self.on_error(&response, error, owner),
             },
             Err(failure) if failure.kind == ErrorKind::Cancelled => {
-                self.client.end(self.number, owner);
+                self.reply(ClientReply::Accepted, owner);
             }
             Err(failure) => self.answer_failure(&failure, owner),
         }
@@ -64,8 +64,7 @@ impl Call {
                 decorator.answer(&self.id, result, caching, self.caller.revision)
             }
         };
-        self.client
-            .answer(self.number, ClientReply::Json(frame), owner);
+        self.reply(ClientReply::Json(frame), owner);
     }
 
     fn on_error(&mut self, response: &Response, error: &RawJson, owner: &mut impl CallOwner) {
@@ -93,7 +92,7 @@ impl Call {
                 ClientReply::Json(decorator.answer(&self.id, &result, None, to))
             }
         };
-        self.client.answer(self.number, reply, owner);
+        self.reply(reply, owner);
     }
 
     /// The end of a task as `tasks/get` says it.
@@ -134,6 +133,17 @@ impl Call {
     pub(super) fn answer_failure(&mut self, failure: &Failure, owner: &mut impl CallOwner) {
         let decorator = &self.context.answer_decorator;
         let reply = decorator.failed(&self.method, &self.id, failure, self.caller.revision);
+        self.reply(reply, owner);
+    }
+
+    /// Answers the request that the client waits for.
+    pub(super) fn reply(&mut self, reply: ClientReply, owner: &mut impl CallOwner) {
         self.client.answer(self.number, reply, owner);
+    }
+
+    /// The client reads a failure, and the server is told that nobody waits.
+    pub(super) fn fail(&mut self, failure: &Failure, reason: &str, owner: &mut impl CallOwner) {
+        self.answer_failure(failure, owner);
+        self.cancel_and_end(reason);
     }
 }

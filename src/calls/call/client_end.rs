@@ -76,7 +76,8 @@ impl ClientEnd {
         }
     }
 
-    /// Hands the client what its request ends with.
+    /// Hands the client what its request ends with; [`ClientReply::Accepted`] is the end without an
+    /// answer.
     pub(crate) fn answer(&mut self, call: u64, answer: ClientReply, owner: &mut impl CallOwner) {
         match std::mem::replace(self, Self::Away) {
             Self::Reply { reply, .. } => {
@@ -89,26 +90,13 @@ impl ClientEnd {
                 }
             }
             Self::ResumableStream => {
-                if let (Some(frame), Some(log)) = (answer.into_frame(), owner.event_log()) {
-                    log.answer(call, &frame);
+                let Some(log) = owner.event_log() else { return };
+                match answer.into_frame() {
+                    Some(frame) => log.answer(call, &frame),
+                    None => log.end(call),
                 }
             }
             Self::Away => {}
-        }
-    }
-
-    /// Ends the request without an answer.
-    pub(crate) fn end(&mut self, call: u64, owner: &mut impl CallOwner) {
-        match std::mem::replace(self, Self::Away) {
-            Self::Reply { reply, .. } => {
-                let _ = reply.send(ClientReply::Accepted);
-            }
-            Self::ResumableStream => {
-                if let Some(log) = owner.event_log() {
-                    log.end(call);
-                }
-            }
-            Self::Stream(_) | Self::Away => {}
         }
     }
 }

@@ -46,15 +46,12 @@ impl Call {
         };
         let capabilities = self.caller.profile.as_map();
         if let Err(needed) = rounds.questions.refuse_undeclared(capabilities) {
-            self.answer_failure(&self.refusal(needed), owner);
-            return self.cancel_and_end("its client cannot be asked");
+            let failure = self.refusal(needed);
+            return self.fail(&failure, "its client cannot be asked", owner);
         }
         let handle = match self.park() {
             Ok(handle) => handle,
-            Err(failure) => {
-                self.answer_failure(&failure, owner);
-                return self.cancel_and_end("its client cannot be asked now");
-            }
+            Err(failure) => return self.fail(&failure, "its client cannot be asked now", owner),
         };
         let continuation = Continuation::Owned {
             owner: String::new(),
@@ -189,8 +186,7 @@ impl Call {
                 let asked = InputRequired { requests, state };
                 let decorator = &self.context.answer_decorator;
                 let frame = decorator.input_required(&self.id, &asked);
-                self.client
-                    .answer(self.number, ClientReply::Json(frame), owner);
+                self.reply(ClientReply::Json(frame), owner);
                 true
             }
             Err(failure) => {

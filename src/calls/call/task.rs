@@ -81,10 +81,7 @@ impl Call {
         let ttl = task.retention();
         let handle = match self.park() {
             Ok(handle) => handle,
-            Err(failure) => {
-                self.answer_failure(&failure, owner);
-                return self.cancel_and_end("there is no place for its task");
-            }
+            Err(failure) => return self.fail(&failure, "there is no place for its task", owner),
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.context.sealing;
@@ -92,8 +89,7 @@ impl Call {
             let message = format!("server `{server}` names a task that nobody could ask for");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             let failure = failure.server(server.as_str());
-            self.answer_failure(&failure, owner);
-            return self.cancel_and_end("its task cannot be named");
+            return self.fail(&failure, "its task cannot be named", owner);
         };
         let sent = match self.replace_state(CallState::NotSent) {
             CallState::Sent(sent) => Some(sent),
@@ -129,8 +125,7 @@ impl Call {
         let created = hosted.task.created();
         let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
         let frame = decorator.answer(&self.id, &created, None, to);
-        self.client
-            .answer(self.number, ClientReply::Json(frame), owner);
+        self.reply(ClientReply::Json(frame), owner);
     }
 
     /// Questions that the client cannot be asked are refused; the rest it reads when it asks for

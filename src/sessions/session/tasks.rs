@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::bridge::task::Task;
 use crate::calls::{Call, GENERAL_STREAM, tasks};
 use crate::id::ServerName;
-use crate::protocol::{Failure, Method, Notification, Outcome, Response, splice};
+use crate::protocol::{Failure, Method, Notification, Outcome, Response};
 use crate::sessions::session::Session;
 
 impl Session {
@@ -95,10 +95,6 @@ impl Session {
     /// A frame of a server that names its task by the id that the client knows.
     pub(super) fn with_public_ids(&self, frame: Bytes, server: &ServerName) -> Bytes {
         let sealing = &self.context.calls.sealing;
-        let edit = tasks::related_edit(&frame, server, &self.caller, sealing);
-        match edit {
-            Some(edit) => splice(&frame, &mut [edit]),
-            None => frame,
-        }
+        tasks::with_public_related(frame, server, &self.caller, sealing)
     }
 }
