@@ -4,7 +4,6 @@
 //! that was stopped finds that more time has passed than it waited. After either, every live
 //! connection is pinged at once instead of at its next turn.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -66,14 +65,12 @@ impl Downstreams {
 impl Server {
     /// Pings every live connection now, unless the server is never to be pinged.
     fn check(&self) {
-        if self.settings.load().limits.ping_every.is_zero() {
-            return;
-        }
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
-            if let Ok(up) = child.current() {
-                up.value.command(ConnectionCommand::Check);
-            }
+        if !self.settings().limits.ping_every.is_zero() {
+            self.each_connection(|_, child| {
+                if let Ok(up) = child.current() {
+                    up.value.command(ConnectionCommand::Check);
+                }
+            });
         }
     }
 }

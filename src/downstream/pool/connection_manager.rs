@@ -5,7 +5,7 @@
 //! incarnation goes on where one died, and no connection notices.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use actix::{
@@ -14,7 +14,6 @@ use actix::{
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 
 use crate::catalog::ServerPart;
 use crate::downstream::connection::Connection;
@@ -23,8 +22,8 @@ use crate::downstream::connection::spec::{
 };
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::{self, ServerEra};
-use crate::downstream::pool::lease::Leases;
-use crate::downstream::pool::server::Server;
+use crate::downstream::pool::own_connections::OwnConnections;
+use crate::downstream::pool::server::{Server, ServerParts};
 use crate::downstream::pool::usage::Usage;
 use crate::downstream::pool::{PoolParts, Servers};
 use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
@@ -35,7 +34,7 @@ use crate::supervision::{
     ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
 };
 use crate::telemetry::{LogRing, LogRingSettings};
-use crate::transport::{Connector, Recorder};
+use crate::transport::Recorder;
 
 /// How often connections are looked at that nobody uses any more.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -79,7 +78,7 @@ pub(crate) fn close(
     for (key, child) in own {
         child.stop();
         listener(RoutedServerEvent {
-            server: server.name.clone(),
+            server: server.name().clone(),
             key,
             news: ServerEvent::Closed,
         });
@@ -88,7 +87,7 @@ pub(crate) fn close(
 
 /// Tells a server's connections to leave; returns them, since they take a moment.
 pub(crate) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<ChildRef<CallSenders>> {
-    let own = server.take_out(|_, _| true);
+    let own = server.own.take_out(|_| true);
     let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
     close(listener, server, own);
     server.shared.stop();
@@ -117,7 +116,6 @@ impl ConnectionManager {
         settings: ServerSettings,
         known: Option<Arc<ServerPart>>,
     ) -> Arc<Server> {
-        let name = settings.name.clone();
         let lines_max = settings.limits.log_lines;
         let log = LogRing::new(LogRingSettings {
             lines_max,
@@ -128,51 +126,42 @@ impl ConnectionManager {
         let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
         let breakers = Breakers::of_server(&settings, &log, &self.parts.counters);
-        let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let spread = name.as_str().bytes().fold(0_u64, |sum, byte| {
+        let spread = settings.name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
-        let era = Arc::<ServerEra>::default();
-        let seed = SharedServerParts {
-            settings: &settings,
-            connector: &connector,
-            gate: &gate,
-            breakers: &breakers,
-            era: &era,
-            log: &log,
-            known,
+        let parts = ServerParts {
+            settings: Arc::new(ArcSwap::from_pointee(settings)),
+            connector,
+            gate,
+            breakers,
+            era: Arc::<ServerEra>::default(),
+            log,
         };
-        let (shared, spec) = self.supervise(&name, ConnectionKey::shared(), spread, &seed);
+        let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known);
         let of_server = spec.clone();
         actix_rt::spawn(async move { era::preload(&of_server).await });
         Arc::new(Server {
-            name,
-            settings,
-            connector,
+            parts,
             shared,
             spec,
             usage: Arc::new(Usage::new(is_lazy)),
+            own: OwnConnections::new(),
             halted: AtomicBool::new(false),
-            own: Default::default(),
-            breakers,
-            gate,
-            own_connections_refused: AtomicU64::new(0),
-            era,
-            leases: Leases::default(),
             retries: Default::default(),
-            log,
-            started: Instant::now(),
         })
     }
 
-    /// Starts a permanent child for an entry.
+    /// Starts a permanent child for a connection; `spread` chooses its arbiter.
     fn supervise(
         &self,
-        server: &ServerName,
+        of_server: &ServerParts,
         key: ConnectionKey,
         spread: u64,
-        seed: &SharedServerParts<'_>,
+        known: Option<Arc<ServerPart>>,
     ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
+        let settings = of_server.settings.load();
+        let server = &settings.name;
+        let is_known = known.is_some();
         let child = match &key.owner {
             ConnectionOwner::Shared => format!("server/{server}"),
             ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
@@ -180,39 +169,38 @@ impl ConnectionManager {
             ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
         };
         let arbiters = &self.parts.arbiters;
-        let load = Arc::new(ConnectionLoad::new(seed.gate.clone()));
+        let load = Arc::new(ConnectionLoad::new(of_server.gate.clone()));
         let spec = Arc::new(ConnectionSpec {
             server: server.clone(),
-            settings: seed.settings.clone(),
+            settings: of_server.settings.clone(),
             key,
-            connector: seed.connector.clone(),
+            connector: of_server.connector.clone(),
             arbiters: arbiters.clone(),
             home: arbiters.index(spread),
             numbers: self.parts.numbers.clone(),
             load,
-            breakers: seed.breakers.clone(),
+            breakers: of_server.breakers.clone(),
             client_tasks: Default::default(),
             subscription_registry: self.parts.subscription_registry.clone(),
             listener: self.parts.listener.clone(),
             store: self.parts.store.clone(),
             random: self.parts.random.clone(),
-            era: seed.era.clone(),
+            era: of_server.era.clone(),
             param_headers: ArcSwap::default(),
             counters: self.parts.counters.clone(),
-            log: seed.log.clone(),
-            recorder: ArcSwap::from_pointee(Recorder::new(seed.settings.load().recorder)),
+            log: of_server.log.clone(),
+            recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
             crashes: self.parts.crashes.clone(),
-            last_part: ArcSwapOption::new(seed.known.clone()),
-            listed: watch::Sender::new(seed.known.is_some()),
+            last_part: ArcSwapOption::new(known),
+            listed: watch::Sender::new(is_known),
         });
         let of_child = spec.clone();
         let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
         let mut child = ChildSpec::new(child, arbiters, start);
-        let settings = seed.settings.load();
         child.settings = settings.supervision.clone();
         child.key = spread;
         // Its known items are shown: it need not be started to be listed.
-        child.lazy = settings.start == StartMode::Lazy && seed.known.is_some();
+        child.lazy = settings.start == StartMode::Lazy && is_known;
         (Supervisor::supervise(child), spec)
     }
 
@@ -225,29 +213,20 @@ impl ConnectionManager {
         if server.is_halted() {
             return Some(server.shared.clone());
         }
-        let entries_max = server.settings.load().limits.entries_max;
-        if server.own_count() >= entries_max {
-            server
-                .own_connections_refused
-                .fetch_add(1, Ordering::Relaxed);
+        let entries_max = server.settings().limits.entries_max;
+        if server.own.len() >= entries_max {
+            server.own.count_refusal();
             log::warn!(
-                server = server.name.as_str(), entries_max;
+                server = server.name().as_str(), entries_max;
                 "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked"
             );
             return Some(server.shared.clone());
         }
-        let seed = SharedServerParts {
-            settings: &server.settings,
-            connector: &server.connector,
-            gate: &server.gate,
-            breakers: &server.breakers,
-            era: &server.era,
-            log: &server.log,
-            known: None,
-        };
-        let place = open.arbiter as u64;
-        let (child, spec) = self.supervise(&server.name, open.key.clone(), place, &seed);
-        server.insert(open.key, child.clone(), spec.load.clone());
+        let spread = open.arbiter as u64;
+        let (child, spec) = self.supervise(&server.parts, open.key.clone(), spread, None);
+        server
+            .own
+            .insert(open.key, child.clone(), spec.load.clone());
         Some(child)
     }
 
@@ -285,7 +264,7 @@ impl ConnectionManager {
         let server = self.start_server(settings.clone(), known);
         Self::sweep_when_listed(&server, ctx);
         let mut servers = Servers::clone(&self.servers.load());
-        servers.insert(server.name.clone(), server);
+        servers.insert(server.name().clone(), server);
         self.servers.store(Arc::new(servers));
     }
 
@@ -294,7 +273,7 @@ impl ConnectionManager {
             return;
         };
         let becomes_eager =
-            settings.start == StartMode::Eager && server.settings.load().start == StartMode::Lazy;
+            settings.start == StartMode::Eager && server.settings().start == StartMode::Lazy;
         server.retune(settings.clone());
         if becomes_eager {
             server.usage.wanted();
@@ -303,24 +282,17 @@ impl ConnectionManager {
     }
 }
 
-/// The parts that all connections of a server share.
-struct SharedServerParts<'a> {
-    settings: &'a Arc<ArcSwap<ServerSettings>>,
-    connector: &'a Arc<dyn Connector>,
-    gate: &'a Arc<AdmissionGate>,
-    breakers: &'a Arc<Breakers>,
-    era: &'a Arc<ServerEra>,
-    log: &'a LogRing,
-    known: Option<Arc<ServerPart>>,
-}
-
 impl Actor for ConnectionManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(SWEEP_EVERY, |manager, _| {
             for server in manager.servers.load().values() {
-                let idle = server.take_idle(&manager.parts.subscription_registry);
+                let registry = &manager.parts.subscription_registry;
+                let idle_max = server.settings().limits.entry_idle;
+                let is_watched =
+                    |key: &ConnectionKey| registry.has_subscriptions(server.name(), key);
+                let idle = server.own.take_idle(idle_max, is_watched);
                 close(&manager.parts.listener, server, idle);
             }
         });

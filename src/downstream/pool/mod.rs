@@ -5,7 +5,8 @@
 //! starts and stops supervised connections. The manager is supervised itself: servers and
 //! outstanding jobs are kept outside of it, so that its next incarnation continues with them.
 //!
-//! - `server`: one configured server: its shared connection and those that clients have of their own
+//! - `server`: one configured server: its shared connection, and which connection serves whom
+//! - `own_connections`: the connections that clients have of their own
 //! - `connection_manager`: starts, replaces and closes supervised connections
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
 //! - `usage`: who uses a shared connection, and since when nobody does
@@ -19,6 +20,7 @@
 pub(crate) mod clock_watch;
 pub(crate) mod connection_manager;
 pub(crate) mod lease;
+pub(crate) mod own_connections;
 pub(crate) mod server;
 pub(crate) mod server_order;
 pub(crate) mod server_view;
@@ -235,8 +237,8 @@ impl Downstreams {
         }
         for server in self.servers.load().values() {
             // Most sessions have none of their own.
-            if server.has_own(session) {
-                let of_session = server.take_out(|key, _| key.session() == Some(session));
+            if server.own.has_session(session) {
+                let of_session = server.own.take_out(|key| key.session() == Some(session));
                 close(&self.listener, server, of_session);
             }
         }
@@ -282,7 +284,13 @@ impl Downstreams {
     /// The most verbose level that a session wants has changed.
     pub fn set_level(&self, level: LogLevel) {
         for server in self.servers.load().values() {
-            server.command_shared(&ConnectionCommand::Level(level));
+            server.each_connection(|key, child| {
+                if key.session().is_none()
+                    && let Ok(up) = child.current()
+                {
+                    up.value.command(ConnectionCommand::Level(level));
+                }
+            });
         }
     }
 

@@ -1,8 +1,7 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
@@ -12,14 +11,14 @@ use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
-use crate::downstream::pool::lease::{Lease, Leases};
+use crate::downstream::pool::lease::Lease;
+use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
-use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
+use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::{BreakerPermit, Breakers};
 use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
-use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::id::{CredentialContext, ServerName, SessionId};
+use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::LogRing;
@@ -27,50 +26,44 @@ use crate::transport::{Connector, HttpKind};
 
 /// A server, as sessions see it. Shared by all threads.
 pub struct Server {
-    pub(crate) name: ServerName,
-    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
-    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) parts: ServerParts,
     pub(crate) shared: ChildRef<CallSenders>,
     /// The spec of the shared connection.
     pub(crate) spec: Arc<ConnectionSpec>,
     /// Who uses the shared connection.
     pub(crate) usage: Arc<Usage>,
+    pub(crate) own: OwnConnections,
     /// An operator took it out of service.
     pub(crate) halted: AtomicBool,
-    pub(crate) own: RwLock<HashMap<ConnectionKey, PooledConnection>>,
-    pub(crate) breakers: Arc<Breakers>,
-    /// Its calls in flight, and those that wait.
-    pub(crate) gate: Arc<AdmissionGate>,
-    /// How often a client wanted a connection of its own and none was free.
-    pub(crate) own_connections_refused: AtomicU64,
-    pub(crate) era: Arc<ServerEra>,
-    pub(crate) leases: Leases,
     pub(crate) retries: Mutex<RetryBudget>,
-    pub(crate) log: LogRing,
-    pub(crate) started: Instant,
 }
 
-/// A connection that does not belong to everybody.
-pub(crate) struct PooledConnection {
-    pub(crate) child: ChildRef<CallSenders>,
-    load: Arc<ConnectionLoad>,
-    /// Seconds since the server was configured.
-    last_used: AtomicU64,
+/// What all connections of a server have in common.
+#[derive(Clone)]
+pub(crate) struct ServerParts {
+    /// Replaced by a reload that needs no new connection.
+    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
+    pub(crate) connector: Arc<dyn Connector>,
+    /// Its calls in flight, and those that wait.
+    pub(crate) gate: Arc<AdmissionGate>,
+    pub(crate) breakers: Arc<Breakers>,
+    pub(crate) era: Arc<ServerEra>,
+    pub(crate) log: LogRing,
 }
 
 impl Server {
     pub fn name(&self) -> &ServerName {
-        &self.name
+        &self.spec.server
     }
 
     pub fn settings(&self) -> Arc<ServerSettings> {
-        self.settings.load_full()
+        self.parts.settings.load_full()
     }
 
     /// Which connection serves this caller.
     pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
-        let knows_call_of_requests = self.connector.knows_call_of_requests();
-        let settings = self.settings.load();
+        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
+        let settings = self.parts.settings.load();
         // Every request says whose it is.
         if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
             return ConnectionKey::shared();
@@ -80,10 +73,10 @@ impl Server {
 
     /// The era that the server is spoken to in, once it is known.
     pub fn era(&self) -> Option<Era> {
-        match self.settings.load().era {
+        match self.parts.settings.load().era {
             EraChoice::Legacy => Some(Era::Legacy),
             EraChoice::Modern => Some(Era::Modern),
-            EraChoice::Auto => self.era.current(),
+            EraChoice::Auto => self.parts.era.current(),
         }
     }
 
@@ -102,7 +95,7 @@ impl Server {
 
     /// Whether each call of this caller has a connection for itself.
     fn needs_lease(&self, caller: &Caller) -> bool {
-        let knows_call_of_requests = self.connector.knows_call_of_requests();
+        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
         caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
     }
 
@@ -118,14 +111,14 @@ impl Server {
         if !self.needs_lease(caller) {
             return (key, None);
         }
-        let places = self.settings.load().limits.entries_max;
-        match self.leases.take(audience, places) {
+        let places = self.parts.settings.load().limits.entries_max;
+        match self.own.leases.take(audience, places) {
             Some(lease) => {
                 let owner = ConnectionOwner::Lease(audience.clone(), lease.place());
                 (ConnectionKey { owner, ..key }, Some(lease))
             }
             None => {
-                self.own_connections_refused.fetch_add(1, Ordering::Relaxed);
+                self.own.count_refusal();
                 (ConnectionKey::shared(), None)
             }
         }
@@ -136,17 +129,21 @@ impl Server {
         if key.is_shared() {
             return Some(self.shared.clone());
         }
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = own.get(key)?;
-        entry
-            .last_used
-            .store(self.started.elapsed().as_secs(), Ordering::Relaxed);
-        Some(entry.child.clone())
+        self.own.find(key)
+    }
+
+    /// Calls `visit` with every connection.
+    pub(crate) fn each_connection(
+        &self,
+        mut visit: impl FnMut(&ConnectionKey, &ChildRef<CallSenders>),
+    ) {
+        visit(&self.spec.key, &self.shared);
+        self.own.each(visit);
     }
 
     /// Calls in flight, over all connections.
     pub fn in_flight(&self) -> usize {
-        self.gate.running()
+        self.parts.gate.running()
     }
 
     /// Calls that were sent to it once more, in all.
@@ -157,7 +154,7 @@ impl Server {
 
     /// Calls that wait because there are as many in flight as there may be.
     pub fn queued(&self) -> usize {
-        self.gate.waiting()
+        self.parts.gate.waiting()
     }
 
     pub fn shared(&self) -> &ChildRef<CallSenders> {
@@ -168,21 +165,20 @@ impl Server {
     pub(crate) fn retune(&self, settings: ServerSettings) {
         let (limits, supervision) = (&settings.limits, settings.supervision.clone());
         let queue = settings.resilience.queue;
-        self.gate.configure(limits.calls_max, queue);
-        self.breakers.configure(settings.resilience.breaker);
-        self.settings.store(Arc::new(settings));
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        for child in own.values().map(|entry| &entry.child).chain([&self.shared]) {
+        self.parts.gate.configure(limits.calls_max, queue);
+        self.parts.breakers.configure(settings.resilience.breaker);
+        self.parts.settings.store(Arc::new(settings));
+        self.each_connection(|_, child| {
             child.configure(supervision.clone(), None);
             if let Ok(up) = child.current() {
                 up.value.command(ConnectionCommand::Retune);
             }
-        }
+        });
     }
 
     /// The items that it listed last, if it is the same server under these settings.
     pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
-        let is_same = self.settings.load().identity() == settings.identity();
+        let is_same = self.parts.settings.load().identity() == settings.identity();
         is_same.then(|| self.spec.last_part.load_full()).flatten()
     }
 
@@ -199,12 +195,12 @@ impl Server {
     ///
     /// Returns `breaker_open` with the time of the next try.
     pub fn permit(&self, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
-        self.breakers.ask(self.name.as_str(), tool)
+        self.parts.breakers.ask(self.name().as_str(), tool)
     }
 
     /// Whether a call may be sent to it once more: counts it in the budget if so.
     pub fn may_retry(&self) -> bool {
-        let settings = self.settings.load().resilience.retry;
+        let settings = self.parts.settings.load().resilience.retry;
         let mut budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
         settings.is_allowed && budget.take(settings.per_minute, Instant::now())
     }
@@ -216,12 +212,12 @@ impl Server {
 
     /// The last log lines of the server, and of the gateway about it.
     pub fn log(&self) -> &LogRing {
-        &self.log
+        &self.parts.log
     }
 
     /// Why no call is taken from a server that an operator stopped.
     pub fn halted(&self) -> Failure {
-        let name = &self.name;
+        let name = self.name();
         let message = format!(
             "server `{name}` was stopped by an operator; `mcpvisor servers start {name}` starts it"
         );
@@ -241,106 +237,20 @@ impl Server {
                 ("was stopped", "it does not come back by itself")
             }
         };
-        let mut message = format!("server `{}` {state}", self.name);
+        let mut message = format!("server `{}` {state}", self.name());
         if let Some(why) = &away.why {
             message.push_str(&format!(" (it {why})"));
         }
         message.push_str("; ");
         message.push_str(outlook);
         let failure =
-            Failure::new(ErrorKind::ServerUnavailable, message).server(self.name.as_str());
+            Failure::new(ErrorKind::ServerUnavailable, message).server(self.name().as_str());
         match away.retry_after {
             Some(after) => {
                 failure.retry_after_ms(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
             }
             None => failure,
         }
-    }
-
-    pub(crate) fn insert(
-        &self,
-        key: ConnectionKey,
-        child: ChildRef<CallSenders>,
-        load: Arc<ConnectionLoad>,
-    ) {
-        let last_used = AtomicU64::new(self.started.elapsed().as_secs());
-        let entry = PooledConnection {
-            child,
-            load,
-            last_used,
-        };
-        self.own
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, entry);
-    }
-
-    /// Takes out the entries that `leaves` says; they still run.
-    pub(crate) fn take_out(
-        &self,
-        leaves: impl Fn(&ConnectionKey, &PooledConnection) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
-        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
-        let out: Vec<ConnectionKey> = own
-            .iter()
-            .filter(|(key, entry)| leaves(key, entry))
-            .map(|(key, _)| key.clone())
-            .collect();
-        out.into_iter()
-            .filter_map(|key| own.remove_entry(&key))
-            .map(|(key, entry)| (key, entry.child))
-            .collect()
-    }
-
-    /// Takes out the entries that were not used for longer than `entry_idle`: no call, and no
-    /// subscription.
-    pub(crate) fn take_idle(
-        &self,
-        subscription_registry: &SubscriptionRegistry,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
-        let now = self.started.elapsed().as_secs();
-        let idle = self.settings.load().limits.entry_idle.as_secs();
-        self.take_out(|key, entry| {
-            if entry.load.calls_in_flight() > 0
-                || !subscription_registry
-                    .subscriptions(&self.name, key)
-                    .is_empty()
-            {
-                entry.last_used.store(now, Ordering::Relaxed);
-            }
-            entry.last_used.load(Ordering::Relaxed) + idle < now
-        })
-    }
-
-    /// Tells every connection that is up and serves more than one session.
-    pub(crate) fn command_shared(&self, command: &ConnectionCommand) {
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        let common = own.iter().filter(|(key, _)| key.session().is_none());
-        let children = common.map(|(_, entry)| &entry.child);
-        for up in children.chain([&self.shared]).flat_map(ChildRef::current) {
-            up.value.command(command.clone());
-        }
-    }
-
-    /// Builds every connection anew that does not belong to everybody.
-    pub(crate) fn reconnect_own(&self) {
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        for entry in own.values() {
-            entry.child.reconnect_now();
-        }
-    }
-
-    /// Whether a session has a connection of its own.
-    pub(crate) fn has_own(&self, session: SessionId) -> bool {
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        own.keys().any(|key| key.session() == Some(session))
-    }
-
-    pub(crate) fn own_count(&self) -> usize {
-        self.own
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
     }
 }
 
@@ -390,7 +300,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::id::{Principal, ViewId};
+    use crate::id::{Principal, SessionId, ViewId};
     use crate::protocol::{DeclaredCapabilities, Revision};
 
     #[test]

@@ -115,7 +115,7 @@ async fn wait_until_up(
     generation: u64,
     is_starting: bool,
 ) -> Result<String, ServerOrderError> {
-    let name = &server.name;
+    let name = server.name();
     let mut changes = server.shared.subscribe();
     let settled = changes.wait_for(|snapshot| {
         let is_new = snapshot.generation > generation || is_starting;
@@ -162,8 +162,7 @@ impl ConnectionManager {
             ServerOrder::Restart => {
                 log_remark(&server, "restarted by an operator");
                 server.usage.wanted();
-                server.shared.reconnect_now();
-                server.reconnect_own();
+                server.each_connection(|_, child| child.reconnect_now());
                 up
             }
             ServerOrder::Start if is_halted => {
@@ -197,12 +196,12 @@ impl ConnectionManager {
         log_remark(server, "stopped by an operator");
         server.halted.store(true, Ordering::SeqCst);
         (self.parts.listener)(RoutedServerEvent {
-            server: server.name.clone(),
+            server: server.name().clone(),
             key: ConnectionKey::shared(),
             news: ServerEvent::Away,
         });
         server.shared.hold();
-        let own = server.take_out(|_, _| true);
+        let own = server.own.take_out(|_| true);
         let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
         close(&self.parts.listener, server, own);
         children.push(server.shared.clone());
@@ -227,7 +226,7 @@ impl ConnectionManager {
             let again = match self.rest_of(server) {
                 RestDecision::Now => {
                     self.rest(server);
-                    match server.settings.load().limits.idle_stop {
+                    match server.parts.settings.load().limits.idle_stop {
                         Duration::ZERO => SWEEP_AGAIN,
                         idle_stop => idle_stop,
                     }
@@ -247,7 +246,7 @@ impl ConnectionManager {
     }
 
     fn rest_of(&self, server: &Server) -> RestDecision {
-        let idle_stop = server.settings.load().limits.idle_stop;
+        let idle_stop = server.parts.settings.load().limits.idle_stop;
         let snapshot = server.shared.snapshot();
         if snapshot.status.phase() != ChildPhase::Up {
             return if idle_stop.is_zero() {
@@ -272,7 +271,7 @@ impl ConnectionManager {
     /// Whether somebody waits for events of it, or for a task that runs there.
     fn is_watched(&self, server: &Server) -> bool {
         let subscription_registry = &self.parts.subscription_registry;
-        subscription_registry.has_subscriptions(&server.name, &ConnectionKey::shared())
+        subscription_registry.has_subscriptions(server.name(), &ConnectionKey::shared())
             || server.spec.client_tasks.any(Instant::now())
     }
 
@@ -283,7 +282,7 @@ impl ConnectionManager {
         server.shared.rest_if(move || {
             let is_used = used.usage.is_used()
                 || used.spec.load.calls_in_flight() > 0
-                || subscription_registry.has_subscriptions(&used.name, &ConnectionKey::shared())
+                || subscription_registry.has_subscriptions(used.name(), &ConnectionKey::shared())
                 || used.spec.client_tasks.any(Instant::now());
             if is_used {
                 return false;
@@ -299,9 +298,9 @@ impl ConnectionManager {
 /// Switches calls to a server or a tool of it off.
 fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError> {
     let Some(tool) = tool else {
-        server.breakers.trip(None);
+        server.parts.breakers.trip(None);
         log_remark(server, "switched off by an operator");
-        let name = &server.name;
+        let name = server.name();
         return Ok(format!(
             "is switched off: its calls are refused until `mcpvisor servers reset {name}`"
         ));
@@ -315,11 +314,11 @@ fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError>
         let tool: String = tool.chars().take(64).collect();
         let why = format!(
             "server `{}` has no tool {tool:?}; the name is the server's own, without prefix",
-            server.name
+            server.name()
         );
         return Err(ServerOrderError::Refused(why));
     }
-    server.breakers.trip(Some(tool));
+    server.parts.breakers.trip(Some(tool));
     log_remark(
         server,
         &format!("left without its tool {tool:?} by an operator"),
@@ -328,7 +327,7 @@ fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError>
 }
 
 fn reset(server: &Server, tool: Option<&str>) -> String {
-    server.breakers.reset(tool);
+    server.parts.breakers.reset(tool);
     match tool {
         None => {
             log_remark(server, "trusted again by an operator: all breakers closed");
@@ -344,8 +343,8 @@ fn reset(server: &Server, tool: Option<&str>) -> String {
 
 /// A remark in the server's log and in the gateway's.
 fn log_remark(server: &Server, text: &str) {
-    log::info!(server = server.name.as_str(); "server is {text}");
-    server.log.push(LogSource::Gateway, text);
+    log::info!(server = server.name().as_str(); "server is {text}");
+    server.parts.log.push(LogSource::Gateway, text);
 }
 
 impl Handler<OrderMessage> for ConnectionManager {

@@ -1,8 +1,5 @@
 //! The observable state of a server: the same for the status, logs and tests.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
 
 use crate::downstream::pool::server::Server;
@@ -57,32 +54,29 @@ const LOG_TAIL: usize = 5;
 
 impl Server {
     pub fn view(&self) -> ServerStatusView {
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        let own = own.iter().map(|(key, entry)| OwnConnectionView {
-            owner: key.owner.to_string(),
-            connection: entry.child.view(),
+        let mut own = Vec::new();
+        self.own.each(|key, child| {
+            own.push(OwnConnectionView {
+                owner: key.owner.to_string(),
+                connection: child.view(),
+            });
         });
-        let (breaker, tool_breakers) = self.breakers.view();
+        let (breaker, tool_breakers) = self.parts.breakers.view();
         ServerStatusView {
-            name: self.name.to_string(),
-            transport: self.connector.transport(),
+            name: self.name().to_string(),
+            transport: self.parts.connector.transport(),
             era: self.era(),
-            faults: self
-                .settings
-                .load()
-                .faults
-                .as_ref()
-                .map(ToString::to_string),
+            faults: self.settings().faults.as_ref().map(ToString::to_string),
             in_flight: self.in_flight(),
             queued: self.queued(),
             repeated: self.repeated(),
             breaker,
             tool_breakers,
             shared: self.shared.view(),
-            own: own.collect(),
-            own_refused: self.own_connections_refused.load(Ordering::Relaxed),
-            log: self.log.counters(),
-            log_tail: self.log.tail(LOG_TAIL),
+            own,
+            own_refused: self.own.refused(),
+            log: self.parts.log.counters(),
+            log_tail: self.parts.log.tail(LOG_TAIL),
         }
     }
 }

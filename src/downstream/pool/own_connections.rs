@@ -1,0 +1,130 @@
+//! The connections of one server that do not belong to everybody: found, added, and taken out
+//! when nobody uses them any more.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::downstream::connection::spec::CallSenders;
+use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::pool::lease::Leases;
+use crate::downstream::resilience::admission::ConnectionLoad;
+use crate::id::SessionId;
+use crate::supervision::ChildRef;
+
+pub(crate) struct OwnConnections {
+    by_key: RwLock<OwnConnectionTable>,
+    /// Those that serve one call at a time.
+    pub(crate) leases: Leases,
+    /// How often a client wanted one and none was free.
+    refused: AtomicU64,
+    began: Instant,
+}
+
+type OwnConnectionTable = HashMap<ConnectionKey, OwnConnection>;
+
+struct OwnConnection {
+    child: ChildRef<CallSenders>,
+    load: Arc<ConnectionLoad>,
+    /// Seconds since `began`.
+    last_used: AtomicU64,
+}
+
+impl OwnConnections {
+    pub(crate) fn new() -> Self {
+        Self {
+            by_key: RwLock::default(),
+            leases: Leases::default(),
+            refused: AtomicU64::new(0),
+            began: Instant::now(),
+        }
+    }
+
+    pub(crate) fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
+        let table = self.table();
+        let found = table.get(key)?;
+        let now = self.began.elapsed().as_secs();
+        found.last_used.store(now, Ordering::Relaxed);
+        Some(found.child.clone())
+    }
+
+    pub(crate) fn each(&self, mut visit: impl FnMut(&ConnectionKey, &ChildRef<CallSenders>)) {
+        for (key, own) in &*self.table() {
+            visit(key, &own.child);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table().len()
+    }
+
+    /// Whether a session has a connection of its own.
+    pub(crate) fn has_session(&self, session: SessionId) -> bool {
+        self.table()
+            .keys()
+            .any(|key| key.session() == Some(session))
+    }
+
+    pub(crate) fn count_refusal(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn insert(
+        &self,
+        key: ConnectionKey,
+        child: ChildRef<CallSenders>,
+        load: Arc<ConnectionLoad>,
+    ) {
+        let own = OwnConnection {
+            child,
+            load,
+            last_used: AtomicU64::new(self.began.elapsed().as_secs()),
+        };
+        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(key, own);
+    }
+
+    /// Takes out the connections that `leaves` says; they still run.
+    pub(crate) fn take_out(
+        &self,
+        leaves: impl Fn(&ConnectionKey) -> bool,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+        self.extract(|key, _| leaves(key))
+    }
+
+    /// Takes out the connections that were not used for longer than `idle`: no call, and nobody
+    /// who waits for their events.
+    pub(crate) fn take_idle(
+        &self,
+        idle: Duration,
+        is_watched: impl Fn(&ConnectionKey) -> bool,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+        let now = self.began.elapsed().as_secs();
+        self.extract(|key, own| {
+            if own.load.calls_in_flight() > 0 || is_watched(key) {
+                own.last_used.store(now, Ordering::Relaxed);
+            }
+            own.last_used.load(Ordering::Relaxed) + idle.as_secs() < now
+        })
+    }
+
+    fn extract(
+        &self,
+        leaves: impl Fn(&ConnectionKey, &OwnConnection) -> bool,
+    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let out = table.extract_if(|key, own| leaves(key, own));
+        out.map(|(key, own)| (key, own.child)).collect()
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, OwnConnectionTable> {
+        self.by_key.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
