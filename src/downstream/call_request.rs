@@ -8,7 +8,6 @@ use bytestring::ByteString;
 use tokio::time::Instant;
 
 use crate::downstream::caller::Caller;
-use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::id::ServerName;
 use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span, json};
@@ -94,8 +93,6 @@ pub enum CallMessage {
     CancelCall(CancelCall),
     /// The caller of a call whose task is bridged wants to know how it is.
     CheckTask(u64),
-    /// From the server's queue: a call that waits may go.
-    QueueTurn(QueueTurn),
 }
 
 /// Messages from a connection to the owner of a call.

@@ -47,7 +47,6 @@ pub use pool::server_order::{ServerOrder, ServerOrderError};
 pub use pool::server_view::{OwnConnectionView, ServerStatusView};
 pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
-pub use resilience::admission::QueueTurn;
 pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use settings::{

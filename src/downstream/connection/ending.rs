@@ -5,6 +5,7 @@ use actix::{ActorContext as _, Context};
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::crash_report::ConnectionLife;
 use crate::downstream::connection::spec::ServerEvent;
+use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::supervision::ExitReason;
 use crate::telemetry::Counter;
 use crate::transport::LinkEnd;
@@ -38,7 +39,8 @@ impl Connection {
             calls.fail_all(reason);
         }
         for worker_channel in self.state.worker_channels() {
-            worker_channel.end(reason);
+            let end = WorkerChannelCommand::End(reason.to_owned());
+            worker_channel.address.do_send(end);
         }
     }
 

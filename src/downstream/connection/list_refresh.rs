@@ -14,6 +14,7 @@ use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ServerEvent;
+use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Outcome, RawJson, Response};
 use crate::supervision::Backoff;
 
@@ -240,7 +241,8 @@ impl Connection {
             calls.on_headers_listed(Instant::now());
         }
         for worker_channel in self.state.worker_channels() {
-            worker_channel.on_headers_listed();
+            let known = WorkerChannelCommand::HeadersKnown;
+            worker_channel.address.do_send(known);
         }
     }
 

@@ -49,6 +49,7 @@ use crate::downstream::connection::spec::{
 use crate::downstream::era::modern;
 use crate::downstream::era::{self, LiveConnection};
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::timer::Timer;
 use crate::protocol::{LogLevel, Method, Notification, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
@@ -381,6 +382,17 @@ impl Handler<CallMessage> for Connection {
             self.on_unhandled(unhandled, ctx);
         }
         self.arm(ctx);
+    }
+}
+
+impl Handler<QueueTurn> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
+        if let Some(calls) = self.state.calls_mut() {
+            calls.on_turn(turn, Instant::now());
+            self.arm(ctx);
+        }
     }
 }
 

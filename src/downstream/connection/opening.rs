@@ -55,9 +55,7 @@ impl Connection {
         match link {
             Ok(link) => {
                 let link = recording.link(link);
-                let asker = ctx.address().recipient();
-                let own = ctx.address().recipient();
-                let calls = Box::new(CallsInFlight::new(&self.spec, link, asker, own));
+                let calls = Box::new(CallsInFlight::new(&self.spec, link, &ctx.address()));
                 self.state = ConnectionState::Handshaking { calls, era };
                 match era {
                     Some(Era::Legacy) => self.send_initialize(ctx),

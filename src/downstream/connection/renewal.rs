@@ -5,7 +5,9 @@ use actix::{Context, Handler};
 
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::state::{ConnectionState, OpenConnection};
-use crate::downstream::worker_channel::{WorkerChannelEvent, WorkerChannelHandle};
+use crate::downstream::worker_channel::{
+    WorkerChannelCommand, WorkerChannelEvent, WorkerChannelHandle,
+};
 use crate::telemetry::Counter;
 use crate::transport::HttpSession;
 
@@ -45,7 +47,8 @@ impl OpenConnection {
         self.calls.resend();
         if let Some(session) = self.calls.link().http_session() {
             for worker_channel in &self.worker_channels {
-                worker_channel.renewed(session.clone());
+                let renewed = WorkerChannelCommand::Renewed(session.clone());
+                worker_channel.address.do_send(renewed);
             }
         }
     }
@@ -68,7 +71,8 @@ impl Handler<WorkerChannelEvent> for Connection {
                     && let Some(channel) = open.channel(arbiter)
                 {
                     // The worker channel spoke in a session that was replaced meanwhile.
-                    return channel.renewed(current);
+                    let renewed = WorkerChannelCommand::Renewed(current);
+                    return channel.address.do_send(renewed);
                 }
                 self.renew(ctx);
             }

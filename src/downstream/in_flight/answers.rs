@@ -86,7 +86,7 @@ impl CallsInFlight {
             return call.reply.answer(answer);
         };
         if call.caller.revision == Revision::V2025_11_25 {
-            for id in repeatable.elicitation_ids() {
+            for id in &repeatable.elicitation_ids {
                 let params = RawJson::from_value(&json!({ "elicitationId": id }));
                 let complete = Notification::new(Method::ElicitationComplete, &params);
                 call.reply.notify(complete);

@@ -1,14 +1,16 @@
 //! One call in flight: what its caller wants, and where it stands on the wire.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::bridge::task::Task;
 use crate::downstream::call_request::{Deadline, Reply, TaskMode};
 use crate::downstream::caller::Caller;
-use crate::downstream::in_flight::followed_task::FollowedTask;
-use crate::downstream::in_flight::repeat::RepeatableRequest;
+use crate::downstream::in_flight::input_round::{InputAnswers, InputRound};
 use crate::downstream::resilience::admission::CallPermit;
+use crate::protocol::{Edit, Request};
 use crate::transport::OutgoingFrame;
 
 pub(super) struct InFlightCall {
@@ -29,13 +31,13 @@ pub(super) struct InFlightCall {
     /// When the call fails, unless something arrives for it before.
     pub(super) expires: Instant,
     pub(super) reply: Reply,
-    /// It was sent again after the server forgot the session, which is done once.
+    /// It was sent again after the server forgot the session, which is done once for a call,
+    /// however often it is repeated for other reasons.
     pub(super) is_resent: bool,
     pub(super) _permit: CallPermit,
 }
 
 /// Where a call stands on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireState {
     /// The server has its last request.
     Sent,
@@ -44,18 +46,56 @@ pub(super) enum WireState {
     /// The server refused its headers: it waits until the tools are listed anew.
     AwaitsHeaders,
     /// Its client is asked for input that the server wants.
-    AwaitsInput,
-    /// It is sent again, or its task is asked for again, at this time.
-    Paused(Instant),
+    AwaitsInput(Box<InputRound>),
+    /// It is sent again, or its task is asked for again, at this time; with the round of input in
+    /// which nobody had to be asked.
+    Paused {
+        until: Instant,
+        round: Option<Box<InputRound>>,
+    },
     /// Its task is asked for when the client asks for it.
     AwaitsClient,
+}
+
+/// A client's request, kept so that it can be written again with something more.
+pub(super) struct RepeatableRequest {
+    pub(super) request: Request,
+    pub(super) edits: Vec<Edit>,
+    /// Rounds of input so far.
+    pub(super) rounds: u32,
+    /// Elicitations by URL, of all rounds.
+    pub(super) elicitation_ids: Vec<String>,
+    /// Its headers were refused once.
+    pub(super) headers_renewed: bool,
+}
+
+/// The task of a call, as its server described it last.
+pub(super) struct FollowedTask {
+    pub(super) task: Task,
+    pub(super) request: TaskRequestKind,
+    /// Changes that the client received as progress.
+    pub(super) changes_sent: u64,
+    /// The server reports progress by itself.
+    pub(super) server_reports_progress: bool,
+    /// Keys of the input that the client was asked for already.
+    pub(super) asked: HashSet<String>,
+}
+
+/// The last request about a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskRequestKind {
+    Status,
+    /// `tasks/result` of 2025-11-25, which is answered when the task ends.
+    Result,
+    /// `tasks/update`, with the client's input.
+    Update,
 }
 
 impl InFlightCall {
     /// When something is to be done for it.
     pub(super) fn due(&self) -> Instant {
         match self.state {
-            WireState::Paused(until) => until.min(self.expires),
+            WireState::Paused { until, .. } => until.min(self.expires),
             _ => self.expires,
         }
     }
@@ -63,10 +103,19 @@ impl InFlightCall {
     /// Whether the server has nothing of the call that could be cancelled there.
     pub(super) fn is_between_rounds(&self) -> bool {
         match self.state {
-            WireState::AwaitsHeaders | WireState::AwaitsInput | WireState::Paused(_) => {
+            WireState::AwaitsHeaders | WireState::AwaitsInput(_) | WireState::Paused { .. } => {
                 self.task.is_none()
             }
             WireState::Sent | WireState::AwaitsHandshake | WireState::AwaitsClient => false,
+        }
+    }
+
+    /// The input for the server, if it asked for any. The call's next request carries it.
+    pub(super) fn take_input_answers(&mut self) -> Option<InputAnswers> {
+        match std::mem::replace(&mut self.state, WireState::Sent) {
+            WireState::AwaitsInput(round) => Some(round.given()),
+            WireState::Paused { round, .. } => round.map(|round| round.given()),
+            _ => None,
         }
     }
 }

@@ -37,9 +37,12 @@ impl CallsInFlight {
             if self.expire_queued(number) {
                 continue;
             }
-            let is_paused = |call: &InFlightCall| matches!(call.state, WireState::Paused(_));
             match self.calls.get(&number) {
-                Some(call) if is_paused(call) && call.expires > now => self.repeat(number, now),
+                Some(InFlightCall {
+                    state: WireState::Paused { .. },
+                    expires,
+                    ..
+                }) if *expires > now => self.repeat(number, now),
                 _ => self.time_out(number),
             }
         }
@@ -119,12 +122,11 @@ impl CallsInFlight {
         let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
             return;
         };
-        if !call.is_resent {
-            call.is_resent = true;
+        let number = call.number;
+        if !std::mem::replace(&mut call.is_resent, true) {
             call.state = WireState::AwaitsHandshake;
             return;
         }
-        let number = call.number;
         if let Some(call) = self.take(number) {
             let failure = lost(&self.spec.server, "it forgot our session twice");
             call.reply.answer(Err(failure));
@@ -136,7 +138,7 @@ impl CallsInFlight {
         self.awaits_handshake = false;
         let waiting = self.calls.values_mut();
         let mut waiting: Vec<_> = waiting
-            .filter(|call| call.state == WireState::AwaitsHandshake)
+            .filter(|call| matches!(call.state, WireState::AwaitsHandshake))
             .collect();
         waiting.sort_by_key(|call| call.wire_id);
         let mut failed = Vec::new();
@@ -160,7 +162,7 @@ impl CallsInFlight {
         let wire_id = call.wire_id;
         if let Some(task) = &call.task {
             self.link.forget(wire_id);
-            return self.cancel_task(task.id(), &call.caller);
+            return self.cancel_task(&task.task.id, &call.caller);
         }
         if call.is_between_rounds() {
             return;

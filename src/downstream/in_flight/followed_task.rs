@@ -17,42 +17,10 @@ use crate::downstream::call_request::{Deadline, TaskMode};
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::handshake::error_text;
 use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::in_flight::call::{InFlightCall, WireState};
+use crate::downstream::in_flight::call::{FollowedTask, InFlightCall, TaskRequestKind, WireState};
 use crate::downstream::in_flight::task_request::{TaskRequest, id_of, is_created, related_id};
 use crate::protocol::{Method, Notification, Outcome, RawJson, Request, RequestId, Response};
 use crate::telemetry::Counter;
-
-/// The task of a call, as its server described it last.
-pub(super) struct FollowedTask {
-    task: Task,
-    /// The last request about it.
-    request: LastRequest,
-    /// Changes that the client received as progress.
-    changes_sent: u64,
-    /// The server reports progress by itself.
-    server_reports_progress: bool,
-    /// Keys of the input that the client was asked for already.
-    asked: HashSet<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LastRequest {
-    Status,
-    /// `tasks/result` of 2025-11-25, which is answered when the task ends.
-    Result,
-    /// `tasks/update`, with the client's input.
-    Update,
-}
-
-impl FollowedTask {
-    pub(super) fn id(&self) -> &str {
-        &self.task.id
-    }
-
-    pub(super) fn on_server_progress(&mut self) {
-        self.server_reports_progress = true;
-    }
-}
 
 impl CallsInFlight {
     pub(super) fn is_followed(&self, number: u64) -> bool {
@@ -85,27 +53,27 @@ impl CallsInFlight {
             };
         };
         match (followed.request, &response.outcome) {
-            (LastRequest::Result, Outcome::Result(result)) => {
+            (TaskRequestKind::Result, Outcome::Result(result)) => {
                 let bare = task::without_related_task(result);
                 let ended = Outcome::Result(bare.unwrap_or_else(|| result.clone()));
                 self.end_task(number, &ended);
             }
-            (LastRequest::Result, Outcome::Error(_)) => self.finish(number, Ok(response)),
-            (LastRequest::Status, Outcome::Result(result)) if self.is_modern => {
+            (TaskRequestKind::Result, Outcome::Error(_)) => self.finish(number, Ok(response)),
+            (TaskRequestKind::Status, Outcome::Result(result)) if self.is_modern => {
                 match TaskDetail::from_modern(result) {
                     Ok(Some(detail)) => self.on_detail(number, detail, now),
                     Ok(None) => self.fail_call(number, "a task that cannot be read"),
                     Err(error) => self.fail_call(number, &error.to_string()),
                 }
             }
-            (LastRequest::Status, Outcome::Result(result)) => match Task::from_legacy(result) {
+            (TaskRequestKind::Status, Outcome::Result(result)) => match Task::from_legacy(result) {
                 Some(task) => self.on_status(number, task, now),
                 None => self.fail_call(number, "a task that cannot be read"),
             },
-            (LastRequest::Status, Outcome::Error(error)) => {
+            (TaskRequestKind::Status, Outcome::Error(error)) => {
                 self.fail_call(number, &format!("its task is lost: {}", error_text(error)));
             }
-            (LastRequest::Update, _) => self.ask_later(number, now),
+            (TaskRequestKind::Update, _) => self.ask_later(number, now),
         }
         None
     }
@@ -134,7 +102,7 @@ impl CallsInFlight {
         }
         call.task = Some(Box::new(FollowedTask {
             task: task.clone(),
-            request: LastRequest::Status,
+            request: TaskRequestKind::Status,
             changes_sent: 0,
             server_reports_progress: false,
             asked: HashSet::new(),
@@ -153,7 +121,7 @@ impl CallsInFlight {
         match status {
             TaskStatus::Working => self.ask_later(number, now),
             TaskStatus::InputRequired | TaskStatus::Completed | TaskStatus::Failed => {
-                self.send_task_request(number, LastRequest::Result, None, now);
+                self.send_task_request(number, TaskRequestKind::Result, None, now);
             }
             TaskStatus::Cancelled => self.fail_call(number, "its task was cancelled there"),
         }
@@ -239,7 +207,10 @@ impl CallsInFlight {
             send_state(call, &followed.task);
         } else {
             let pause = Duration::from_millis(followed.task.poll_interval_ms());
-            call.state = WireState::Paused(now + pause);
+            call.state = WireState::Paused {
+                until: now + pause,
+                round: None,
+            };
         }
         self.deadlines.set(number, call.due());
     }
@@ -257,7 +228,7 @@ impl CallsInFlight {
             if let Some(task) = state.as_ref().and_then(Task::from_legacy) {
                 self.on_task_change(number, task, now);
             }
-        } else if matches!(call.state, WireState::Paused(_)) {
+        } else if matches!(call.state, WireState::Paused { .. }) {
             self.ask_about_task(number, now);
         }
         true
@@ -275,7 +246,7 @@ impl CallsInFlight {
     fn follower(&self, id: Option<&str>) -> Option<&InFlightCall> {
         let id = id?;
         let mut calls = self.calls.values();
-        calls.find(|call| call.task.as_ref().is_some_and(|task| task.id() == id))
+        calls.find(|call| call.task.as_ref().is_some_and(|it| it.task.id == id))
     }
 
     /// The client asks for its bridged task. While the server is asked already, the client is told
@@ -287,9 +258,9 @@ impl CallsInFlight {
         let Some(followed) = &call.task else {
             return;
         };
-        if call.state == WireState::AwaitsClient {
+        if matches!(call.state, WireState::AwaitsClient) {
             self.ask_about_task(number, now);
-        } else if followed.request != LastRequest::Status {
+        } else if followed.request != TaskRequestKind::Status {
             send_state(call, &followed.task);
         }
     }
@@ -297,14 +268,13 @@ impl CallsInFlight {
     /// Asks for the task again, or gives it the client's input.
     pub(super) fn ask_about_task(&mut self, number: u64, now: Instant) {
         let call = self.calls.get_mut(&number);
-        let repeatable = call.and_then(|call| call.repeatable.as_mut());
-        let answers = repeatable.and_then(|repeatable| repeatable.take_input_answers());
+        let answers = call.and_then(InFlightCall::take_input_answers);
         match answers.and_then(|answers| answers.responses) {
             Some(responses) => {
                 self.extend(number, now);
-                self.send_task_request(number, LastRequest::Update, Some(&responses), now);
+                self.send_task_request(number, TaskRequestKind::Update, Some(&responses), now);
             }
-            None => self.send_task_request(number, LastRequest::Status, None, now),
+            None => self.send_task_request(number, TaskRequestKind::Status, None, now),
         }
     }
 
@@ -312,7 +282,7 @@ impl CallsInFlight {
     fn send_task_request(
         &mut self,
         number: u64,
-        request: LastRequest,
+        request: TaskRequestKind,
         responses: Option<&str>,
         now: Instant,
     ) {
@@ -325,9 +295,9 @@ impl CallsInFlight {
         followed.request = request;
         let about = TaskRequest {
             method: match request {
-                LastRequest::Result => Method::TasksResult,
-                LastRequest::Update => Method::TasksUpdate,
-                LastRequest::Status => Method::TasksGet,
+                TaskRequestKind::Result => Method::TasksResult,
+                TaskRequestKind::Update => Method::TasksUpdate,
+                TaskRequestKind::Status => Method::TasksGet,
             },
             task: &followed.task.id,
             responses,

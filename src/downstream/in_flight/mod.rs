@@ -32,22 +32,21 @@ mod task_request;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::Recipient;
+use actix::{Actor, Addr, Context, Handler, Recipient};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
-use crate::downstream::resilience::admission::{AbandonedCall, Admission, CallPermit};
+use crate::downstream::resilience::admission::{AbandonedCall, Admission, CallPermit, QueueTurn};
 use crate::id::QuickMap;
 use crate::protocol::{Envelope, Method, Notification, Request, RequestId, Response};
 use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame};
 
-use call::{InFlightCall, WireState};
+use call::{InFlightCall, RepeatableRequest, WireState};
 use endings::not_sent;
 use questions::OpenQuestion;
-use repeat::RepeatableRequest;
 use rewrite::DeclarationCache;
 
 /// An event of the link that belongs to no call of a client.
@@ -100,19 +99,18 @@ pub(crate) struct CallsInFlight {
 }
 
 impl CallsInFlight {
-    pub(crate) fn new(
-        spec: &Arc<ConnectionSpec>,
-        link: Box<dyn Link>,
-        asker: Recipient<ClientAnswer>,
-        owner: Recipient<CallMessage>,
-    ) -> Self {
+    /// Those of a link whose actor is `owner`.
+    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: Box<dyn Link>, owner: &Addr<A>) -> Self
+    where
+        A: Actor<Context = Context<A>> + Handler<ClientAnswer> + Handler<QueueTurn>,
+    {
         Self {
             spec: spec.clone(),
             link,
-            asker,
+            asker: owner.clone().recipient(),
             is_modern: false,
             awaits_handshake: false,
-            admission: Admission::new(spec.load.clone(), owner),
+            admission: Admission::new(spec.load.clone(), owner.clone().recipient()),
             calls: QuickMap::default(),
             renumbered: QuickMap::default(),
             abandoned: QuickMap::default(),
@@ -158,7 +156,6 @@ impl CallsInFlight {
                 self.start(*request, now);
             }
             CallMessage::CancelCall(cancel) => self.cancel(&cancel),
-            CallMessage::QueueTurn(turn) => self.on_turn(turn, now),
             CallMessage::CheckTask(number) => self.check_task(number, now),
         }
         None
@@ -176,7 +173,13 @@ impl CallsInFlight {
             mut reply,
         } = request;
         let (outgoing, repeatable) = if self.is_modern {
-            let repeatable = RepeatableRequest::new(request, edits);
+            let repeatable = RepeatableRequest {
+                request,
+                edits,
+                rounds: 0,
+                elicitation_ids: Vec::new(),
+                headers_renewed: false,
+            };
             let outgoing = rewrite::modern(
                 &self.spec,
                 &self.declared,
@@ -283,7 +286,7 @@ impl CallsInFlight {
             return Some(UnhandledEvent::Notification(notification));
         };
         if let Some(task) = call.task.as_mut().filter(|_| is_progress) {
-            task.on_server_progress();
+            task.server_reports_progress = true;
         }
         let number = call.number;
         call.reply.notify(notification);

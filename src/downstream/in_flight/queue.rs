@@ -18,7 +18,7 @@ impl CallsInFlight {
         }
     }
 
-    pub(super) fn on_turn(&mut self, turn: QueueTurn, now: Instant) {
+    pub(crate) fn on_turn(&mut self, turn: QueueTurn, now: Instant) {
         // Cancelled meanwhile: the permit goes to the next call.
         let Some(request) = self.admission.take(turn.number) else {
             return;

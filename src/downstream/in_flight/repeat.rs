@@ -5,50 +5,16 @@ use tokio::time::Instant;
 use crate::bridge::result::InputRequired;
 use crate::downstream::call_request::{Question, lost};
 use crate::downstream::connection::handshake::error_text;
-use crate::downstream::in_flight::call::WireState;
+use crate::downstream::in_flight::call::{RepeatableRequest, WireState};
 use crate::downstream::in_flight::endings::not_sent;
-use crate::downstream::in_flight::input_round::{self, InputAnswers, InputRound, ROUNDS_MAX, Stop};
+use crate::downstream::in_flight::input_round::{self, InputRound, ROUNDS_MAX, Stop};
 use crate::downstream::in_flight::questions::OpenQuestion;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, rewrite};
 use crate::id::ServerName;
-use crate::protocol::{Edit, ErrorKind, Failure, RawJson, Request, RequestId, Response};
+use crate::protocol::{ErrorKind, Failure, RawJson, RequestId, Response};
 use crate::telemetry::Counter;
 
-/// A client's request, kept so that it can be written again with something more.
-pub(super) struct RepeatableRequest {
-    pub(super) request: Request,
-    pub(super) edits: Vec<Edit>,
-    /// Rounds of input so far.
-    rounds: u32,
-    /// The round whose answers are waited for.
-    round: Option<InputRound>,
-    /// Elicitations by URL, of all rounds.
-    elicitation_ids: Vec<String>,
-    /// Its headers were refused once.
-    headers_renewed: bool,
-}
-
 impl RepeatableRequest {
-    pub(super) fn new(request: Request, edits: Vec<Edit>) -> Self {
-        Self {
-            request,
-            edits,
-            rounds: 0,
-            round: None,
-            elicitation_ids: Vec::new(),
-            headers_renewed: false,
-        }
-    }
-
-    pub(super) fn elicitation_ids(&self) -> &[String] {
-        &self.elicitation_ids
-    }
-
-    /// The input for the server, if it asked for any.
-    pub(super) fn take_input_answers(&mut self) -> Option<InputAnswers> {
-        self.round.take().map(InputRound::given)
-    }
-
     /// The failure that the caller reads when a request was not sent. If the server ran a part of
     /// the call in earlier rounds, it must not be taken for one that did not run.
     pub(super) fn failed(&self, server: &ServerName, failure: Failure) -> Failure {
@@ -81,16 +47,19 @@ impl CallsInFlight {
             Err(stop) => return self.refuse_input(number, &stop),
         };
         self.spec.counters.add(Counter::InputRounds);
-        call.state = if questions.is_empty() {
-            // Nothing was asked, or nothing that this client could be asked.
-            WireState::Paused(now + input_round::pause(repeatable.rounds))
-        } else {
-            WireState::AwaitsInput
-        };
         repeatable
             .elicitation_ids
             .extend(round.urls.iter().cloned());
-        repeatable.round = Some(round);
+        let round = Box::new(round);
+        call.state = if questions.is_empty() {
+            // Nothing was asked, or nothing that this client could be asked.
+            WireState::Paused {
+                until: now + input_round::pause(repeatable.rounds),
+                round: Some(round),
+            }
+        } else {
+            WireState::AwaitsInput(round)
+        };
         call.expires = call.deadline.latest;
         self.deadlines.set(number, call.due());
         for question in questions {
@@ -109,9 +78,8 @@ impl CallsInFlight {
         roots: &[String],
         now: Instant,
     ) {
-        let call = self.calls.get_mut(&number);
-        let repeatable = call.and_then(|call| call.repeatable.as_mut());
-        let Some(round) = repeatable.and_then(|repeatable| repeatable.round.as_mut()) else {
+        let state = self.calls.get_mut(&number).map(|call| &mut call.state);
+        let Some(WireState::AwaitsInput(round)) = state else {
             return;
         };
         match round.answered(id, answer, roots) {
@@ -142,7 +110,7 @@ impl CallsInFlight {
     /// The tools were listed anew.
     pub(crate) fn on_headers_listed(&mut self, now: Instant) {
         let waiting = self.calls.values();
-        let waiting = waiting.filter(|call| call.state == WireState::AwaitsHeaders);
+        let waiting = waiting.filter(|call| matches!(call.state, WireState::AwaitsHeaders));
         let numbers: Vec<u64> = waiting.map(|call| call.number).collect();
         for number in numbers {
             self.repeat(number, now);
@@ -157,10 +125,10 @@ impl CallsInFlight {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        let Some(repeatable) = &mut call.repeatable else {
+        let answers = call.take_input_answers();
+        let Some(repeatable) = &call.repeatable else {
             return;
         };
-        let answers = repeatable.take_input_answers();
         let wire_id = self.spec.numbers.next();
         let (spec, declared) = (&self.spec, &self.declared);
         let answers = answers.as_ref();
@@ -173,7 +141,6 @@ impl CallsInFlight {
             }
             return;
         }
-        call.state = WireState::Sent;
         self.set_request(number, wire_id, outgoing);
         self.extend(number, now);
     }

@@ -16,8 +16,8 @@ use crate::downstream::call_request::edited_text;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
+use crate::downstream::in_flight::call::RepeatableRequest;
 use crate::downstream::in_flight::input_round::InputAnswers;
-use crate::downstream::in_flight::repeat::RepeatableRequest;
 use crate::protocol::{
     DeclaredCapabilities, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };

@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use actix::Recipient;
+use actix::{Message, Recipient};
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{CallMessage, CallRequest};
+use crate::downstream::call_request::CallRequest;
 use crate::downstream::caller::Caller;
 use crate::downstream::resilience::QueueSettings;
 use crate::downstream::resilience::fair_queue::{FairQueue, PushOutcome};
@@ -38,11 +38,13 @@ struct TurnQueue {
 /// Where a call waits.
 struct Waiter {
     load: Arc<ConnectionLoad>,
-    notify: Recipient<CallMessage>,
+    notify: Recipient<QueueTurn>,
 }
 
-/// It is a call's turn, or it has to make room.
-pub struct QueueTurn {
+/// It is the turn of a call that waits, or, without a permit, it has to make room.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct QueueTurn {
     pub(crate) number: u64,
     pub(crate) permit: Option<CallPermit>,
 }
@@ -94,9 +96,7 @@ impl AdmissionGate {
         while let Some((number, waiter)) = self.next() {
             let permit = Some(CallPermit::of(waiter.load));
             // If nobody is there to take it, the permit is given back with the message.
-            waiter
-                .notify
-                .do_send(CallMessage::QueueTurn(QueueTurn { number, permit }));
+            waiter.notify.do_send(QueueTurn { number, permit });
         }
     }
 
@@ -184,12 +184,12 @@ impl Drop for CallPermit {
 pub(crate) struct Admission {
     load: Arc<ConnectionLoad>,
     /// The actor of the link.
-    notify: Recipient<CallMessage>,
+    notify: Recipient<QueueTurn>,
     waiting: QuickMap<u64, WaitingCall>,
 }
 
 struct WaitingCall {
-    exchange: CallRequest,
+    request: CallRequest,
     _turn: QueueTicket,
 }
 
@@ -220,7 +220,7 @@ pub(crate) enum AdmissionOutcome {
 }
 
 impl Admission {
-    pub(crate) fn new(load: Arc<ConnectionLoad>, notify: Recipient<CallMessage>) -> Self {
+    pub(crate) fn new(load: Arc<ConnectionLoad>, notify: Recipient<QueueTurn>) -> Self {
         Self {
             load,
             notify,
@@ -232,13 +232,13 @@ impl Admission {
         self.load.gate.max()
     }
 
-    pub(crate) fn enter(&mut self, exchange: CallRequest, now: Instant) -> AdmissionOutcome {
+    pub(crate) fn enter(&mut self, request: CallRequest, now: Instant) -> AdmissionOutcome {
         let gate = &self.load.gate;
         // Those who wait are first.
         if gate.waiting.load(Ordering::SeqCst) == 0 && gate.take() {
-            return AdmissionOutcome::Now(exchange, CallPermit::of(self.load.clone()));
+            return AdmissionOutcome::Now(request, CallPermit::of(self.load.clone()));
         }
-        let (key, number) = (key_of(&exchange.caller), exchange.number);
+        let (key, number) = (key_of(&request.caller), request.number);
         let waiter = Waiter {
             load: self.load.clone(),
             notify: self.notify.clone(),
@@ -249,21 +249,20 @@ impl Admission {
         gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
         drop(queue);
         match pushed {
-            PushOutcome::Refused(_) => return AdmissionOutcome::Full(exchange),
+            PushOutcome::Refused(_) => return AdmissionOutcome::Full(request),
             PushOutcome::Displaced(number, out) => {
                 let permit = None;
-                out.notify
-                    .do_send(CallMessage::QueueTurn(QueueTurn { number, permit }));
+                out.notify.do_send(QueueTurn { number, permit });
             }
             PushOutcome::Taken => {}
         }
-        let until = exchange.deadline.latest.min(now + wait);
+        let until = request.deadline.latest.min(now + wait);
         let _turn = QueueTicket {
             gate: gate.clone(),
             key,
             number,
         };
-        self.waiting.insert(number, WaitingCall { exchange, _turn });
+        self.waiting.insert(number, WaitingCall { request, _turn });
         self.load.gate.grant_permits();
         AdmissionOutcome::Waits(until)
     }
@@ -276,13 +275,13 @@ impl Admission {
 
     /// Takes out a call that waits.
     pub(crate) fn take(&mut self, number: u64) -> Option<CallRequest> {
-        Some(self.waiting.remove(&number)?.exchange)
+        Some(self.waiting.remove(&number)?.request)
     }
 
     /// Takes out all calls that wait.
     pub(crate) fn take_all(&mut self) -> Vec<CallRequest> {
         let waiting = self.waiting.drain();
-        waiting.map(|(_, waiting)| waiting.exchange).collect()
+        waiting.map(|(_, waiting)| waiting.request).collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! A way into an HTTP connection's session from another arbiter, so that a call stays on the
-//! thread that it arrived on. It only relays calls; everything else goes to the connection.
+//! The sender of an HTTP connection on another worker thread, so that a call stays on the thread
+//! that it arrived on. It only relays calls; everything else goes to the connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::reverse_request;
 use crate::downstream::timer::Timer;
 use crate::protocol::{Era, Request};
@@ -57,7 +58,7 @@ pub(crate) enum WorkerChannelCommand {
 #[rtype(result = "()")]
 struct LinkEventMessage(LinkEvent);
 
-/// A connection's hold on a worker channel; dropping it ends the worker channel.
+/// The connection's handle on a worker channel, which ends when this is dropped.
 pub(crate) struct WorkerChannelHandle {
     pub(crate) arbiter: usize,
     pub(crate) address: Addr<WorkerChannel>,
@@ -91,19 +92,6 @@ impl WorkerChannelHandle {
             address: worker_channel.addr,
             exit: worker_channel.exit,
         }
-    }
-
-    pub(crate) fn renewed(&self, session: HttpSession) {
-        self.address.do_send(WorkerChannelCommand::Renewed(session));
-    }
-
-    pub(crate) fn on_headers_listed(&self) {
-        self.address.do_send(WorkerChannelCommand::HeadersKnown);
-    }
-
-    pub(crate) fn end(&self, reason: &str) {
-        self.address
-            .do_send(WorkerChannelCommand::End(reason.to_owned()));
     }
 }
 
@@ -139,8 +127,7 @@ impl Actor for WorkerChannel {
             return ctx.stop();
         };
         let link = recording.link(link);
-        let asker = ctx.address().recipient();
-        let mut calls = CallsInFlight::new(&self.spec, link, asker, ctx.address().recipient());
+        let mut calls = CallsInFlight::new(&self.spec, link, &ctx.address());
         if self.session.revision.era() == Era::Modern {
             calls.set_modern();
         }
@@ -181,6 +168,16 @@ impl Handler<CallMessage> for WorkerChannel {
             self.owner
                 .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(unhandled)));
         }
+        self.arm(ctx);
+    }
+}
+
+impl Handler<QueueTurn> for WorkerChannel {
+    type Result = ();
+
+    fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.on_turn(turn, Instant::now());
         self.arm(ctx);
     }
 }
