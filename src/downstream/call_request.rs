@@ -173,15 +173,15 @@ impl Drop for Question {
 /// The way back to the caller. Exactly one answer goes through it: dropped without one, it
 /// answers that the call was lost.
 pub struct Reply {
-    number: u64,
     server: ServerName,
-    caller: Option<Arc<Recipient<Delivery>>>,
+    /// `None` once it is answered.
+    caller: Option<CallNotifier>,
     is_sent: bool,
     /// Learns how it went.
     permit: Option<BreakerPermit>,
 }
 
-/// Sends notifications to the caller after its call was answered.
+/// Sends notifications to the caller, also after its call was answered.
 #[derive(Clone)]
 pub(crate) struct CallNotifier {
     number: u64,
@@ -189,7 +189,6 @@ pub(crate) struct CallNotifier {
 }
 
 impl CallNotifier {
-    #[cfg(test)]
     pub(crate) fn new(number: u64, caller: Arc<Recipient<Delivery>>) -> Self {
         Self { number, caller }
     }
@@ -200,19 +199,20 @@ impl CallNotifier {
     }
 
     pub(crate) fn notify(&self, notification: Notification) {
-        self.caller.do_send(Delivery {
-            number: self.number,
-            what: CallEvent::Notification(notification),
-        });
+        self.deliver(CallEvent::Notification(notification));
+    }
+
+    fn deliver(&self, what: CallEvent) {
+        let number = self.number;
+        self.caller.do_send(Delivery { number, what });
     }
 }
 
 impl Reply {
     pub fn new(number: u64, server: ServerName, caller: Arc<Recipient<Delivery>>) -> Self {
         Self {
-            number,
             server,
-            caller: Some(caller),
+            caller: Some(CallNotifier::new(number, caller)),
             is_sent: false,
             permit: None,
         }
@@ -234,13 +234,12 @@ impl Reply {
     }
 
     pub(crate) fn notifier(&self) -> Option<CallNotifier> {
-        let caller = self.caller.clone()?;
-        let number = self.number;
-        Some(CallNotifier { number, caller })
+        self.caller.clone()
     }
 
-    /// The breakers learn now that the server works: the answer itself may be long in coming.
-    pub(crate) fn report_healthy(&mut self, answer: &Result<Response, Failure>) {
+    /// Tells the breakers how the call went, before the answer itself if that may be long in
+    /// coming.
+    pub(crate) fn report(&mut self, answer: &Result<Response, Failure>) {
         if let Some(permit) = self.permit.take() {
             permit.record(answer);
         }
@@ -260,22 +259,14 @@ impl Reply {
 
     fn deliver(&self, what: CallEvent) {
         if let Some(caller) = &self.caller {
-            caller.do_send(Delivery {
-                number: self.number,
-                what,
-            });
+            caller.deliver(what);
         }
     }
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(caller) = self.caller.take() {
-            if let Some(permit) = self.permit.take() {
-                permit.record(&answer);
-            }
-            caller.do_send(Delivery {
-                number: self.number,
-                what: CallEvent::Answer(answer),
-            });
+            self.report(&answer);
+            caller.deliver(CallEvent::Answer(answer));
         }
     }
 }

@@ -70,16 +70,19 @@ fn gateway_outcome(request: &Request, roots: &[String]) -> Outcome {
     let result = |value: Value| Outcome::Result(RawJson::from_value(&value));
     match &request.method {
         Method::Ping => result(json!({})),
-        Method::RootsList => {
-            let roots: Vec<Value> = roots.iter().map(|uri| json!({ "uri": uri })).collect();
-            result(json!({ "roots": roots }))
-        }
+        Method::RootsList => Outcome::Result(configured_roots(roots)),
         Method::ElicitationCreate => result(json!({ "action": "cancel" })),
         method => {
             let message = format!("no client is there to answer `{method}`");
             error(code::METHOD_NOT_FOUND, &message)
         }
     }
+}
+
+/// The result of `roots/list` with the roots of the configuration.
+pub(crate) fn configured_roots(roots: &[String]) -> RawJson {
+    let roots: Vec<Value> = roots.iter().map(|uri| json!({ "uri": uri })).collect();
+    RawJson::from_value(&json!({ "roots": roots }))
 }
 
 fn error(code: i64, message: &str) -> Outcome {

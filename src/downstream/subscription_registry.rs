@@ -26,13 +26,18 @@ struct WatcherTable(HashMap<SubscriptionKey, BTreeSet<SessionId>>);
 impl WatcherTable {
     fn add(&mut self, watched: SubscriptionKey, watcher: SessionId) -> SubscriptionChange {
         let watchers = self.0.entry(watched).or_default();
-        let first = watchers.is_empty();
+        let is_first = watchers.is_empty();
         watchers.insert(watcher);
-        if first {
-            SubscriptionChange::Notify
-        } else {
-            SubscriptionChange::Nothing
+        SubscriptionChange::notify_if(is_first)
+    }
+
+    fn remove(&mut self, watched: &SubscriptionKey, watcher: SessionId) -> SubscriptionChange {
+        let watchers = self.0.get_mut(watched);
+        let is_last = watchers.is_some_and(|all| all.remove(&watcher) && all.is_empty());
+        if is_last {
+            self.0.remove(watched);
         }
+        SubscriptionChange::notify_if(is_last)
     }
 
     /// The subscriptions of one connection.
@@ -87,6 +92,16 @@ pub enum SubscriptionChange {
     Nothing,
 }
 
+impl SubscriptionChange {
+    const fn notify_if(is_change: bool) -> Self {
+        if is_change {
+            Self::Notify
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
 impl SubscriptionRegistry {
     /// A session wants `resources/updated` for a URI.
     pub fn watch(&self, watched: SubscriptionKey, session: SessionId) -> SubscriptionChange {
@@ -94,21 +109,7 @@ impl SubscriptionRegistry {
     }
 
     pub fn unwatch(&self, watched: &SubscriptionKey, session: SessionId) -> SubscriptionChange {
-        let mut state = self.state();
-        let resources = &mut state.resources.0;
-        let Some(watchers) = resources.get_mut(watched) else {
-            return SubscriptionChange::Nothing;
-        };
-        let was_in = watchers.remove(&session);
-        if !watchers.is_empty() {
-            return SubscriptionChange::Nothing;
-        }
-        resources.remove(watched);
-        if was_in {
-            SubscriptionChange::Notify
-        } else {
-            SubscriptionChange::Nothing
-        }
+        self.state().resources.remove(watched, session)
     }
 
     /// Who wants to hear of an update on a connection: those who watch its URI, or a URI above

@@ -1,4 +1,4 @@
-//! Tasks that clients follow themselves, on one entry of a server: who receives what the server
+//! Tasks that clients follow themselves, on one connection of a server: who receives what the server
 //! says of them after the call has been answered (B-TASK-01).
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::bridge::task::Task;
 use crate::downstream::call_request::CallNotifier;
 
-/// Tasks of one entry that are remembered: with more, no status is sent for the one that ends
+/// Tasks of one connection that are remembered: with more, no status is sent for the one that ends
 /// first. Its client asks for it anyway, since status notifications are optional.
 const TASKS_MAX: usize = 1000;
 
@@ -30,36 +30,36 @@ impl ClientTasks {
     pub(crate) fn remember(&self, task: &Task, token: u64, notifier: CallNotifier, now: Instant) {
         let mut tasks = self.tasks();
         if tasks.len() >= TASKS_MAX {
-            tasks.retain(|_, passed| passed.until > now);
+            tasks.retain(|_, known| known.until > now);
         }
         if tasks.len() >= TASKS_MAX {
-            let first = tasks.iter().min_by_key(|(_, passed)| passed.until);
+            let first = tasks.iter().min_by_key(|(_, known)| known.until);
             if let Some(first) = first.map(|(id, _)| id.clone()) {
                 tasks.remove(&first);
             }
         }
         let until = now + task.retention();
-        let passed = ClientTask {
+        let known = ClientTask {
             token,
             notifier,
             until,
         };
-        tasks.insert(task.id.clone(), passed);
+        tasks.insert(task.id.clone(), known);
     }
 
     /// Who receives the status of a task, by its server's id.
     pub(crate) fn of_task(&self, id: &str, now: Instant) -> Option<CallNotifier> {
         let tasks = self.tasks();
-        let passed = tasks.get(id).filter(|passed| passed.until > now);
-        passed.map(|passed| passed.notifier.clone())
+        let known = tasks.get(id).filter(|known| known.until > now);
+        known.map(|known| known.notifier.clone())
     }
 
     /// Who receives progress under a token of a call that was answered already.
     pub(crate) fn of_token(&self, token: u64, now: Instant) -> Option<CallNotifier> {
         let tasks = self.tasks();
-        let mut passed = tasks.values();
-        let passed = passed.find(|passed| passed.token == token && passed.until > now);
-        passed.map(|passed| passed.notifier.clone())
+        let mut known = tasks.values();
+        let known = known.find(|known| known.token == token && known.until > now);
+        known.map(|known| known.notifier.clone())
     }
 
     /// The task has ended: nothing follows (S-PROG-04).
@@ -69,7 +69,7 @@ impl ClientTasks {
 
     /// Whether some task may still run: its server is not at rest.
     pub(crate) fn any(&self, now: Instant) -> bool {
-        self.tasks().values().any(|passed| passed.until > now)
+        self.tasks().values().any(|known| known.until > now)
     }
 
     /// The server is another one from now on, which may use the same ids.

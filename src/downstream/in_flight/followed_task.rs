@@ -44,7 +44,7 @@ impl CallsInFlight {
                     let task = Task::from_legacy_created(result);
                     if call.task_mode == TaskMode::Bridged {
                         // Nobody should wait for the task's end to hear that the server works.
-                        call.reply.report_healthy(&Ok(response));
+                        call.reply.report(&Ok(response));
                     }
                     self.begin_task(number, task, now);
                     None

@@ -125,7 +125,12 @@ impl ConnectionManager {
         let queue = settings.resilience.queue;
         let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
-        let breakers = Breakers::of_server(&settings, &log, &self.parts.counters);
+        let breakers = Arc::new(Breakers::new(
+            settings.name.clone(),
+            settings.resilience.breaker,
+            log.clone(),
+            self.parts.counters.clone(),
+        ));
         let spread = settings.name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });

@@ -109,9 +109,9 @@ impl Downstreams {
         let (subscription_registry, listener) =
             (parts.subscription_registry.clone(), parts.listener.clone());
         let jobs = Inbox::new(JOBS_MAX);
-        let of_keeper = (servers.clone(), jobs.clone());
+        let of_manager = (servers.clone(), jobs.clone());
         let start = Start::new(move |_, birth| {
-            let (servers, jobs) = of_keeper.clone();
+            let (servers, jobs) = of_manager.clone();
             ConnectionManager::new(servers, jobs, parts.clone(), birth)
         });
         let mut child = ChildSpec::new("keeper", &Arbiters::current()?, start);

@@ -1,7 +1,7 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
@@ -38,7 +38,7 @@ pub struct Server {
     pub(crate) retries: Mutex<RetryBudget>,
 }
 
-/// What all connections of a server have in common.
+/// The parts that all connections of a server share.
 #[derive(Clone)]
 pub(crate) struct ServerParts {
     /// Replaced by a reload that needs no new connection.
@@ -141,20 +141,8 @@ impl Server {
         self.own.each(visit);
     }
 
-    /// Calls in flight, over all connections.
-    pub fn in_flight(&self) -> usize {
-        self.parts.gate.running()
-    }
-
-    /// Calls that were sent to it once more, in all.
-    pub fn repeated(&self) -> u64 {
-        let budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
-        budget.taken()
-    }
-
-    /// Calls that wait because there are as many in flight as there may be.
-    pub fn queued(&self) -> usize {
-        self.parts.gate.waiting()
+    pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn shared(&self) -> &ChildRef<CallSenders> {
@@ -195,14 +183,13 @@ impl Server {
     ///
     /// Returns `breaker_open` with the time of the next try.
     pub fn permit(&self, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
-        self.parts.breakers.ask(self.name().as_str(), tool)
+        self.parts.breakers.ask(tool)
     }
 
     /// Whether a call may be sent to it once more: counts it in the budget if so.
     pub fn may_retry(&self) -> bool {
         let settings = self.parts.settings.load().resilience.retry;
-        let mut budget = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
-        settings.is_allowed && budget.take(settings.per_minute, Instant::now())
+        settings.is_allowed && self.retries().take(settings.per_minute, Instant::now())
     }
 
     /// Whether an operator took it out of service.

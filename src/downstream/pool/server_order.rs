@@ -16,6 +16,7 @@ use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY, close};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
+use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::ServerName;
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::{Counter, LogSource};
@@ -259,32 +260,23 @@ impl ConnectionManager {
         let usage = UsageSnapshot {
             is_listed: *server.spec.listed.borrow(),
             is_for_lists: server.usage.is_for_lists(),
-            is_used: server.usage.is_used() || server.spec.load.calls_in_flight() > 0,
+            is_used: server.has_calls(),
             unused: unused_since.elapsed(),
         };
         match rest(idle_stop, usage) {
-            RestDecision::Now if self.is_watched(server) => RestDecision::In(SWEEP_AGAIN),
+            RestDecision::Now if server.is_watched(&self.parts.subscription_registry) => {
+                RestDecision::In(SWEEP_AGAIN)
+            }
             rest => rest,
         }
     }
 
-    /// Whether somebody waits for events of it, or for a task that runs there.
-    fn is_watched(&self, server: &Server) -> bool {
-        let subscription_registry = &self.parts.subscription_registry;
-        subscription_registry.has_subscriptions(server.name(), &ConnectionKey::shared())
-            || server.spec.client_tasks.any(Instant::now())
-    }
-
     fn rest(&self, server: &Arc<Server>) {
-        let (used, subscription_registry) =
-            (server.clone(), self.parts.subscription_registry.clone());
+        let used = server.clone();
+        let subscription_registry = self.parts.subscription_registry.clone();
         let counters = self.parts.counters.clone();
         server.shared.rest_if(move || {
-            let is_used = used.usage.is_used()
-                || used.spec.load.calls_in_flight() > 0
-                || subscription_registry.has_subscriptions(used.name(), &ConnectionKey::shared())
-                || used.spec.client_tasks.any(Instant::now());
-            if is_used {
+            if used.has_calls() || used.is_watched(&subscription_registry) {
                 return false;
             }
             used.usage.rested();
@@ -292,6 +284,18 @@ impl ConnectionManager {
             log_remark(&used, "at rest until it is needed");
             true
         });
+    }
+}
+
+impl Server {
+    fn has_calls(&self) -> bool {
+        self.usage.is_used() || self.spec.load.calls_in_flight() > 0
+    }
+
+    /// Whether somebody waits for events of it, or for a task that runs there.
+    fn is_watched(&self, subscription_registry: &SubscriptionRegistry) -> bool {
+        subscription_registry.has_subscriptions(self.name(), &self.spec.key)
+            || self.spec.client_tasks.any(Instant::now())
     }
 }
 

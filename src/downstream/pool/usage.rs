@@ -18,7 +18,7 @@ pub(crate) struct Usage {
     for_lists: AtomicBool,
 }
 
-/// A place among those who use a server; given back when dropped.
+/// One use of a server's shared connection; it lasts until this is dropped.
 #[derive(Debug)]
 pub struct UseGuard(Arc<Usage>);
 

@@ -90,7 +90,7 @@ impl AdmissionGate {
         taken.is_ok()
     }
 
-    /// Gives free places to those who wait. Whoever frees a permit looks for waiters after it, and
+    /// Gives free permits to those who wait. Whoever frees a permit looks for waiters after it, and
     /// whoever starts to wait looks for a permit after it, so that none is left over.
     fn grant_permits(&self) {
         while let Some((number, waiter)) = self.next() {
@@ -121,11 +121,11 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// Calls in flight over one entry of a server's pool.
+/// Calls in flight over one connection of a server, with its worker channels.
 #[derive(Debug)]
 pub(crate) struct ConnectionLoad {
     gate: Arc<AdmissionGate>,
-    entry: AtomicUsize,
+    running: AtomicUsize,
     abandoned: AtomicUsize,
 }
 
@@ -142,13 +142,13 @@ impl ConnectionLoad {
     pub(crate) fn new(gate: Arc<AdmissionGate>) -> Self {
         Self {
             gate,
-            entry: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn calls_in_flight(&self) -> usize {
-        self.entry.load(Ordering::Relaxed)
+        self.running.load(Ordering::Relaxed)
     }
 
     /// Whether exactly one call is under way, and no other that the server may still be at:
@@ -164,7 +164,7 @@ pub(crate) struct CallPermit(Arc<ConnectionLoad>);
 impl CallPermit {
     /// For a permit that was taken at the gate.
     fn of(load: Arc<ConnectionLoad>) -> Self {
-        load.entry.fetch_add(1, Ordering::Relaxed);
+        load.running.fetch_add(1, Ordering::Relaxed);
         Self(load)
     }
 }
@@ -172,7 +172,7 @@ impl CallPermit {
 impl Drop for CallPermit {
     fn drop(&mut self) {
         let gate = &self.0.gate;
-        self.0.entry.fetch_sub(1, Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
         gate.running.fetch_sub(1, Ordering::SeqCst);
         if gate.waiting.load(Ordering::SeqCst) > 0 {
             gate.grant_permits();

@@ -9,6 +9,7 @@ use crate::bridge::question::{self, QuestionFallback, QuestionKind, UnsupportedQ
 use crate::bridge::result::InputRequired;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::handshake::error_text;
+use crate::downstream::reverse_request::configured_roots;
 use crate::protocol::{
     ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
 };
@@ -125,7 +126,7 @@ impl InputRound {
                 Outcome::Error(error) => Err(error_text(&error)),
             },
             // Roots are known without the client.
-            Err(_) if kind == QuestionKind::Roots => Ok(configured(roots)),
+            Err(_) if kind == QuestionKind::Roots => Ok(configured_roots(roots)),
             // Nobody waits for the answer to the call.
             Err(failure) if failure.kind == ErrorKind::SessionNotFound => {
                 return Err(Stop(failure.message));
@@ -153,11 +154,6 @@ impl InputRound {
             state: self.state,
         }
     }
-}
-
-fn configured(roots: &[String]) -> RawJson {
-    let roots: Vec<_> = roots.iter().map(|uri| json!({ "uri": uri })).collect();
-    RawJson::from_value(&json!({ "roots": roots }))
 }
 
 /// Delays before a request is repeated for which nothing was asked.

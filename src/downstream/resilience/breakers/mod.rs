@@ -4,7 +4,6 @@
 //! long as nothing fails, neither takes a lock.
 
 mod breaker;
-mod report;
 #[cfg(test)]
 mod tests;
 
@@ -20,15 +19,19 @@ use tokio::time::Instant;
 pub use breaker::BreakerSettings;
 use breaker::{Breaker, BreakerRefusal, BreakerSnapshot, BreakerTransition, CallVerdict, Ticket};
 
+use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
+use crate::telemetry::{Counter, Counters, LogRing, LogSource};
 
 /// Tools of one server whose failures are kept in mind.
 const TOOLS_MAX: usize = 1000;
 
 /// The breakers of one server. Shared by all threads.
 pub(crate) struct Breakers {
+    server: ServerName,
     settings: ArcSwap<BreakerSettings>,
-    on_event: BreakerEventSink,
+    log: LogRing,
+    counters: Counters,
     /// Whether any breaker is not at rest.
     is_troubled: AtomicBool,
     /// The newest event: failures that counted, and breakers that closed.
@@ -43,16 +46,9 @@ struct KnownBreakers {
     tools: HashMap<String, Breaker>,
 }
 
-/// A breaker that opened or closed with an answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct BreakerEvent {
-    /// The native name of a tool, or the whole server.
-    pub(crate) tool: Option<String>,
-    pub(crate) turn: BreakerTransition,
-}
-
-/// Who wants to know when a breaker opens and closes.
-pub(crate) type BreakerEventSink = Box<dyn Fn(&BreakerEvent) + Send + Sync>;
+/// A breaker that opened or closed with an answer: that of a tool, by its native name, or that of
+/// the whole server.
+type BreakerEvent = (Option<String>, BreakerTransition);
 
 /// A request that the breakers let through. Dropped without an answer, it says nothing of its
 /// server.
@@ -82,10 +78,18 @@ pub struct BreakerView {
 }
 
 impl Breakers {
-    pub(crate) fn new(settings: BreakerSettings, on_event: BreakerEventSink) -> Self {
+    /// Those of a server: their transitions are counted, and stand in both logs.
+    pub(crate) fn new(
+        server: ServerName,
+        settings: BreakerSettings,
+        log: LogRing,
+        counters: Counters,
+    ) -> Self {
         Self {
+            server,
             settings: ArcSwap::from_pointee(settings),
-            on_event,
+            log,
+            counters,
             is_troubled: AtomicBool::new(false),
             event_number: AtomicU64::new(0),
             known: Mutex::default(),
@@ -102,11 +106,7 @@ impl Breakers {
     /// # Errors
     ///
     /// Returns `breaker_open` with the time of the next try.
-    pub(crate) fn ask(
-        self: &Arc<Self>,
-        server: &str,
-        tool: Option<&RawJson>,
-    ) -> Result<BreakerPermit, Failure> {
+    pub(crate) fn ask(self: &Arc<Self>, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
         let mut permit = BreakerPermit {
             breakers: self.clone(),
             tool: tool.cloned(),
@@ -119,6 +119,7 @@ impl Breakers {
             return Ok(permit);
         }
         let (now, settings) = (Instant::now(), self.settings.load());
+        let server = self.server.as_str();
         let name = tool.and_then(text_of);
         let asked = self.lock().ask_server(now, &settings);
         permit.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
@@ -216,10 +217,7 @@ impl Breakers {
             now,
             &settings,
         );
-        let mut turned: Vec<BreakerEvent> = turn
-            .map(|turn| BreakerEvent { tool: None, turn })
-            .into_iter()
-            .collect();
+        let mut turned: Vec<BreakerEvent> = turn.map(|turn| (None, turn)).into_iter().collect();
         if let Some(name) = permit.tool.as_ref().and_then(text_of)
             && let Some(breaker) = known.tool_breaker(&name, of_tool, &settings)
         {
@@ -233,13 +231,23 @@ impl Breakers {
             if breaker.is_at_rest() {
                 known.tools.remove(&name);
             }
-            turned.extend(turn.map(|turn| BreakerEvent {
-                tool: Some(name),
-                turn,
-            }));
+            turned.extend(turn.map(|turn| (Some(name), turn)));
         }
         self.settle(&known);
         turned
+    }
+
+    fn report(&self, tool: Option<&str>, transition: BreakerTransition) {
+        let (counter, state) = match transition {
+            BreakerTransition::Opened => (Counter::BreakersOpened, "open"),
+            BreakerTransition::Closed => (Counter::BreakersClosed, "closed"),
+        };
+        self.counters.add(counter);
+        log::warn!(server = self.server.as_str(), tool, state; "breaker turned");
+        let whose = tool.map(|tool| format!(" of tool {tool:?}"));
+        let whose = whose.unwrap_or_default();
+        let remark = format!("its breaker{whose} is {state}");
+        self.log.push(LogSource::Gateway, &remark);
     }
 
     fn settle(&self, known: &KnownBreakers) {
@@ -316,8 +324,8 @@ impl BreakerPermit {
 
     fn report(&mut self, verdict: CallVerdict, of_tool: CallVerdict) {
         self.is_reported = true;
-        for turned in self.breakers.record(self, verdict, of_tool) {
-            (self.breakers.on_event)(&turned);
+        for (tool, transition) in self.breakers.record(self, verdict, of_tool) {
+            self.breakers.report(tool.as_deref(), transition);
         }
     }
 }

@@ -9,7 +9,9 @@ use crate::downstream::resilience::breakers::breaker::{
     Breaker, BreakerRefusal, BreakerSettings, BreakerSnapshot, BreakerTransition, CallVerdict,
     Ticket,
 };
+use crate::id::ServerName;
 use crate::protocol::RawJson;
+use crate::telemetry::{Counters, LogRing, LogRingSettings};
 
 const SETTINGS: BreakerSettings = BreakerSettings {
     failures: 3,
@@ -151,15 +153,20 @@ fn one_call_tries_and_decides() {
 
 #[test]
 fn a_fresh_connection_is_tried_at_once_for_a_tool_too() {
-    let breakers = Arc::new(Breakers::new(SETTINGS, Box::new(|_| {})));
+    let server = ServerName::try_new("a").unwrap();
+    let (log, counters) = (
+        LogRing::new(LogRingSettings::default()),
+        Counters::default(),
+    );
+    let breakers = Arc::new(Breakers::new(server, SETTINGS, log, counters));
     let echo = RawJson::from_value(&"echo");
     for _ in 0..SETTINGS.failures {
-        let pass = breakers.ask("a", Some(&echo)).unwrap();
+        let pass = breakers.ask(Some(&echo)).unwrap();
         breakers.record(&pass, CallVerdict::Nothing, CallVerdict::Failure);
     }
-    assert!(breakers.ask("a", Some(&echo)).is_err());
+    assert!(breakers.ask(Some(&echo)).is_err());
     breakers.renewed();
-    assert!(breakers.ask("a", Some(&echo)).is_ok());
+    assert!(breakers.ask(Some(&echo)).is_ok());
 }
 
 #[test]
