@@ -27,3 +27,21 @@ pub struct SessionSettings {
     /// How long the first list waits for servers that were never listed.
     pub first_list_wait: Duration,
 }
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Duration::from_secs(30 * 60),
+            sessions_max: 100_000,
+            calls_max: 64,
+            events_per_stream: 256,
+            events_bytes_max: 1 << 20,
+            stream_queue_max: 256,
+            answer_timeout: Duration::from_secs(10 * 60),
+            parked_max: 1000,
+            listeners_max: 1000,
+            server_events_max: 16 << 20,
+            first_list_wait: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The commented default file, `config.toml`, written from the declarations.
 
-use super::declaration::{Key, KeyTable, Keys as _, Mark};
-use super::keys::RootKeys;
+use super::declaration::{Key, KeyTable, Mark};
+use super::keys;
 
 /// Longest line, in characters.
 const WIDTH: usize = 100;
@@ -48,7 +48,7 @@ const BEFORE_KEY: [(&str, &str); 3] = [
 /// no file.
 pub fn default_file() -> String {
     let mut text = HEAD.to_owned();
-    for key in RootKeys::declared() {
+    for key in keys::tables() {
         match key.table {
             Some(table) if key.name == "servers" => {
                 text.push_str(EXAMPLE_SERVER);

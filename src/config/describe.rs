@@ -5,7 +5,10 @@ use std::fmt::{self, Write as _};
 use url::Url;
 
 use super::declaration::Keys;
-use super::keys::{RootKeys, ServerKeys};
+use super::keys::{
+    BreakerTable, ChildLimitsTable, GatewayTable, LimitsTable, RecorderTable, ServerKeys,
+    ServerTable, SessionsTable, SupervisionTable,
+};
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::transport::HttpKind;
@@ -39,7 +42,7 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
     for entry in &config.servers {
         server(out, entry)?;
     }
-    let unusual = unusual_of_gateway(&config.keys);
+    let unusual = unusual_of_gateway(config);
     if !unusual.is_empty() {
         writeln!(out, "\nnot as by default")?;
     }
@@ -130,8 +133,9 @@ fn without_query(url: &Url) -> String {
 }
 
 /// The keys of a table that do not have their default, each with its value.
-fn unusual<K: Keys>(keys: &K) -> Vec<(&'static str, String)> {
-    let shown = keys.shown().into_iter().zip(K::default().shown());
+fn unusual<T: Keys>(values: &T::Values) -> Vec<(&'static str, String)> {
+    let defaults = T::shown(&T::Values::default());
+    let shown = T::shown(values).into_iter().zip(defaults);
     let differing = shown.filter(|(own, default)| own != default);
     differing
         .filter_map(|((key, value), _)| Some((key, value?)))
@@ -141,21 +145,21 @@ fn unusual<K: Keys>(keys: &K) -> Vec<(&'static str, String)> {
 /// The unusual keys of a server, apart from those that have a line of their own.
 fn unusual_of_server(keys: &ServerKeys) -> Vec<(String, String)> {
     const OWN_LINE: [&str; 3] = ["enabled", "command", "transport"];
-    let own = unusual(keys).into_iter();
+    let own = unusual::<ServerTable>(keys).into_iter();
     let own = own
         .filter(|(key, _)| !OWN_LINE.contains(key))
         .map(|(key, value)| (key.to_owned(), value));
-    let breaker = unusual(&keys.breaker).into_iter();
+    let breaker = unusual::<BreakerTable>(&keys.resilience.breaker).into_iter();
     let breaker = breaker.map(|(key, value)| (format!("breaker.{key}"), value));
-    let others = unusual(&keys.limits)
+    let others = unusual::<ChildLimitsTable>(&keys.child_limits)
         .into_iter()
-        .chain(unusual(&keys.supervision));
+        .chain(unusual::<SupervisionTable>(&keys.supervision));
     let others = others.map(|(key, value)| (key.to_owned(), value));
     own.chain(breaker).chain(others).collect()
 }
 
 /// The unusual keys of the gateway. Those that servers inherit are listed with each server.
-fn unusual_of_gateway(keys: &RootKeys) -> Vec<(String, String)> {
+fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
     const OWN_LINE: [&str; 4] = ["listen", "endpoint", "data_dir", "workers"];
     const INHERITED: [&str; 3] = [
         "request_timeout",
@@ -163,10 +167,13 @@ fn unusual_of_gateway(keys: &RootKeys) -> Vec<(String, String)> {
         "queue_while_restarting",
     ];
     let tables = [
-        ("gateway", unusual(&keys.gateway)),
-        ("sessions", unusual(&keys.sessions)),
-        ("limits", unusual(&keys.limits)),
-        ("recorder", unusual(&keys.recorder)),
+        ("gateway", unusual::<GatewayTable>(config)),
+        ("sessions", unusual::<SessionsTable>(config)),
+        ("limits", unusual::<LimitsTable>(config)),
+        (
+            "recorder",
+            unusual::<RecorderTable>(&config.every_server.recorder),
+        ),
     ];
     let all = tables.into_iter().flat_map(|(table, keys)| {
         let keys = keys.into_iter();

@@ -6,11 +6,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::declaration::{Keys as _, Mark};
-use super::keys::ServerKeys;
+use super::keys::ServerTable;
 
 /// Keys of a server whose texts may be secret.
 fn secret_keys() -> Vec<&'static str> {
-    let keys = ServerKeys::declared().into_iter();
+    let keys = ServerTable::declared().into_iter();
     keys.filter(|key| key.is(Mark::Secret))
         .map(|key| key.name)
         .collect()

@@ -21,7 +21,6 @@ mod reference;
 mod schema;
 mod section;
 mod server;
-mod settings;
 mod units;
 pub mod watch;
 
@@ -51,7 +50,7 @@ use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use declaration::Keys as _;
 use interpolate::Sources;
-use keys::RootKeys;
+use keys::{GatewayTable, ServerKeys};
 use reader::Reader;
 use section::Section;
 
@@ -75,8 +74,31 @@ pub struct Config {
     pub catalog: CatalogSettings,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
-    /// Where the settings above come from; kept for comparing and describing.
-    keys: RootKeys,
+    allow_unauthenticated: bool,
+    /// `data_dir` and `workers` as the file says them.
+    data_dir_key: Option<PathBuf>,
+    workers_key: Option<usize>,
+    /// Holds for every server whose own table does not say otherwise.
+    every_server: ServerKeys,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::new(),
+            shutdown_grace: Duration::from_secs(10),
+            orphan_grace: Duration::from_secs(1),
+            log: LogFormat::default(),
+            front: FrontSettings::default(),
+            session: SessionSettings::default(),
+            catalog: CatalogSettings::default(),
+            servers: Vec::new(),
+            allow_unauthenticated: false,
+            data_dir_key: None,
+            workers_key: None,
+            every_server: ServerKeys::default(),
+        }
+    }
 }
 
 /// A configuration and where it comes from.
@@ -203,6 +225,24 @@ impl Config {
             fingerprint,
         })
     }
+
+    /// As `gateway.stateless = true` in the file.
+    #[must_use]
+    pub fn without_sessions(mut self) -> Self {
+        self.front.stateless = true;
+        self
+    }
+
+    /// This configuration with the keys that need a restart as they run, so that it says what is
+    /// in force after a reload and the next comparison names them again.
+    #[must_use]
+    pub fn with_fixed_of(mut self, running: &Self) -> Self {
+        GatewayTable::keep_fixed(&mut self, running);
+        self.front.workers = running.front.workers;
+        // A gateway over stdio keeps its state elsewhere than its file says.
+        self.data_dir.clone_from(&running.data_dir);
+        self
+    }
 }
 
 fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
@@ -223,9 +263,10 @@ fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
 /// Reads all tables. What was refused has its default here, and a problem in the reader.
 fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let root = Section::root(reader, tree);
-    let keys = RootKeys::read(&root, &RootKeys::default());
-    let servers = server::servers(&root.table("servers"), &keys);
-    Config::new(keys, servers)
+    let mut config = Config::default();
+    keys::read(&root, &mut config);
+    config.servers = server::servers(&root.table("servers"), &config.every_server);
+    config
 }
 
 /// Fills in `${…}` in a text of the command line, as in a text of the file.

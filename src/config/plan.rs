@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::declaration::{Key, Keys as _, Mark};
-use super::keys::TransportKind;
+use super::keys::{GatewayTable, LimitsTable, RecorderTable, ServerTable, TransportKind};
 use super::{Config, ServerEntry, ServerState};
 use crate::downstream::ServerSettings;
 use crate::id::ServerName;
@@ -37,8 +37,7 @@ pub struct Plan {
 impl Plan {
     /// Compares what runs with what is wanted. Secrets are compared by their values.
     pub fn between(running: &Config, wanted: &Config) -> Self {
-        let (old, new) = (&running.keys, &wanted.keys);
-        let gateway = new.gateway.changed(&old.gateway).into_iter();
+        let gateway = GatewayTable::changed(wanted, running).into_iter();
         let needs_restart = gateway.filter(|key| key.is(Mark::NeedsRestart));
         // With everything that can be applied at once, and nothing else.
         let live = wanted.clone().with_fixed_of(running);
@@ -52,8 +51,9 @@ impl Plan {
             shutdown_grace_changed: running.shutdown_grace != wanted.shutdown_grace,
             ..Self::default()
         };
-        let mut shared = new.limits.changed(&old.limits);
-        shared.extend(new.recorder.changed(&old.recorder));
+        let (old, new) = (&running.every_server, &wanted.every_server);
+        let mut shared = LimitsTable::changed(wanted, running);
+        shared.extend(RecorderTable::changed(&new.recorder, &old.recorder));
         for entry in &wanted.servers {
             let before = running.servers.iter().find(|old| old.name == entry.name);
             plan.server(before, entry, &shared);
@@ -134,7 +134,7 @@ enum ServerChange {
 }
 
 fn change(before: &ServerEntry, after: &ServerEntry, shared: &[Key]) -> ServerChange {
-    let own = after.keys.changed(&before.keys);
+    let own = ServerTable::changed(&after.keys, &before.keys);
     let is_stdio = after.keys.transport == Some(TransportKind::Stdio);
     let for_transport = if is_stdio {
         Mark::ForStdioServers

@@ -1,7 +1,7 @@
 //! The reference of all keys, docs/configuration.md, written from the declarations.
 
-use super::declaration::{Key, KeyTable, Keys as _, Mark};
-use super::keys::RootKeys;
+use super::declaration::{Key, KeyTable, Mark};
+use super::keys;
 
 const HEAD: &str = "\
 # Configuration
@@ -22,7 +22,7 @@ This page is printed by `mcpvisor config reference`.
 /// The reference of all keys, in Markdown.
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
-    for key in RootKeys::declared() {
+    for key in keys::tables() {
         if let Some(inner) = &key.table {
             let name = match key.name {
                 "servers" => "servers.NAME",

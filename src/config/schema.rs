@@ -2,14 +2,13 @@
 
 use serde_json::{Value as Json, json};
 
-use super::declaration::Keys as _;
 use super::declaration::kinds::table_schema;
-use super::keys::RootKeys;
+use super::keys;
 
 /// The JSON Schema (draft 2020-12) of the file as JSON. It knows every key; what it cannot say,
 /// such as the range of a duration, only `mcpvisor check` judges.
 pub fn schema() -> Json {
-    let mut schema = table_schema(&RootKeys::declared());
+    let mut schema = table_schema(&keys::tables());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config.toml of mcpvisor");
     schema["$defs"] = json!({

@@ -2,25 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use url::Url;
 
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
-use super::keys::{FaultKeys, RecorderKeys, RootKeys, ServerKeys, TransportKind, tuning};
+use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
 use super::section::Section;
-use crate::catalog::NameSettings;
-use crate::downstream::{
-    BreakerSettings, QueueSettings, Resilience, RetrySettings, ServerLimits, ServerSettings,
-    TransportSettings,
-};
+use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{
-    ChildLimits, FaultSettings, HttpKind, HttpSettings, RecorderSettings, StdioSettings,
-};
+use crate::transport::{HttpKind, HttpSettings, StdioSettings};
 
 /// Servers of one configuration.
 const SERVERS_MAX: usize = 10_000;
@@ -46,25 +39,17 @@ pub enum ServerState {
 }
 
 /// Reads all servers, in the order of the file.
-pub(crate) fn servers(section: &Section<'_>, root: &RootKeys) -> Vec<ServerEntry> {
+pub(crate) fn servers(section: &Section<'_>, every_server: &ServerKeys) -> Vec<ServerEntry> {
     let servers = section.servers();
     if servers.len() > SERVERS_MAX {
         let message = format!("`servers` holds more than {SERVERS_MAX} servers");
         section.reader.problem(Problem::new("servers", message));
         return Vec::new();
     }
-    let inherited = ServerKeys {
-        request_timeout: root.gateway.request_timeout,
-        request_timeout_max: root.gateway.request_timeout_max,
-        queue_while_restarting: root.gateway.queue_while_restarting,
-        supervision: root.supervision.clone(),
-        breaker: root.breaker.clone(),
-        ..ServerKeys::default()
-    };
     let mut entries = Vec::with_capacity(servers.len());
     for (name, span, section) in servers {
         match ServerName::try_new(name) {
-            Ok(name) => entries.push(entry(name, &section, &inherited, root)),
+            Ok(name) => entries.push(entry(name, &section, every_server.clone())),
             Err(error) => {
                 let path = format!("servers.{}", error.0);
                 let problem = Problem::new(&path, error.to_string());
@@ -75,16 +60,11 @@ pub(crate) fn servers(section: &Section<'_>, root: &RootKeys) -> Vec<ServerEntry
     entries
 }
 
-fn entry(
-    name: ServerName,
-    section: &Section<'_>,
-    inherited: &ServerKeys,
-    root: &RootKeys,
-) -> ServerEntry {
-    let mut keys = ServerKeys::read(section, inherited);
+fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> ServerEntry {
+    ServerTable::read(section, &mut keys);
     keys.transport = transport_kind(section, keys.transport);
     let directory = section.reader.sources.directory;
-    let settings = settings(&name, &keys, root, directory);
+    let settings = settings(&name, &keys, directory);
     let unusable = section.reader.take_unusable();
     let state = match settings {
         _ if !keys.enabled => ServerState::Disabled,
@@ -134,57 +114,40 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
 }
 
 /// `None` when something was refused or is missing.
-fn settings(
-    name: &ServerName,
-    keys: &ServerKeys,
-    root: &RootKeys,
-    directory: &Path,
-) -> Option<ServerSettings> {
+fn settings(name: &ServerName, keys: &ServerKeys, directory: &Path) -> Option<ServerSettings> {
     let transport = match keys.transport? {
-        TransportKind::Stdio => TransportSettings::Stdio(stdio(keys, root, directory)?),
-        TransportKind::Http(kind) => TransportSettings::Http(http(kind, keys, root)?),
+        TransportKind::Stdio => TransportSettings::Stdio(stdio(keys, directory)?),
+        TransportKind::Http(kind) => TransportSettings::Http(http(kind, keys)?),
     };
-    let faults = faults(&keys.faults);
     Some(ServerSettings {
         name: name.clone(),
         transport,
         // Checked when it was read; what was refused has its default.
-        supervision: SupervisionSettings::try_new(tuning(&keys.supervision)).unwrap_or_default(),
+        supervision: SupervisionSettings::try_new(keys.supervision.clone()).unwrap_or_default(),
         era: keys.era,
         start: keys.start,
         sharing: keys.sharing,
         roots: keys.roots.clone(),
-        names: NameSettings {
-            prefix: keys.tools.prefix.clone(),
-            allow: keys.tools.allow.clone(),
-            deny: keys.tools.deny.clone(),
-        },
-        limits: limits(keys, root),
-        resilience: resilience(keys, root),
-        recorder: recorder(&root.recorder),
-        faults: faults.is_on().then_some(faults),
+        names: keys.names.clone(),
+        limits: keys.limits.clone(),
+        resilience: keys.resilience,
+        recorder: keys.recorder,
+        faults: keys.faults.is_on().then(|| keys.faults.clone()),
     })
 }
 
-fn stdio(keys: &ServerKeys, root: &RootKeys, directory: &Path) -> Option<StdioSettings> {
-    let bytes = |size: usize| size as u64;
-    // The system counts whole seconds.
-    let whole = |time: Duration| Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
+fn stdio(keys: &ServerKeys, directory: &Path) -> Option<StdioSettings> {
     Some(StdioSettings {
         command: program(keys.command.as_ref()?, directory),
         args: keys.args.iter().map(SecretText::to_secret).collect(),
         env: secrets(&keys.env).collect(),
         inherit_env: keys.inherit_env,
         cwd: keys.cwd.as_ref().map(|cwd| directory.join(cwd)),
-        line_max: root.limits.line,
-        write_queue_max: root.limits.write_queue,
+        line_max: keys.line_max,
+        write_queue_max: keys.write_queue_max,
         // Two steps, closing stdin and SIGTERM, and a little time for the end after SIGKILL.
         stop_grace: keys.supervision.shutdown_timeout * 2 / 5,
-        limits: ChildLimits {
-            memory_max: keys.limits.memory_max.map(bytes),
-            cpu_max: keys.limits.cpu_max.map(whole),
-            open_files_max: keys.limits.open_files_max.map(bytes),
-        },
+        limits: keys.child_limits,
     })
 }
 
@@ -204,77 +167,15 @@ fn program(command: &str, directory: &Path) -> String {
     directory.join(path).to_string_lossy().into_owned()
 }
 
-fn http(kind: HttpKind, keys: &ServerKeys, root: &RootKeys) -> Option<HttpSettings> {
+fn http(kind: HttpKind, keys: &ServerKeys) -> Option<HttpSettings> {
     Some(HttpSettings {
         url: Url::parse(keys.url.as_ref()?.expose()).ok()?,
         kind,
         headers: secrets(&keys.headers).collect(),
         connect_timeout: keys.supervision.connect_timeout,
-        body_max: root.limits.body,
-        event_max: root.limits.event,
+        body_max: keys.body_max,
+        event_max: keys.event_max,
         stream_idle_timeout: keys.stream_idle_timeout,
-        connections_max: root.limits.connections_per_server,
+        connections_max: keys.connections_max,
     })
-}
-
-fn limits(keys: &ServerKeys, root: &RootKeys) -> ServerLimits {
-    ServerLimits {
-        request_timeout: keys.request_timeout,
-        request_timeout_max: keys.request_timeout_max,
-        queue_while_restarting: keys.queue_while_restarting,
-        calls_max: root.limits.calls_per_server,
-        list_items_max: root.limits.list_items,
-        list_pages_max: root.limits.list_pages,
-        refresh_every: keys.refresh_every,
-        refresh_debounce: keys.refresh_debounce,
-        ping_every: keys.ping_every,
-        ping_timeout: keys.ping_timeout,
-        era_probe_timeout: keys.era_probe_timeout,
-        era_remembered: keys.era_remembered,
-        entries_max: keys.entries_max,
-        entry_idle: keys.entry_idle,
-        idle_stop: keys.idle_stop,
-        log_lines: root.limits.log_lines,
-    }
-}
-
-fn resilience(keys: &ServerKeys, root: &RootKeys) -> Resilience {
-    Resilience {
-        breaker: BreakerSettings {
-            failures: keys.breaker.failures,
-            within: keys.breaker.within,
-            open_for: keys.breaker.open_for,
-            tools: keys.breaker.tools,
-            tool_errors: keys.breaker.tool_errors,
-        },
-        queue: QueueSettings {
-            max: root.limits.queue_per_server,
-            wait: root.limits.queue_wait,
-        },
-        retry: RetrySettings {
-            is_allowed: keys.retry,
-            per_minute: root.limits.retries_per_minute,
-        },
-    }
-}
-
-fn recorder(keys: &RecorderKeys) -> RecorderSettings {
-    RecorderSettings {
-        messages_max: keys.messages,
-        bytes_max: keys.bytes,
-        body_max: keys.bodies,
-        reports_max: keys.reports,
-    }
-}
-
-fn faults(keys: &FaultKeys) -> FaultSettings {
-    let calls = |calls: usize| calls as u64;
-    FaultSettings {
-        delay: keys.delay,
-        drop: keys.drop,
-        garbage: keys.garbage,
-        refuse: keys.refuse,
-        half_open_after: keys.half_open_after.map(calls),
-        crash_after: keys.crash_after.map(calls),
-    }
 }

@@ -147,3 +147,26 @@ pub struct ServerLimits {
     /// Lines kept of the server's stderr and of stray output.
     pub log_lines: usize,
 }
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(60),
+            request_timeout_max: Duration::from_secs(10 * 60),
+            queue_while_restarting: Duration::ZERO,
+            calls_max: 1024,
+            list_items_max: 10_000,
+            list_pages_max: 1000,
+            refresh_every: Duration::from_secs(5 * 60),
+            refresh_debounce: Duration::from_millis(100),
+            ping_every: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(10),
+            era_probe_timeout: Duration::from_secs(5),
+            era_remembered: Duration::from_secs(24 * 3600),
+            entries_max: 8,
+            entry_idle: Duration::from_secs(5 * 60),
+            idle_stop: Duration::ZERO,
+            log_lines: 200,
+        }
+    }
+}

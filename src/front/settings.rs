@@ -1,6 +1,7 @@
 //! The settings of the client-facing edge.
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +39,45 @@ pub struct FrontSettings {
     pub connections_max: usize,
 }
 
+impl Default for FrontSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 12006)),
+            endpoint: "/mcp".to_owned(),
+            legacy_sse: true,
+            stateless: false,
+            allowed_origins: ["http://localhost:*", "http://127.0.0.1:*"]
+                .map(str::to_owned)
+                .to_vec(),
+            allowed_hosts: Vec::new(),
+            workers: thread::available_parallelism().map_or(1, usize::from),
+            body_max: 16 << 20,
+            bytes_in_flight_max: 256 << 20,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(75),
+            sse_after: Duration::from_secs(1),
+            sse_comment_every: Duration::from_secs(15),
+            sse_reconnect_within: Duration::from_secs(60),
+            connections_max: 25_000,
+        }
+    }
+}
+
 #[cfg(test)]
 impl FrontSettings {
     pub(crate) fn for_tests() -> Self {
         Self {
             listen: ([127, 0, 0, 1], 0).into(),
-            endpoint: "/mcp".to_owned(),
-            legacy_sse: true,
-            stateless: false,
             allowed_origins: vec!["http://localhost:*".to_owned()],
-            allowed_hosts: Vec::new(),
             workers: 1,
             body_max: 1024 * 1024,
             bytes_in_flight_max: 16 * 1024 * 1024,
             head_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(5),
             keep_alive: Duration::from_secs(5),
-            sse_after: Duration::from_secs(1),
-            sse_comment_every: Duration::from_secs(15),
-            sse_reconnect_within: Duration::from_secs(60),
             connections_max: 100,
+            ..Self::default()
         }
     }
 }

@@ -168,24 +168,7 @@ mod tests {
             resilience: Default::default(),
             faults: None,
             recorder: Default::default(),
-            limits: ServerLimits {
-                request_timeout: Default::default(),
-                request_timeout_max: Default::default(),
-                queue_while_restarting: Default::default(),
-                calls_max: 1,
-                list_items_max: 10,
-                list_pages_max: 1,
-                idle_stop: Default::default(),
-                refresh_every: Default::default(),
-                refresh_debounce: Default::default(),
-                ping_every: Default::default(),
-                ping_timeout: Default::default(),
-                era_probe_timeout: Default::default(),
-                era_remembered: Default::default(),
-                entries_max: 1,
-                entry_idle: Default::default(),
-                log_lines: 1,
-            },
+            limits: ServerLimits::default(),
         })
     }
 

@@ -34,7 +34,7 @@ pub struct ChildLimits {
     /// Private writable memory, in bytes (`RLIMIT_DATA`): what is only reserved, as by V8 or Go,
     /// does not count.
     pub memory_max: Option<u64>,
-    /// CPU time from its start to its end; whole seconds.
+    /// CPU time from its start to its end, rounded up to whole seconds.
     pub cpu_max: Option<Duration>,
     /// Files, sockets and pipes that are open at the same time.
     pub open_files_max: Option<u64>,

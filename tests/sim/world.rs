@@ -346,15 +346,10 @@ fn session_settings() -> SessionSettings {
     SessionSettings {
         parked_max: 8,
         listeners_max: 8,
-        idle_timeout: seconds(1800),
         sessions_max: 1000,
-        calls_max: 64,
-        events_per_stream: 256,
-        events_bytes_max: 1 << 20,
-        stream_queue_max: 256,
         answer_timeout: seconds(300),
         server_events_max: 64 * 1024,
-        first_list_wait: seconds(2),
+        ..SessionSettings::default()
     }
 }
 
@@ -390,22 +385,13 @@ fn server_settings(name: &str) -> ServerSettings {
         faults: None,
         recorder: Default::default(),
         limits: ServerLimits {
-            request_timeout: seconds(60),
-            request_timeout_max: seconds(600),
-            queue_while_restarting: Duration::ZERO,
-            calls_max: 1024,
             list_items_max: 100,
             list_pages_max: 10,
             refresh_every: seconds(24 * 3600),
-            refresh_debounce: millis(100),
             ping_every: Duration::ZERO,
             ping_timeout: seconds(5),
-            era_probe_timeout: seconds(5),
-            era_remembered: seconds(24 * 3600),
-            entries_max: 8,
-            entry_idle: seconds(300),
-            idle_stop: Duration::ZERO,
             log_lines: 10,
+            ..ServerLimits::default()
         },
     }
 }

@@ -1,7 +1,9 @@
 //! Numbers, words and tables as values of keys.
 
+use std::fmt::Display;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,6 +17,18 @@ use crate::config::units::{parse_duration, parse_size, show_duration, show_size}
 /// A value, or a text that becomes one once its `${…}` is filled in.
 fn or_variable(schema: Json) -> Json {
     json!({ "anyOf": [schema, { "$ref": "#/$defs/variable" }] })
+}
+
+/// The types of whole numbers that settings have.
+pub(crate) trait Whole:
+    Copy + Display + FromStr + Serialize + TryFrom<u64> + TryInto<u64>
+{
+}
+
+impl<T: Copy + Display + FromStr + Serialize + TryFrom<u64> + TryInto<u64>> Whole for T {}
+
+fn whole<T: Whole>(written: Option<i64>) -> Option<T> {
+    T::try_from(u64::try_from(written?).ok()?).ok()
 }
 
 /// A number, a time or a size within limits.
@@ -42,16 +56,16 @@ pub(crate) fn duration(allowed: RangeInclusive<Duration>) -> RangeKind<Duration>
 }
 
 /// A number of bytes.
-pub(crate) fn size(allowed: RangeInclusive<usize>) -> RangeKind<usize> {
+pub(crate) fn size<T: Whole>(allowed: RangeInclusive<T>) -> RangeKind<T> {
     RangeKind {
         name: "a size",
         allowed,
         parse: |scalar| match scalar {
-            Scalar::Text { text, .. } => usize::try_from(parse_size(text)?).ok(),
-            Scalar::Integer(number) => usize::try_from((*number)?).ok(),
+            Scalar::Text { text, .. } => T::try_from(parse_size(text)?).ok(),
+            Scalar::Integer(number) => whole(*number),
             _ => None,
         },
-        toml: |value| format!("\"{}\"", show_size(*value as u64)),
+        toml: |value| format!("\"{}\"", show_size((*value).try_into().unwrap_or(u64::MAX))),
         schema: |allowed| {
             let bytes = number_schema("integer", allowed);
             json!({ "anyOf": [bytes, { "$ref": "#/$defs/size" }] })
@@ -61,12 +75,12 @@ pub(crate) fn size(allowed: RangeInclusive<usize>) -> RangeKind<usize> {
 }
 
 /// A whole number.
-pub(crate) fn count(allowed: RangeInclusive<usize>) -> RangeKind<usize> {
+pub(crate) fn count<T: Whole>(allowed: RangeInclusive<T>) -> RangeKind<T> {
     RangeKind {
         name: "a number",
         allowed,
         parse: |scalar| match scalar {
-            Scalar::Integer(number) => usize::try_from((*number)?).ok(),
+            Scalar::Integer(number) => whole(*number),
             filled_in => filled_in.parse(),
         },
         toml: |value| value.to_string(),
@@ -296,7 +310,7 @@ impl<S> TableKind<S> {
 }
 
 impl<S: Keys> ValueKind for TableKind<S> {
-    type Value = S;
+    type Value = S::Values;
 
     fn must_be(&self) -> String {
         "a table".to_owned()
@@ -306,16 +320,18 @@ impl<S: Keys> ValueKind for TableKind<S> {
         table_schema(&S::declared())
     }
 
-    fn toml(&self, _: &S) -> Option<String> {
+    fn toml(&self, _: &S::Values) -> Option<String> {
         None
     }
 
-    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<S> {
-        Some(self.read_over(section, key, &S::default()))
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<S::Values> {
+        let mut values = S::Values::default();
+        self.read_into(section, key, &mut values);
+        Some(values)
     }
 
-    fn read_over(&self, section: &Section<'_>, key: &'static str, base: &S) -> S {
-        S::read(&section.table(key), base)
+    fn read_into(&self, section: &Section<'_>, key: &'static str, place: &mut S::Values) {
+        S::read(&section.table(key), place);
     }
 
     fn table(&self) -> Option<KeyTable> {

@@ -1,8 +1,9 @@
 //! How a key of `config.toml` is declared: once, with [`keys!`], in `config/keys`.
 //!
-//! A declaration is a struct whose doc comments are what users read of its keys. From it come the
-//! reading of the file, the comparison of two files, and what is written about the keys: the
-//! default file, the JSON Schema and the reference.
+//! The values are read into the settings of the parts, which also have the defaults. Doc comments
+//! of a declaration are what users read of its keys. From it come the reading of the file, the
+//! comparison of two files, and what is written about the keys: the default file, the JSON Schema
+//! and the reference.
 
 pub(crate) mod kinds;
 pub(crate) mod texts;
@@ -27,14 +28,11 @@ pub(crate) trait ValueKind {
     /// Reads the key; `None` when it is not there, or was refused.
     fn read(&self, section: &Section<'_>, key: &'static str) -> Option<Self::Value>;
 
-    /// Reads the key where `base` holds unless the file says otherwise.
-    fn read_over(
-        &self,
-        section: &Section<'_>,
-        key: &'static str,
-        base: &Self::Value,
-    ) -> Self::Value {
-        self.read(section, key).unwrap_or_else(|| base.clone())
+    /// Reads the key into its place, which stays as it is when the file does not say otherwise.
+    fn read_into(&self, section: &Section<'_>, key: &'static str, place: &mut Self::Value) {
+        if let Some(value) = self.read(section, key) {
+            *place = value;
+        }
     }
 
     /// A value for people.
@@ -144,119 +142,121 @@ impl Key {
     }
 }
 
-/// The keys of one table with their values. Implemented by [`keys!`].
-pub(crate) trait Keys: Clone + Default {
+/// One table of the file. Implemented by [`keys!`].
+pub(crate) trait Keys {
+    /// The settings that hold the values of the keys.
+    type Values: Clone + Default;
+
     /// The explanation of the table.
     const ABOUT: &'static str;
 
     /// In the order of their declaration.
     fn declared() -> Vec<Key>;
 
-    /// Reads a table; what it does not say is as in `base`.
-    fn read(section: &Section<'_>, base: &Self) -> Self;
+    /// Reads a table into the settings; what it does not say stays as it is.
+    fn read(section: &Section<'_>, values: &mut Self::Values);
 
-    /// The keys that have another value in `other`.
-    fn changed(&self, other: &Self) -> Vec<Key>;
+    /// The keys whose values differ.
+    fn changed(one: &Self::Values, other: &Self::Values) -> Vec<Key>;
 
     /// Each key with its value; `None` if it is secret or a table.
-    fn shown(&self) -> Vec<(&'static str, Option<String>)>;
+    fn shown(values: &Self::Values) -> Vec<(&'static str, Option<String>)>;
 
     /// Takes over the values that need a restart from those that run.
-    fn keep_fixed(&mut self, running: &Self);
+    fn keep_fixed(values: &mut Self::Values, running: &Self::Values);
 }
 
-/// Helps the compiler to see that a kind fits the type of its field.
-pub(crate) fn of<V, K: ValueKind<Value = V>>(kind: K) -> K {
+/// Helps the compiler to see that a kind fits the type of its place.
+pub(crate) fn of<V, K: ValueKind<Value = V>>(_place: &V, kind: K) -> K {
     kind
 }
 
-/// Declares the keys of one table:
+/// Declares the keys of one table, and in which settings their values are kept:
 ///
 /// ```text
 /// keys! {
 ///     /// Explains the table.
-///     struct ExampleKeys, check {
+///     ExampleTable for ExampleSettings, check {
 ///         /// Explains the key.
-///         idle_timeout: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY), NeedsRestart;
+///         idle_timeout in limits.idle: duration(SECOND..=30 * DAY), NeedsRestart;
 ///     }
 /// }
 /// ```
 ///
-/// that is `name: type = default, kind, marks`. `check` is called with the values that were read
-/// and the section; it judges values that concern each other, and may be left out.
+/// that is `key in place: kind, marks`. Without `in` the place is the field of the same name. The
+/// default is the one of the settings. `check` is called with the settings after the table was
+/// read; it judges values that concern each other, and may be left out.
 macro_rules! keys {
     (
         $(#[doc = $about:literal])+
-        struct $name:ident $(, $check:path)? {
+        $table:ident for $values:ty $(, $check:path)? {
             $(
                 $(#[doc = $sentence:literal])+
-                $key:ident: $value:ty = $default:expr, $kind:expr $(, $mark:ident)*;
+                $key:ident $(in $($place:ident).+)?: $kind:expr $(, $mark:ident)*;
             )+
         }
     ) => {
         $(#[doc = $about])+
-        #[derive(Clone, PartialEq)]
-        pub(crate) struct $name {
-            $($(#[doc = $sentence])+ pub(crate) $key: $value,)+
-        }
+        pub(crate) enum $table {}
 
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($key: $default,)+ }
-            }
-        }
+        impl $crate::config::declaration::Keys for $table {
+            type Values = $values;
 
-        /// Without values, since some are secret.
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($name)).finish_non_exhaustive()
-            }
-        }
-
-        impl $crate::config::declaration::Keys for $name {
             const ABOUT: &'static str = concat!($($about),+);
 
             fn declared() -> Vec<$crate::config::declaration::Key> {
-                use $crate::config::declaration::{Key, Mark, of};
-                let default = Self::default();
+                use $crate::config::declaration::{Key, Mark, of, place};
+                let default = <$values>::default();
                 vec![$({
-                    let kind = of::<$value, _>($kind);
+                    let place = &place!(default, $key $($($place).+)?);
                     let (name, sentence) = (stringify!($key), concat!($($sentence),+));
                     const MARKS: &[Mark] = &[$(Mark::$mark),*];
-                    Key::new(name, sentence, &kind, &default.$key, MARKS)
+                    Key::new(name, sentence, &of(place, $kind), place, MARKS)
                 }),+]
             }
 
-            fn read(section: &$crate::config::section::Section<'_>, base: &Self) -> Self {
-                use $crate::config::declaration::{ValueKind as _, of};
-                #[allow(unused_mut, reason = "not every table has a check")]
-                let mut keys = Self {
-                    $($key: of::<$value, _>($kind).read_over(section, stringify!($key), &base.$key),)+
-                };
+            fn read(section: &$crate::config::section::Section<'_>, values: &mut $values) {
+                use $crate::config::declaration::{ValueKind as _, of, place};
+                $({
+                    let place = &mut place!(values, $key $($($place).+)?);
+                    of(place, $kind).read_into(section, stringify!($key), place);
+                })+
                 section.refuse_unknown(&[$(stringify!($key)),+]);
-                $($check(&mut keys, section);)?
-                keys
+                $($check(values, section);)?
             }
 
-            fn changed(&self, other: &Self) -> Vec<$crate::config::declaration::Key> {
-                let is_changed = [$(self.$key != other.$key),+];
+            fn changed(one: &$values, other: &$values) -> Vec<$crate::config::declaration::Key> {
+                use $crate::config::declaration::place;
+                let is_changed = [$(
+                    place!(one, $key $($($place).+)?) != place!(other, $key $($($place).+)?)
+                ),+];
                 let keys = Self::declared().into_iter().zip(is_changed);
                 keys.filter(|(_, is_changed)| *is_changed).map(|(key, _)| key).collect()
             }
 
-            fn shown(&self) -> Vec<(&'static str, Option<String>)> {
-                use $crate::config::declaration::{ValueKind as _, of};
-                vec![$((stringify!($key), of::<$value, _>($kind).show(&self.$key))),+]
+            fn shown(values: &$values) -> Vec<(&'static str, Option<String>)> {
+                use $crate::config::declaration::{ValueKind as _, of, place};
+                vec![$({
+                    let place = &place!(values, $key $($($place).+)?);
+                    (stringify!($key), of(place, $kind).show(place))
+                }),+]
             }
 
-            fn keep_fixed(&mut self, running: &Self) {
-                use $crate::config::declaration::Mark;
+            fn keep_fixed(values: &mut $values, running: &$values) {
+                use $crate::config::declaration::{Mark, place};
                 $(if <[Mark]>::contains(&[$(Mark::$mark),*], &Mark::NeedsRestart) {
-                    self.$key = running.$key.clone();
+                    place!(values, $key $($($place).+)?)
+                        .clone_from(&place!(running, $key $($($place).+)?));
                 })+
             }
         }
     };
 }
 
-pub(crate) use keys;
+/// The place of a key in its settings.
+macro_rules! place {
+    ($values:ident, $key:ident) => { $values.$key };
+    ($values:ident, $key:ident $($place:ident).+) => { $values.$($place).+ };
+}
+
+pub(crate) use {keys, place};

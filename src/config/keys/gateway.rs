@@ -1,10 +1,9 @@
 //! `[gateway]`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::config::address;
 use crate::config::checks::{
     DIRECTORY, ENDPOINT, HOST, ORIGIN, directory, endpoint, host, is_at_least, origin,
@@ -16,6 +15,7 @@ use crate::config::declaration::kinds::{
 use crate::config::declaration::texts::{text, texts};
 use crate::config::section::Section;
 use crate::config::units::{DAY, HOUR, MIB, MILLI, MINUTE, SECOND};
+use crate::downstream::ServerLimits;
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,105 +51,102 @@ pub(super) fn queue_while_restarting() -> RangeKind<Duration> {
 
 keys! {
     /// How clients reach the gateway, and what holds for all servers.
-    struct GatewayKeys, check {
+    GatewayTable for Config, check {
         /// Address and port. The environment variable MCPVISOR_LISTEN wins over it; PORT replaces
         /// the port, and then HOST the address. A socket that systemd passes wins over all.
-        listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address::PORT),
-            text(address::MUST_BE, address::listen_address), NeedsRestart;
+        listen in front.listen: text(address::MUST_BE, address::listen_address), NeedsRestart;
         /// Clients cannot authenticate yet, so an address that others can reach is refused unless
         /// this is true.
-        allow_unauthenticated: bool = false, flag();
+        allow_unauthenticated: flag();
         /// Path of the MCP endpoint; it is also served at "/".
-        endpoint: String = "/mcp".to_owned(), text(ENDPOINT, endpoint), NeedsRestart;
+        endpoint in front.endpoint: text(ENDPOINT, endpoint), NeedsRestart;
         /// Clients of revision 2024-11-05 (HTTP+SSE) are served at "/sse" and "/messages".
-        legacy_sse: bool = true, flag();
+        legacy_sse in front.legacy_sse: flag();
         /// Serve clients that begin with `initialize` without sessions, too: every request stands
         /// for itself, nothing is kept, and such clients hear of no changes and cannot be asked
         /// anything. Also `--stateless`.
-        stateless: bool = false, flag();
+        stateless in front.stateless: flag();
         /// Web pages that may call the gateway; "*" stands for any port or any part of the host.
-        allowed_origins: Vec<String> =
-            vec!["http://localhost:*".to_owned(), "http://127.0.0.1:*".to_owned()],
-            texts(ORIGIN, origin);
+        allowed_origins in front.allowed_origins: texts(ORIGIN, origin);
         /// Values of the Host header that are accepted beyond loopback; none accepts any there.
-        allowed_hosts: Vec<String> = Vec::new(), texts(HOST, host);
+        allowed_hosts in front.allowed_hosts: texts(HOST, host);
         /// A call that is silent for longer is answered as a stream.
-        sse_after: Duration = SECOND, duration(10 * MILLI..=10 * MINUTE);
+        sse_after in front.sse_after: duration(10 * MILLI..=10 * MINUTE);
         /// Time between two comments that keep a silent stream open.
-        sse_comment_every: Duration = 15 * SECOND, duration(SECOND..=10 * MINUTE);
+        sse_comment_every in front.sse_comment_every: duration(SECOND..=10 * MINUTE);
         /// How long the calls of an HTTP+SSE client whose stream broke wait for it to come back.
-        sse_reconnect_within: Duration = MINUTE, duration(SECOND..=10 * MINUTE);
+        sse_reconnect_within in front.sse_reconnect_within: duration(SECOND..=10 * MINUTE);
         /// How long the first list waits for servers that have never been listed.
-        first_list_wait: Duration = 2 * SECOND, duration(Duration::ZERO..=10 * MINUTE);
+        first_list_wait in session.first_list_wait: duration(Duration::ZERO..=10 * MINUTE);
         /// How long a call may take; progress starts the time anew. Can be set again for a server.
-        request_timeout: Duration = MINUTE, request_timeout();
+        request_timeout in every_server.limits.request_timeout: request_timeout();
         /// How long a call may take in all, whatever its progress. Can be set again for a server.
-        request_timeout_max: Duration = 10 * MINUTE, request_timeout_max();
+        request_timeout_max in every_server.limits.request_timeout_max: request_timeout_max();
         /// How long a call waits for a server that is restarting; "0s" answers at once that it is
         /// away. Can be set again for a server.
-        queue_while_restarting: Duration = Duration::ZERO, queue_while_restarting();
+        queue_while_restarting in every_server.limits.queue_while_restarting:
+            queue_while_restarting();
         /// How long the gateway may take to stop: calls are drained, then servers are stopped.
-        shutdown_grace: Duration = 10 * SECOND, duration(100 * MILLI..=HOUR);
+        shutdown_grace: duration(100 * MILLI..=HOUR);
         /// How long processes that a killed gateway left behind may take to end when the next one
         /// starts in its `data_dir`; then they are killed. Servers start after that.
-        orphan_grace: Duration = SECOND, duration(Duration::ZERO..=MINUTE), NeedsRestart;
+        orphan_grace: duration(Duration::ZERO..=MINUTE), NeedsRestart;
         /// Where the gateway keeps its state: client sessions and the lists of servers, which
         /// survive a restart, in `state.db` and beside it, and who runs here. Without it, the
         /// environment variable MCPVISOR_DATA, else ".mcpvisor".
-        data_dir: Option<PathBuf> = None,
+        data_dir in data_dir_key:
             optional(text(DIRECTORY, directory), "\"${MCPVISOR_DATA:-.mcpvisor}\""), NeedsRestart;
         /// Threads on which everything lives: HTTP, sessions, connections to servers; by default
         /// as many as the machine has CPUs.
-        workers: Option<usize> = None, optional(count(1..=1024), "4"), NeedsRestart;
+        workers in workers_key: optional(count(1..=1024), "4"), NeedsRestart;
         /// Idle time after which a client's TCP connection is closed.
-        keep_alive: Duration = 75 * SECOND, duration(SECOND..=HOUR), NeedsRestart;
+        keep_alive in front.keep_alive: duration(SECOND..=HOUR), NeedsRestart;
         /// Time for the head of a request.
-        head_timeout: Duration = 10 * SECOND, duration(100 * MILLI..=10 * MINUTE), NeedsRestart;
+        head_timeout in front.head_timeout: duration(100 * MILLI..=10 * MINUTE), NeedsRestart;
         /// Time for the body of a request.
-        body_timeout: Duration = 30 * SECOND, duration(100 * MILLI..=HOUR);
+        body_timeout in front.body_timeout: duration(100 * MILLI..=HOUR);
         /// Open client connections of each worker.
-        connections_max: usize = 25_000, count(1..=1_000_000), NeedsRestart;
+        connections_max in front.connections_max: count(1..=1_000_000), NeedsRestart;
         /// Longest name of a tool or prompt with its prefix, in characters: clients put a prefix
         /// of their own before it and stop at 60 or 64. A longer one is cut and ends in a hash.
-        name_max: usize = 45, count(16..=128);
+        name_max in catalog.name_max: count(16..=128);
         /// Items on one page of a list.
-        page_items: usize = 1000, count(1..=100_000);
+        page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
-        instructions_max: usize = 8 << 10, size(0..=MIB);
+        instructions_max in catalog.instructions_max: size(0..=MIB);
         /// Whether clients can read the state of the gateway and its servers, as
         /// `mcpvisor status --json` shows it without the servers' output, in the resource
         /// "mcpvisor://tree".
-        tree_resource: bool = false, flag();
+        tree_resource in catalog.tree_resource: flag();
         /// Form of the log on stderr: "human", "json", or "auto" for human on a terminal.
-        log: LogFormat = LogFormat::Auto, log_format(), NeedsRestart;
+        log: log_format(), NeedsRestart;
     }
 }
 
 /// Judges what keys say together, and takes over what the environment says of them.
-fn check(keys: &mut GatewayKeys, section: &Section<'_>) {
-    keys.listen = address::listen(section, keys.listen, keys.allow_unauthenticated);
-    let is_public = !keys.listen.ip().is_loopback();
-    if is_public && keys.allow_unauthenticated && keys.allowed_hosts.is_empty() {
+fn check(config: &mut Config, section: &Section<'_>) {
+    let front = &mut config.front;
+    front.listen = address::listen(section, front.listen, config.allow_unauthenticated);
+    let is_public = !front.listen.ip().is_loopback();
+    if is_public && config.allow_unauthenticated && front.allowed_hosts.is_empty() {
         section.reader.warn(
             "`gateway.allowed_hosts` is empty, so any `Host` is accepted on a public address; \
              name the hosts that clients use",
         );
     }
-    if keys.allowed_origins.iter().any(|origin| origin == "*") {
+    if front.allowed_origins.iter().any(|origin| origin == "*") {
         section.reader.warn(
             "`gateway.allowed_origins` holds `*`: every web page that a user opens may use this \
              gateway",
         );
     }
-    let (time, longest) = (keys.request_timeout, keys.request_timeout_max);
-    is_at_least(
-        section,
-        ("request_timeout_max", longest),
-        ("request_timeout", time),
-        None,
-    );
+    if let Some(workers) = config.workers_key {
+        front.workers = workers;
+    }
+    let limits = &mut config.every_server.limits;
+    check_timeouts(limits, section);
     // Servers inherit it, and are not to be blamed.
-    keys.request_timeout_max = longest.max(time);
+    limits.request_timeout_max = limits.request_timeout_max.max(limits.request_timeout);
     let sources = section.reader.sources;
     // A variable of this name that is empty counts as unset, as in `${VAR:-default}`.
     let from_environment = || {
@@ -158,9 +155,16 @@ fn check(keys: &mut GatewayKeys, section: &Section<'_>) {
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
-    let named = keys.data_dir.take().or_else(from_environment);
+    let named = config.data_dir_key.clone().or_else(from_environment);
     let data_dir = named.unwrap_or_else(|| PathBuf::from(".mcpvisor"));
-    keys.data_dir = Some(sources.directory.join(data_dir));
-    let cpus = || thread::available_parallelism().map_or(1, usize::from);
-    keys.workers = Some(keys.workers.unwrap_or_else(cpus));
+    config.data_dir = sources.directory.join(data_dir);
+}
+
+pub(super) fn check_timeouts(limits: &ServerLimits, section: &Section<'_>) {
+    is_at_least(
+        section,
+        ("request_timeout_max", limits.request_timeout_max),
+        ("request_timeout", limits.request_timeout),
+        None,
+    );
 }

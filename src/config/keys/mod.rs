@@ -1,43 +1,57 @@
-//! Every key of `config.toml`, declared once. A new key is a line here, and a line in
-//! `config/settings.rs` or `config/server.rs` that hands its value to the part that uses it.
+//! Every key of `config.toml`, declared once. A new key is a line here, which names the field of
+//! the settings of a part that its value is read into.
 
 mod gateway;
 mod server;
 mod tables;
 
+use crate::config::Config;
 use crate::config::declaration::kinds::{named_tables, table};
-use crate::config::declaration::{KeyTable, Keys as _, keys};
+use crate::config::declaration::{Key, KeyTable, Keys};
 use crate::config::reader::KnownKeys;
+use crate::config::section::Section;
 
 pub use gateway::LogFormat;
 
-pub(crate) use gateway::GatewayKeys;
-pub(crate) use server::{FaultKeys, ServerKeys, TransportKind};
+pub(crate) use gateway::GatewayTable;
+pub(crate) use server::{ChildLimitsTable, ServerKeys, ServerTable, TransportKind};
 pub(crate) use tables::{
-    BreakerKeys, LimitKeys, RecorderKeys, SessionKeys, SupervisionKeys, tuning,
+    BreakerTable, LimitsTable, RecorderTable, SessionsTable, SupervisionTable,
 };
 
 /// The names that [`crate::id::ServerName`] allows.
 const SERVER_NAME: &str = "^[A-Za-z0-9-]{1,32}$";
 
-keys! {
-    /// The configuration of mcpvisor.
-    struct RootKeys {
-        /// How clients reach the gateway, and what holds for all servers.
-        gateway: GatewayKeys = GatewayKeys::default(), table("[gateway]");
-        /// When and how a server that died comes back.
-        supervision: SupervisionKeys = SupervisionKeys::default(), table("[supervision]");
-        /// When a server that fails is not asked for a while.
-        breaker: BreakerKeys = BreakerKeys::default(), table("[breaker]");
-        /// Sessions of clients, and the requests of clients without one.
-        sessions: SessionKeys = SessionKeys::default(), table("[sessions]");
-        /// How much of everything there may be.
-        limits: LimitKeys = LimitKeys::default(), table("[limits]");
-        /// Records for the report of a crash.
-        recorder: RecorderKeys = RecorderKeys::default(), table("[recorder]");
-        /// The servers behind the gateway, each under its name.
-        servers: () = (), named_tables::<ServerKeys>("[servers.NAME]", SERVER_NAME);
+/// The tables of the file, in its order.
+pub(crate) fn tables() -> Vec<Key> {
+    fn root_table<T: Keys>(name: &'static str, label: &'static str) -> Key {
+        let defaults = T::Values::default();
+        Key::new(name, T::ABOUT, &table::<T>(label), &defaults, &[])
     }
+    let servers = named_tables::<ServerTable>("[servers.NAME]", SERVER_NAME);
+    let about_servers = "The servers behind the gateway, each under its name.";
+    vec![
+        root_table::<GatewayTable>("gateway", "[gateway]"),
+        root_table::<SupervisionTable>("supervision", "[supervision]"),
+        root_table::<BreakerTable>("breaker", "[breaker]"),
+        root_table::<SessionsTable>("sessions", "[sessions]"),
+        root_table::<LimitsTable>("limits", "[limits]"),
+        root_table::<RecorderTable>("recorder", "[recorder]"),
+        Key::new("servers", about_servers, &servers, &(), &[]),
+    ]
+}
+
+/// Reads all tables but `servers`.
+pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
+    let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
+    root.refuse_unknown(&names);
+    GatewayTable::read(&root.table("gateway"), config);
+    SessionsTable::read(&root.table("sessions"), config);
+    LimitsTable::read(&root.table("limits"), config);
+    let server = &mut config.every_server;
+    SupervisionTable::read(&root.table("supervision"), &mut server.supervision);
+    BreakerTable::read(&root.table("breaker"), &mut server.resilience.breaker);
+    RecorderTable::read(&root.table("recorder"), &mut server.recorder);
 }
 
 /// All tables of the file and their keys, for suggestions.
@@ -49,7 +63,7 @@ pub(crate) fn known_tables() -> Vec<KnownKeys> {
         }
     }
     let mut found = Vec::new();
-    for key in RootKeys::declared() {
+    for key in tables() {
         key.table.iter().for_each(|table| add(table, &mut found));
     }
     found

@@ -1,11 +1,13 @@
 //! `[servers.NAME]`.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::catalog::NameSettings;
 use crate::config::checks::{
-    GLOB, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, glob, header_name, header_value, is_at_least,
-    no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
+    DIRECTORY, GLOB, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, glob, header_name,
+    header_value, no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -14,11 +16,14 @@ use crate::config::declaration::kinds::{
 use crate::config::declaration::texts::{NamedSecrets, SecretText, named_texts, text, texts};
 use crate::config::section::Section;
 use crate::config::units::{DAY, GIB, HOUR, MIB, MILLI, MINUTE, SECOND};
-use crate::downstream::{EraChoice, Sharing, StartMode};
-use crate::transport::HttpKind;
+use crate::downstream::{EraChoice, Resilience, ServerLimits, Sharing, StartMode};
+use crate::supervision::Tuning;
+use crate::transport::{ChildLimits, FaultSettings, HttpKind, RecorderSettings};
 
-use super::gateway::{queue_while_restarting, request_timeout, request_timeout_max};
-use super::tables::{BreakerKeys, SupervisionKeys};
+use super::gateway::{
+    check_timeouts, queue_while_restarting, request_timeout, request_timeout_max,
+};
+use super::tables::{BreakerTable, SupervisionTable};
 
 /// How a server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,112 +65,172 @@ fn era() -> ChoiceKind<EraChoice> {
     ])
 }
 
+/// The keys of a server, and what tables of the whole gateway say of each server.
+#[derive(Clone, PartialEq)]
+pub(crate) struct ServerKeys {
+    pub(crate) command: Option<String>,
+    pub(crate) args: Vec<SecretText>,
+    pub(crate) env: NamedSecrets,
+    pub(crate) inherit_env: bool,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) url: Option<SecretText>,
+    pub(crate) transport: Option<TransportKind>,
+    pub(crate) headers: NamedSecrets,
+    pub(crate) stream_idle_timeout: Duration,
+    pub(crate) enabled: bool,
+    pub(crate) start: StartMode,
+    pub(crate) sharing: Sharing,
+    pub(crate) trusted: bool,
+    pub(crate) roots: Vec<String>,
+    pub(crate) era: EraChoice,
+    pub(crate) names: NameSettings,
+    pub(crate) limits: ServerLimits,
+    pub(crate) supervision: Tuning,
+    pub(crate) resilience: Resilience,
+    pub(crate) child_limits: ChildLimits,
+    pub(crate) faults: FaultSettings,
+    pub(crate) recorder: RecorderSettings,
+    pub(crate) line_max: usize,
+    pub(crate) write_queue_max: usize,
+    pub(crate) body_max: usize,
+    pub(crate) event_max: usize,
+    pub(crate) connections_max: usize,
+}
+
+impl Default for ServerKeys {
+    fn default() -> Self {
+        Self {
+            command: None,
+            args: Vec::new(),
+            env: Vec::new(),
+            inherit_env: false,
+            cwd: None,
+            url: None,
+            transport: None,
+            headers: Vec::new(),
+            stream_idle_timeout: 10 * MINUTE,
+            enabled: true,
+            start: StartMode::default(),
+            sharing: Sharing::default(),
+            trusted: false,
+            roots: Vec::new(),
+            era: EraChoice::default(),
+            names: NameSettings::default(),
+            limits: ServerLimits::default(),
+            supervision: Tuning::default(),
+            resilience: Resilience::default(),
+            child_limits: ChildLimits::default(),
+            faults: FaultSettings::default(),
+            recorder: RecorderSettings::default(),
+            line_max: 16 * MIB,
+            write_queue_max: 1024,
+            body_max: 16 * MIB,
+            event_max: 16 * MIB,
+            connections_max: 1024,
+        }
+    }
+}
+
+/// Without values, since some are secret.
+impl fmt::Debug for ServerKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerKeys").finish_non_exhaustive()
+    }
+}
+
 keys! {
     /// A server behind the gateway: a program that it starts, or a URL. NAME is 1 to 32 characters
     /// of A-Z, a-z, 0-9 and "-".
-    struct ServerKeys, check {
+    ServerTable for ServerKeys, check {
         /// The program. A bare name is looked for in PATH; a relative path starts at the directory
         /// of this file.
-        command: Option<String> = None, optional(text(NOT_EMPTY, not_empty), "\"npx\""),
-            Reconnects;
+        command: optional(text(NOT_EMPTY, not_empty), "\"npx\""), Reconnects;
         /// Arguments of the program.
-        args: Vec<SecretText> = Vec::new(),
-            texts(NO_NUL, secret_no_nul).such_as(
+        args: texts(NO_NUL, secret_no_nul).such_as(
                 "[\"-y\", \"@modelcontextprotocol/server-filesystem\", \"/home/me/project\"]"),
             Reconnects, Secret;
         /// Variables that are added to the environment of the program.
-        env: NamedSecrets = Vec::new(),
-            named_texts(variable_name, no_nul, "{ TOKEN = \"${FILES_TOKEN}\" }"),
+        env: named_texts(variable_name, no_nul, "{ TOKEN = \"${FILES_TOKEN}\" }"),
             Reconnects, Secret;
         /// Whether the program gets the gateway's whole environment, instead of the variables that
         /// any program needs to run.
-        inherit_env: bool = false, flag(), Reconnects;
+        inherit_env: flag(), Reconnects;
         /// Working directory of the program; without it, that of the gateway.
-        cwd: Option<PathBuf> = None,
-            optional(text(NOT_EMPTY, |text| not_empty(text).map(PathBuf::from)), "\".\""),
-            Reconnects;
+        cwd: optional(text(DIRECTORY, directory), "\".\""), Reconnects;
         /// The URL of a server that runs by itself.
-        url: Option<SecretText> = None,
-            optional(text(URL, url), "\"https://docs.example.com/mcp\""), Reconnects, Secret;
+        url: optional(text(URL, url), "\"https://docs.example.com/mcp\""), Reconnects, Secret;
         /// "http" (Streamable HTTP), "sse" (HTTP+SSE of 2024-11-05), or "auto": the first, and the
         /// second if that is refused. A program has "stdio".
-        transport: Option<TransportKind> = None, optional(transport(), "\"auto\""), Reconnects;
+        transport: optional(transport(), "\"auto\""), Reconnects;
         /// Headers that are sent with every request.
-        headers: NamedSecrets = Vec::new(),
+        headers:
             named_texts(header_name, header_value, "{ Authorization = \"Bearer ${DOCS_TOKEN}\" }"),
             Reconnects, Secret;
         /// A stream that is silent for longer counts as broken.
-        stream_idle_timeout: Duration = 10 * MINUTE, duration(SECOND..=DAY);
+        stream_idle_timeout: duration(SECOND..=DAY);
         /// With false there is no process and no connection.
-        enabled: bool = true, flag();
+        enabled: flag();
         /// With the gateway ("eager"), or with the first call ("lazy"). A lazy server of which
         /// nothing is known yet is started once for its lists and stopped again. Its tools are
         /// listed all the while.
-        start: StartMode = StartMode::Eager, start();
+        start: start();
         /// Stopped when it had no call and no subscription for so long, and started by the next
         /// call; "0s" never. Changes of its lists are seen when it runs again. Clients with a
         /// connection of their own have `entry_idle`.
-        idle_stop: Duration = Duration::ZERO, duration(Duration::ZERO..=DAY);
+        idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
         /// Whose calls share a connection: all that can ("auto"), "shared", "principal" or
         /// "session".
-        sharing: Sharing = Sharing::Auto, sharing(), Reconnects;
+        sharing: sharing(), Reconnects;
         /// Whether what it says of its tools (readOnlyHint, idempotentHint) can be relied on.
-        trusted: bool = false, flag();
+        trusted: flag();
         /// With `trusted`: calls that were lost are sent once more, if they were not yet sent, or
         /// if their tool is read-only or idempotent.
-        retry: bool = false, flag();
+        retry in resilience.retry.is_allowed: flag();
         /// "file://" URIs told to the server.
-        roots: Vec<String> = Vec::new(), texts(ROOT, root);
+        roots: texts(ROOT, root);
         /// As in [gateway], for this server only.
-        request_timeout: Duration = MINUTE, request_timeout();
+        request_timeout in limits.request_timeout: request_timeout();
         /// As in [gateway], for this server only.
-        request_timeout_max: Duration = 10 * MINUTE, request_timeout_max();
+        request_timeout_max in limits.request_timeout_max: request_timeout_max();
         /// As in [gateway], for this server only.
-        queue_while_restarting: Duration = Duration::ZERO, queue_while_restarting();
+        queue_while_restarting in limits.queue_while_restarting: queue_while_restarting();
         /// Time between two full readings of its lists.
-        refresh_every: Duration = 5 * MINUTE, duration(SECOND..=DAY);
+        refresh_every in limits.refresh_every: duration(SECOND..=DAY);
         /// Changes of its lists within this time are read once.
-        refresh_debounce: Duration = 100 * MILLI, duration(MILLI..=10 * SECOND);
+        refresh_debounce in limits.refresh_debounce: duration(MILLI..=10 * SECOND);
         /// An idle connection is pinged so often; "0s" never.
-        ping_every: Duration = 30 * SECOND, duration(Duration::ZERO..=HOUR);
+        ping_every in limits.ping_every: duration(Duration::ZERO..=HOUR);
         /// A ping without answer for so long is a dead connection.
-        ping_timeout: Duration = 10 * SECOND, duration(10 * MILLI..=10 * MINUTE);
+        ping_timeout in limits.ping_timeout: duration(10 * MILLI..=10 * MINUTE);
         /// The era of the protocol in which it is spoken to: "modern" (from 2026-07-28 on),
         /// "legacy" (before), or what it answers when asked ("auto").
-        era: EraChoice = EraChoice::Auto, era(), Reconnects;
+        era: era(), Reconnects;
         /// A process that is started only to be asked for its era has so long to answer.
-        era_probe_timeout: Duration = 5 * SECOND, duration(10 * MILLI..=HOUR);
+        era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
         /// How long the era that it answered is remembered.
-        era_remembered: Duration = DAY, duration(SECOND..=30 * DAY);
+        era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
         /// Connections of their own that clients may have to it.
-        entries_max: usize = 8, count(1..=1000);
+        entries_max in limits.entries_max: count(1..=1000);
         /// Such a connection is closed when it is unused for so long.
-        entry_idle: Duration = 5 * MINUTE, duration(SECOND..=DAY);
+        entry_idle in limits.entry_idle: duration(SECOND..=DAY);
         /// Which of its tools clients see, and under which names.
-        tools: ToolKeys = ToolKeys::default(), table("`tools` of a server");
+        tools in names: table::<ToolsTable>("`tools` of a server");
         /// Any key of [supervision], for this server only.
-        supervision: SupervisionKeys = SupervisionKeys::default(),
-            table("[servers.NAME.supervision]").such_as("max_restarts = 10");
+        supervision: table::<SupervisionTable>("[servers.NAME.supervision]")
+            .such_as("max_restarts = 10");
         /// Any key of [breaker], for this server only.
-        breaker: BreakerKeys = BreakerKeys::default(),
-            table("[servers.NAME.breaker]").such_as("failures = 3");
+        breaker in resilience.breaker: table::<BreakerTable>("[servers.NAME.breaker]")
+            .such_as("failures = 3");
         /// Limits of each process of a program.
-        limits: ChildLimitKeys = ChildLimitKeys::default(), table("[servers.NAME.limits]"),
-            Reconnects;
+        limits in child_limits: table::<ChildLimitsTable>("[servers.NAME.limits]"), Reconnects;
         /// Misbehaviour on purpose, to see how clients take it.
-        faults: FaultKeys = FaultKeys::default(), table("[servers.NAME.faults]"), Reconnects;
+        faults: table::<FaultsTable>("[servers.NAME.faults]"), Reconnects;
     }
 }
 
 fn check(keys: &mut ServerKeys, section: &Section<'_>) {
-    let (time, longest) = (keys.request_timeout, keys.request_timeout_max);
-    is_at_least(
-        section,
-        ("request_timeout_max", longest),
-        ("request_timeout", time),
-        None,
-    );
-    if keys.retry && !keys.trusted {
+    check_timeouts(&keys.limits, section);
+    if keys.resilience.retry.is_allowed && !keys.trusted {
         let (retry, trusted) = (section.path("retry"), section.path("trusted"));
         let help = "set `trusted = true` if what this server says of its tools (`readOnlyHint`, \
                     `idempotentHint`) can be relied on";
@@ -178,45 +243,45 @@ fn check(keys: &mut ServerKeys, section: &Section<'_>) {
 
 keys! {
     /// Which of its tools clients see, and under which names.
-    struct ToolKeys {
+    ToolsTable for NameSettings {
         /// Globs over the tools that are listed; none allows all.
-        allow: Vec<String> = Vec::new(), texts(GLOB, glob);
+        allow: texts(GLOB, glob);
         /// Globs over the tools that are not listed; wins over `allow`.
-        deny: Vec<String> = Vec::new(), texts(GLOB, glob);
+        deny: texts(GLOB, glob);
         /// Stands before the names of its tools; without it, the server's name. "" leaves names
         /// unchanged.
-        prefix: Option<String> = None, optional(text(PREFIX, prefix), "\"files\"");
+        prefix: optional(text(PREFIX, prefix), "\"files\"");
     }
 }
 
 keys! {
     /// Limits of each process of a server with a `command`; none by default. A process that
     /// reaches a limit ends, and is started again.
-    struct ChildLimitKeys {
+    ChildLimitsTable for ChildLimits {
         /// Private writable memory; leave room for the stacks of threads.
-        memory_max: Option<usize> = None, optional(size(16 * MIB..=1024 * GIB), "\"512MiB\"");
+        memory_max: optional(size(16 * MIB as u64..=1024 * GIB as u64), "\"512MiB\"");
         /// CPU time from its start, all in all.
-        cpu_max: Option<Duration> = None, optional(duration(SECOND..=365 * DAY), "\"10m\"");
+        cpu_max: optional(duration(SECOND..=365 * DAY), "\"10m\"");
         /// Files, sockets and pipes.
-        open_files_max: Option<usize> = None, optional(count(16..=1_000_000), "256");
+        open_files_max: optional(count(16..=1_000_000), "256");
     }
 }
 
 keys! {
     /// Misbehaviour on purpose, to see how clients take it; loud in `status`. Shares are 0.0 to
     /// 1.0. All off by default.
-    struct FaultKeys {
+    FaultsTable for FaultSettings {
         /// Each message of the server comes so much later.
-        delay: Duration = Duration::ZERO, duration(Duration::ZERO..=HOUR);
+        delay: duration(Duration::ZERO..=HOUR);
         /// Share of messages that are lost, both ways.
-        drop: f64 = 0.0, factor(0.0..=1.0);
+        drop: factor(0.0..=1.0);
         /// Share of the server's messages that arrive as garbage.
-        garbage: f64 = 0.0, factor(0.0..=1.0);
+        garbage: factor(0.0..=1.0);
         /// Share of connections that are refused.
-        refuse: f64 = 0.0, factor(0.0..=1.0);
+        refuse: factor(0.0..=1.0);
         /// After so many calls a connection stays open and is silent.
-        half_open_after: Option<usize> = None, optional(count(0..=1_000_000_000), "3");
+        half_open_after: optional(count(0..=1_000_000_000), "3");
         /// After so many calls a connection breaks.
-        crash_after: Option<usize> = None, optional(count(0..=1_000_000_000), "3");
+        crash_after: optional(count(0..=1_000_000_000), "3");
     }
 }

@@ -63,7 +63,8 @@ fn set(limits: ChildLimits) -> io::Result<()> {
         limit(Resource::Data, bytes, bytes)?;
     }
     if let Some(time) = limits.cpu_max {
-        let seconds = time.as_secs();
+        // The system counts whole seconds.
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         limit(Resource::Cpu, seconds, seconds.saturating_add(CPU_GRACE))?;
     }
     if let Some(count) = limits.open_files_max {
