@@ -49,7 +49,7 @@ fn is_false(value: &bool) -> bool {
 /// Who listens, by a name that looks like a session's, so that what sessions and listeners watch
 /// is kept in one place.
 #[derive(Default)]
-pub(crate) struct ListenStreams(Arc<Mutex<HashMap<SessionId, Addr<ListenStream>>>>);
+pub(crate) struct ListenStreams(Mutex<HashMap<SessionId, Addr<ListenStream>>>);
 
 /// The actor of one stream. It lives until its client closes the stream or the gateway stops.
 pub(crate) struct ListenStream {

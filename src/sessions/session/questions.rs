@@ -68,19 +68,19 @@ impl Session {
             },
         );
         ctx.run_later(settings.answer_timeout, move |session, _| {
-            if let Some(asked) = session.questions.remove(&number) {
-                session.withdraw(number, asked.stream, "no answer in time");
-                session
-                    .context
-                    .calls
-                    .counters
-                    .add(Counter::QuestionsUnanswered);
-                let message = "the client did not answer in time";
-                asked
-                    .question
-                    .answer(Err(Failure::new(ErrorKind::Timeout, message)));
-            }
+            session.on_answer_timeout(number);
         });
+    }
+
+    fn on_answer_timeout(&mut self, number: u64) {
+        let Some(asked) = self.questions.remove(&number) else {
+            return;
+        };
+        self.withdraw(number, asked.stream, "no answer in time");
+        let counters = &self.context.calls.counters;
+        counters.add(Counter::QuestionsUnanswered);
+        let failure = Failure::new(ErrorKind::Timeout, "the client did not answer in time");
+        asked.question.answer(Err(failure));
     }
 
     /// A question in the words of the client's revision.
