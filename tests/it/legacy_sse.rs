@@ -9,29 +9,29 @@ use crate::support::{
 };
 
 /// A client: one stream, and an address for messages.
-struct SseClient {
-    gateway: std::net::SocketAddr,
-    path: String,
-    events: Events,
+pub(crate) struct SseClient {
+    pub(crate) gateway: std::net::SocketAddr,
+    pub(crate) path: String,
+    pub(crate) events: Events,
 }
 
-fn get(gateway: &Gateway) -> Http {
+pub(crate) fn get(gateway: &Gateway) -> Http {
     gateway.get("/sse").header("Accept", "text/event-stream")
 }
 
 impl SseClient {
     /// A stream on which nothing was said yet.
-    async fn connect(gateway: &Gateway) -> Self {
+    pub(crate) async fn connect(gateway: &Gateway) -> Self {
         Self::open_stream(gateway, get(gateway)).await
     }
 
     /// A stream after the event with this id.
-    async fn reconnect(gateway: &Gateway, last_event_id: &str) -> Self {
+    pub(crate) async fn reconnect(gateway: &Gateway, last_event_id: &str) -> Self {
         let get = get(gateway).header("Last-Event-ID", last_event_id);
         Self::open_stream(gateway, get).await
     }
 
-    async fn open_stream(gateway: &Gateway, get: Http) -> Self {
+    pub(crate) async fn open_stream(gateway: &Gateway, get: Http) -> Self {
         let answer = get.send().await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let mut events = answer.events();
@@ -43,11 +43,11 @@ impl SseClient {
         }
     }
 
-    async fn open(gateway: &Gateway) -> Self {
+    pub(crate) async fn open(gateway: &Gateway) -> Self {
         Self::open_as(gateway, "2024-11-05", json!({})).await
     }
 
-    async fn open_as(gateway: &Gateway, revision: &str, capabilities: Value) -> Self {
+    pub(crate) async fn open_as(gateway: &Gateway, revision: &str, capabilities: Value) -> Self {
         let mut client = Self::connect(gateway).await;
         client.accepted(&initialize(revision, &capabilities)).await;
         let answer = client.events.message().await.unwrap();
@@ -58,27 +58,27 @@ impl SseClient {
         client
     }
 
-    fn last_event_id(&self) -> String {
+    pub(crate) fn last_event_id(&self) -> String {
         self.events.last_id.clone().unwrap()
     }
 
-    fn post(&self, message: impl ToString) -> Http {
+    pub(crate) fn post(&self, message: impl ToString) -> Http {
         Http::post(self.gateway, message.to_string()).path(&self.path)
     }
 
-    async fn accepted(&self, message: &Value) {
+    pub(crate) async fn accepted(&self, message: &Value) {
         let answer = self.post(message).send().await;
         assert_eq!(answer.status, 202, "{message}: {answer:?}");
         assert!(answer.bytes().await.is_empty());
     }
 
     /// The answer to a request; other messages before it are left out.
-    async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
+    pub(crate) async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
         self.accepted(&request(id, method, params)).await;
         self.answer(id).await
     }
 
-    async fn answer(&mut self, id: u64) -> Value {
+    pub(crate) async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.events.message().await.expect("an answer");
             if message["id"] == id && message.get("method").is_none() {
@@ -87,20 +87,20 @@ impl SseClient {
         }
     }
 
-    async fn call(&mut self, id: u64, tool: &str, arguments: Value) -> Value {
+    pub(crate) async fn call(&mut self, id: u64, tool: &str, arguments: Value) -> Value {
         let params = json!({"name": tool, "arguments": arguments});
         self.ask(id, "tools/call", params).await["result"].clone()
     }
 }
 
-async fn sessions(gateway: &Gateway, count: u64) {
+pub(crate) async fn sessions(gateway: &Gateway, count: u64) {
     until("the number of sessions", || async {
         (gateway.status().await["sessions"] == count).then_some(())
     })
     .await;
 }
 
-async fn refusal(answer: Answer, status: u16, code: &str) {
+pub(crate) async fn refusal(answer: Answer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
     let body = answer.json().await;
     assert_eq!(body["error"]["data"]["code"], code, "{body}");
@@ -210,125 +210,6 @@ async fn questions_events_and_log_lines_come_on_the_same_stream() {
     client.accepted(&request(3, "tools/call", params)).await;
     let line = client.events.method("notifications/message").await;
     assert_eq!(line["params"]["level"], "error");
-}
-
-#[tokio::test]
-async fn a_client_whose_stream_breaks_reads_on_where_it_was() {
-    let gateway = Gateway::start(&format!("{}{}", quick(), example("example"))).await;
-    let mut client = SseClient::open(&gateway).await;
-    let slow = json!({
-        "name": "example__slow", "arguments": {"steps": 4, "delay_ms": 100},
-        "_meta": {"progressToken": "p"},
-    });
-    client.accepted(&request(1, "tools/call", slow)).await;
-    let first = client.events.message().await.unwrap();
-    assert_eq!(first["params"]["progress"], 1, "{first}");
-    let mut client = SseClient::reconnect(&gateway, &client.last_event_id()).await;
-    for step in 2..=4 {
-        let progress = client.events.message().await.unwrap();
-        assert_eq!(progress["params"]["progress"], step, "{progress}");
-    }
-    let answer = client.events.message().await.unwrap();
-    assert!(answer["result"].is_object(), "{answer}");
-    // What it has not read is sent again, although it was written to the broken stream.
-    let last = client.last_event_id();
-    client.ask(2, "ping", json!({})).await;
-    let mut client = SseClient::reconnect(&gateway, &last).await;
-    assert_eq!(client.answer(2).await["result"], json!({}));
-    sessions(&gateway, 1).await;
-}
-
-#[tokio::test]
-async fn a_client_that_stays_away_loses_its_calls_but_not_its_session() {
-    let config = format!(
-        "{}sse_reconnect_within = \"1s\"\n{}",
-        "[gateway]\n",
-        example("example")
-    );
-    let gateway = Gateway::start(&config).await;
-    let client = SseClient::open(&gateway).await;
-    let slow = json!({"name": "example__slow", "arguments": {"steps": 100, "delay_ms": 1000}});
-    client.accepted(&request(1, "tools/call", slow)).await;
-    until("the call runs", || async {
-        (gateway.server("example").await["connection"]["in_flight"] == 1).then_some(())
-    })
-    .await;
-    let last = client.last_event_id();
-    drop(client);
-    until("the call is cancelled", || async {
-        (gateway.server("example").await["connection"]["in_flight"] == 0).then_some(())
-    })
-    .await;
-    sessions(&gateway, 1).await;
-    let mut client = SseClient::reconnect(&gateway, &last).await;
-    let result = client
-        .call(2, "example__echo", json!({"message": "back"}))
-        .await;
-    assert_eq!(text_of(&result), "back");
-}
-
-#[tokio::test]
-async fn a_client_goes_on_after_the_gateway_was_killed() {
-    let mut gateway = Gateway::start(&format!("{}{}", quick(), example("example"))).await;
-    let mut client = SseClient::open(&gateway).await;
-    let last = client.last_event_id();
-    gateway.kill();
-    gateway.start_again().await;
-    gateway.all_up().await;
-    client.gateway = gateway.address;
-    // There is no stream yet that could bring the answer.
-    let answer = client.post(request(1, "ping", json!({}))).send().await;
-    refusal(answer, 404, "session_not_found").await;
-    let mut client = SseClient::reconnect(&gateway, &last).await;
-    let result = client
-        .call(2, "example__echo", json!({"message": "again"}))
-        .await;
-    assert_eq!(text_of(&result), "again");
-    let added = json!({"name": "example__add_tool", "arguments": {"name": "more"}});
-    client.accepted(&request(3, "tools/call", added)).await;
-    let changed = "notifications/tools/list_changed";
-    client.events.method(changed).await;
-}
-
-/// As the TypeScript SDK does: it says that it was initialized, but not which session it had.
-#[tokio::test]
-async fn a_client_that_does_not_say_which_session_it_had_gets_a_new_one() {
-    let gateway = Gateway::start(&example("example")).await;
-    let again = get(&gateway).header("MCP-Protocol-Version", "2025-06-18");
-    let mut client = SseClient::open_stream(&gateway, again).await;
-    let result = client
-        .call(1, "example__echo", json!({"message": "hi"}))
-        .await;
-    assert_eq!(text_of(&result), "hi");
-    let added = json!({"name": "example__add_tool", "arguments": {"name": "more"}});
-    client.accepted(&request(2, "tools/call", added)).await;
-    let changed = "notifications/tools/list_changed";
-    client.events.method(changed).await;
-    // The revision without a handshake has no HTTP+SSE, and an unknown one says nothing.
-    for revision in ["2026-07-28", "soon"] {
-        let begins = get(&gateway).header("MCP-Protocol-Version", revision);
-        let client = SseClient::open_stream(&gateway, begins).await;
-        let answer = client
-            .post(request(1, "tools/list", json!({})))
-            .send()
-            .await;
-        refusal(answer, 400, "session_required").await;
-    }
-}
-
-#[tokio::test]
-async fn a_client_whose_session_is_over_begins_anew() {
-    let gateway = Gateway::start("").await;
-    let unknown = uuid::Uuid::new_v4().to_string();
-    let mut client = SseClient::reconnect(&gateway, &format!("{unknown}.3")).await;
-    assert!(!client.path.contains(&unknown));
-    let answer = client
-        .post(request(1, "tools/list", json!({})))
-        .send()
-        .await;
-    refusal(answer, 400, "session_required").await;
-    client.accepted(&initialize("2024-11-05", &json!({}))).await;
-    assert!(client.events.message().await.unwrap()["result"].is_object());
 }
 
 #[tokio::test]

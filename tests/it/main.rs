@@ -18,6 +18,7 @@ mod items;
 mod kills;
 mod lazy;
 mod legacy_sse;
+mod legacy_sse_resumption;
 mod limits;
 mod mishaps;
 mod oddities;
