@@ -4,7 +4,7 @@
 //! or of the worker on which a request without a session came in. The call finds the connection
 //! that serves it, and hands the request to it ([`crate::downstream`]). Answers, progress and
 //! questions come back to the actor under the call's number. The call translates them into the
-//! client's revision, and hands them to its `ClientEnd`: a reply, or a stream.
+//! client's revision, and hands them to its `ReplyTarget`: a reply, or a stream.
 //!
 //! A question of the server is the one thing in which the two differ: a session asks its client on
 //! a stream, while a call without one answers with the questions, and is parked until the client
@@ -41,7 +41,7 @@ pub use settings::SessionSettings;
 pub use stream_event::{EventId, StreamEvent};
 
 pub(crate) use answer_decorator::{AnswerDecorator, call_lost};
-pub(crate) use call::{Call, CallOwner, ClientEnd, NewCall, failed_by_bug};
+pub(crate) use call::{Call, CallOwner, NewCall, ReplyTarget, failed_by_bug};
 pub(crate) use call_context::CallContext;
 pub(crate) use call_table::{CallTable, HasCalls};
 pub(crate) use call_worker::CallWorkers;

@@ -1,4 +1,4 @@
-//! All client sessions: opened, found, rebuilt, ended.
+//! All client sessions: opened, found, ended.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::auth::Policy;
 use crate::calls::{
     AnswerDecorator, CallContext, CallWorkers, ParkedCalls, Sealing, SessionSettings,
 };
-use crate::downstream::{Downstreams, ServerSettings, SubscriptionKey};
+use crate::downstream::Downstreams;
 use crate::id::{CallNumbers, Principal, SessionId};
 use crate::memory;
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
@@ -23,10 +23,10 @@ use crate::sessions::listen_stream::ListenStreams;
 use crate::sessions::memory_reclaim::MemoryReclaim;
 use crate::sessions::message::SessionCommand;
 use crate::sessions::session::Session;
-use crate::sessions::session_record::{RECORDS, SessionRecord, record_key};
+use crate::sessions::session_record::{SessionRecord, record_key};
 use crate::sessions::session_registry::{SessionAddr, SessionLookup, SessionRegistry};
 use crate::sessions::tree_resource::{TreeResource, TreeSource};
-use crate::store::{Store, StoreError, StoredEntry};
+use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
 use crate::telemetry::{Counter, Counters};
 
@@ -214,88 +214,6 @@ impl Sessions {
         }
     }
 
-    async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
-        let context = &self.0;
-        let record = match context.store.get(&record_key(id)).await {
-            Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
-            Err(error) => {
-                log::warn!(session:% = id, error:%; "record of a session could not be read");
-                let message = "the session cannot be read from the store now; try again later";
-                return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
-            }
-        };
-        let Some(record) = record else {
-            context.forget(id, None);
-            return Ok(None);
-        };
-        let _one_at_a_time = self.0.rebuilding.lock();
-        // Somebody else may have rebuilt or ended it meanwhile.
-        match context.registry.find(id) {
-            SessionLookup::Live(address, revision) => {
-                return Ok(Some(FoundSession { address, revision }));
-            }
-            SessionLookup::Unknown => return Ok(None),
-            SessionLookup::Dormant => {}
-        }
-        let revision = record.revision;
-        let address = self.spawn(id, record, self.0.arbiters.index(id.placement_hash()), true);
-        if !context.registry.revive(id, address.clone()) {
-            return Ok(None);
-        }
-        context.calls.counters.add(Counter::SessionsRebuilt);
-        log::debug!(session:% = id; "session is rebuilt from its record");
-        Ok(Some(FoundSession { address, revision }))
-    }
-
-    /// Makes the sessions of the process before this one known; each has an actor again when its
-    /// client asks for something. What they want of servers is asked for as soon as these are up,
-    /// since a client that only listens does not ask first. Called before the first request.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the store cannot be read.
-    pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
-        let context = &self.0;
-        for entry in context.store.scan(RECORDS).await? {
-            if !self.restore_one(&entry, servers) {
-                log::warn!("a session's record cannot be read; it is dropped");
-                context.store.delete(&entry.key).await?;
-            }
-        }
-        if !self.is_empty() {
-            log::info!(sessions = self.len(); "sessions go on");
-        }
-        Ok(())
-    }
-
-    fn restore_one(&self, entry: &StoredEntry, servers: &[Arc<ServerSettings>]) -> bool {
-        let context = &self.0;
-        let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
-        let record = SessionRecord::from_bytes(&entry.value);
-        let (Some(id), Some(record)) = (id, record) else {
-            return false;
-        };
-        // When the session was seen last is not in the record, only that it was not later than
-        // `idle_timeout` after the record was written: until its end the client may count on it.
-        let idle = seconds(context.calls.settings.load().idle_timeout);
-        let left = entry.expires_in.map_or(idle, seconds).min(idle);
-        let registry = &context.registry;
-        registry.insert_dormant(id, record.revision, left, idle);
-        let subscription_registry = context.calls.downstreams.subscription_registry();
-        if let Some(level) = record.level {
-            subscription_registry.set_level(id, level);
-        }
-        for subscription in &record.subscriptions {
-            let mut servers = servers.iter();
-            if let Some(server) = servers.find(|server| server.name == subscription.server) {
-                let key = server.connection_key_for(&record.caller(id));
-                let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
-                subscription_registry.watch(watched, id);
-            }
-        }
-        true
-    }
-
     /// Ends a session for good; from now on it does not exist, and neither does its record. False
     /// when it never did.
     pub async fn end(&self, id: SessionId) -> bool {
@@ -321,7 +239,7 @@ impl Sessions {
         true
     }
 
-    fn spawn(
+    pub(super) fn spawn(
         &self,
         id: SessionId,
         record: SessionRecord,
@@ -364,7 +282,7 @@ impl Sessions {
     }
 }
 
-fn seconds(duration: Duration) -> u32 {
+pub(super) fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
 }
 

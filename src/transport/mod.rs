@@ -4,6 +4,7 @@
 //! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
 //! catalog and no supervision.
 
+mod child_reaper;
 mod faults;
 mod http;
 mod http_connector;

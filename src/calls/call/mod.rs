@@ -5,9 +5,9 @@
 //! its client is there only while a request waits: gone before the answer, it takes the call back
 //! (S-CANC-01), and while it gathers what the server asked for, the call is parked.
 
-mod answer;
-mod client_end;
 mod questions;
+mod reply_target;
+mod response;
 mod task;
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::protocol::{
 use crate::telemetry::Counter;
 use task::HostedTask;
 
-pub(crate) use client_end::ClientEnd;
+pub(crate) use reply_target::ReplyTarget;
 
 pub(crate) struct Call {
     /// Names it in its table.
@@ -56,7 +56,7 @@ pub(crate) struct Call {
     /// The public name or URI that the client asks for.
     pub(crate) item: ByteString,
     pub(crate) progress: Progress,
-    pub(crate) client: ClientEnd,
+    pub(crate) client: ReplyTarget,
     state: CallState,
     /// The state for sending the call again; kept where and while that is allowed.
     retry: Option<Box<RetryState>>,
@@ -167,7 +167,7 @@ impl Call {
             item: item.unwrap_or_default(),
             progress: Progress::of(&request, new_call.caller.revision),
             caller: new_call.caller,
-            client: ClientEnd::Reply {
+            client: ReplyTarget::Reply {
                 reply,
                 accepts_stream,
             },
@@ -411,7 +411,7 @@ impl Call {
                 self.upgrade(owner);
             }
             ClientAction::Close(request)
-                if last_request == Some(request) && !matches!(self.client, ClientEnd::Away) =>
+                if last_request == Some(request) && !matches!(self.client, ReplyTarget::Away) =>
             {
                 self.cancel_and_end("the client closed its request");
             }
@@ -422,7 +422,7 @@ impl Call {
 
     /// The client is back with answers.
     fn resume(&mut self, back: ClientRequest, round: u8, owner: &mut impl CallOwner) {
-        let is_away = matches!(self.client, ClientEnd::Away);
+        let is_away = matches!(self.client, ReplyTarget::Away);
         let rounds = self.rounds.as_mut();
         let rounds = rounds.filter(|rounds| is_away && round == rounds.questions.round);
         let Some(rounds) = rounds else {
@@ -436,7 +436,7 @@ impl Call {
         rounds.request_number = back.number;
         self.id = back.request.id.clone();
         self.progress = Progress::of(&back.request, self.caller.revision);
-        self.client = ClientEnd::Reply {
+        self.client = ReplyTarget::Reply {
             reply: back.reply,
             accepts_stream: back.accepts_stream,
         };

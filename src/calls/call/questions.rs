@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::client_end::ClientEnd;
+use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState};
 use crate::bridge::question::{self, UrlElicitation};
 use crate::bridge::result::InputRequired;
@@ -33,7 +33,7 @@ impl Call {
         self.retry = None;
         let questions = &mut rounds.questions;
         questions.add(question, self.caller.profile.as_map());
-        let waits = !matches!(self.client, ClientEnd::Away);
+        let waits = !matches!(self.client, ReplyTarget::Away);
         if waits && !questions.is_empty() && !self.alarms.is_set(Alarm::QuestionsGathered) {
             self.alarms.set(Alarm::QuestionsGathered, GATHER_DELAY);
         }
@@ -68,7 +68,7 @@ impl Call {
 
     /// From now on the client is away, and is to come back in time.
     fn await_client(&mut self) {
-        self.client = ClientEnd::Away;
+        self.client = ReplyTarget::Away;
         let timeout = self.context.settings.load().answer_timeout;
         self.alarms.set(Alarm::ClientAbsent, timeout);
     }

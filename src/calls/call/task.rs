@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::client_end::ClientEnd;
 use super::questions::GATHER_DELAY;
+use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState, SentCall};
 use crate::bridge::error;
 use crate::bridge::task::Task;
@@ -102,7 +102,7 @@ impl Call {
         }));
         self.alarms.set(Alarm::TaskExpired, ttl);
         // A client that gathers answers to an earlier question gets the task when it is back.
-        if !matches!(self.client, ClientEnd::Away) {
+        if !matches!(self.client, ReplyTarget::Away) {
             // A question that came before is one of the task now.
             self.alarms.clear(Alarm::QuestionsGathered);
             self.answer_with_task(owner);

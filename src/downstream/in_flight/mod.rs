@@ -16,7 +16,6 @@
 //!
 //! It knows no sessions, no catalog and no supervision: a call is a number, a caller and bytes.
 
-mod answers;
 mod call;
 mod client_task_events;
 pub(crate) mod client_tasks;
@@ -26,6 +25,7 @@ mod input_round;
 mod questions;
 mod queue;
 mod repeat;
+mod responses;
 mod rewrite;
 mod task_request;
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::bridge::question as bridge;
-use crate::calls::{Call, ClientEnd, GENERAL_STREAM};
+use crate::calls::{Call, GENERAL_STREAM, ReplyTarget};
 use crate::downstream::Question;
 use crate::protocol::{
     ErrorKind, Failure, Method, Request, RequestId, Response, Revision, notification, splice,
@@ -126,7 +126,7 @@ impl Session {
         let is_there = |other: &&Call| other.target.server == call.target.server;
         let other = self.calls.iter().find(is_there);
         let other = other.map(|other| match other.client {
-            ClientEnd::ResumableStream => (other.number, other.number),
+            ReplyTarget::ResumableStream => (other.number, other.number),
             _ => (other.number, GENERAL_STREAM),
         });
         let call = call.number;

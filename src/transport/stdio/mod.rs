@@ -21,8 +21,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::child_reaper::GroupHandle;
 use super::link_sink::LinkSink;
-use super::spawner::{GroupHandle, SpawnRequest, Spawner};
+use super::spawner::{SpawnRequest, Spawner};
 use super::{
     Connector, EventSink, HttpSession, Link, LinkEvent, LinkOpenError, OutgoingFrame, SendError,
     StdioSettings,

@@ -9,7 +9,7 @@ use crate::calls::stream_event::StreamEvent;
 use crate::protocol::RequestId;
 
 /// The client's end of a call.
-pub(crate) enum ClientEnd {
+pub(crate) enum ReplyTarget {
     /// The client waits for one reply, so far.
     Reply {
         reply: oneshot::Sender<ClientReply>,
@@ -24,7 +24,7 @@ pub(crate) enum ClientEnd {
     Away,
 }
 
-impl ClientEnd {
+impl ReplyTarget {
     /// Turns the wait for a reply into a stream, if the client takes one. True when there is a
     /// stream now.
     pub(crate) fn upgrade(

@@ -1,6 +1,6 @@
 //! The end of a call, or of one round of it: what its client reads.
 
-use super::client_end::ClientEnd;
+use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState};
 use crate::bridge::error::TranslatedError;
 use crate::bridge::question::url_elicitations;
@@ -21,7 +21,7 @@ impl Call {
         owner: &mut impl CallOwner,
     ) {
         let is_task = matches!(self.state, CallState::Task(_));
-        if matches!(self.client, ClientEnd::Away) && !is_task {
+        if matches!(self.client, ReplyTarget::Away) && !is_task {
             self.state = CallState::Answered(Box::new(answer));
             return;
         }

@@ -1,0 +1,107 @@
+//! Sessions from their records: all of them at the start of the gateway, without actors, and each
+//! with its actor when its client comes back.
+
+use std::sync::Arc;
+
+use crate::downstream::{ServerSettings, SubscriptionKey};
+use crate::id::SessionId;
+use crate::protocol::{ErrorKind, Failure};
+use crate::sessions::all_sessions::{FoundSession, Sessions, seconds};
+use crate::sessions::session_record::{RECORDS, SessionRecord, record_key};
+use crate::sessions::session_registry::SessionLookup;
+use crate::store::{StoreError, StoredEntry};
+use crate::telemetry::Counter;
+
+impl Sessions {
+    /// Gives a session without an actor a new one. `None` when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails when its record cannot be read now: the session may well go on.
+    pub(super) async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
+        let context = self.context();
+        let record = match context.store.get(&record_key(id)).await {
+            Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
+            Err(error) => {
+                log::warn!(session:% = id, error:%; "record of a session could not be read");
+                let message = "the session cannot be read from the store now; try again later";
+                return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
+            }
+        };
+        let Some(record) = record else {
+            context.forget(id, None);
+            return Ok(None);
+        };
+        let _one_at_a_time = context.rebuilding.lock();
+        // Somebody else may have rebuilt or ended it meanwhile.
+        match context.registry.find(id) {
+            SessionLookup::Live(address, revision) => {
+                return Ok(Some(FoundSession { address, revision }));
+            }
+            SessionLookup::Unknown => return Ok(None),
+            SessionLookup::Dormant => {}
+        }
+        let revision = record.revision;
+        let address = self.spawn(
+            id,
+            record,
+            context.arbiters.index(id.placement_hash()),
+            true,
+        );
+        if !context.registry.revive(id, address.clone()) {
+            return Ok(None);
+        }
+        context.calls.counters.add(Counter::SessionsRebuilt);
+        log::debug!(session:% = id; "session is rebuilt from its record");
+        Ok(Some(FoundSession { address, revision }))
+    }
+
+    /// Makes the sessions of the process before this one known; each has an actor again when its
+    /// client asks for something. What they want of servers is asked for as soon as these are up,
+    /// since a client that only listens does not ask first. Called before the first request.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the store cannot be read.
+    pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
+        let context = self.context();
+        for entry in context.store.scan(RECORDS).await? {
+            if !self.restore_one(&entry, servers) {
+                log::warn!("a session's record cannot be read; it is dropped");
+                context.store.delete(&entry.key).await?;
+            }
+        }
+        if !self.is_empty() {
+            log::info!(sessions = self.len(); "sessions go on");
+        }
+        Ok(())
+    }
+
+    fn restore_one(&self, entry: &StoredEntry, servers: &[Arc<ServerSettings>]) -> bool {
+        let context = self.context();
+        let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
+        let record = SessionRecord::from_bytes(&entry.value);
+        let (Some(id), Some(record)) = (id, record) else {
+            return false;
+        };
+        // When the session was seen last is not in the record, only that it was not later than
+        // `idle_timeout` after the record was written: until its end the client may count on it.
+        let idle = seconds(context.calls.settings.load().idle_timeout);
+        let left = entry.expires_in.map_or(idle, seconds).min(idle);
+        let registry = &context.registry;
+        registry.insert_dormant(id, record.revision, left, idle);
+        let subscription_registry = context.calls.downstreams.subscription_registry();
+        if let Some(level) = record.level {
+            subscription_registry.set_level(id, level);
+        }
+        for subscription in &record.subscriptions {
+            let mut servers = servers.iter();
+            if let Some(server) = servers.find(|server| server.name == subscription.server) {
+                let key = server.connection_key_for(&record.caller(id));
+                let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
+                subscription_registry.watch(watched, id);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,154 @@
+//! The end of a child: waits for it, asks its process group to end, then kills it, and ends the
+//! descendants that left the group.
+
+use std::time::Duration;
+
+use tokio::process::Child;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::orphans::{KILL_WAIT_MAX, OrphanFinder, POLL_FIRST, POLL_MAX};
+use super::process::{OrphanScope, ProcessExit, ProcessGroup};
+
+/// Power over all processes of one child. Dropping it kills them; so does the end of the spawner, of
+/// which its owner keeps a handle.
+#[derive(Debug)]
+pub(crate) struct GroupHandle {
+    stage: watch::Sender<StopStage>,
+    gone: oneshot::Receiver<()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopStage {
+    Run,
+    Terminate,
+    Kill,
+}
+
+impl GroupHandle {
+    /// Asks all processes to end (SIGTERM).
+    pub(crate) fn terminate(&self) {
+        self.stage.send_replace(StopStage::Terminate);
+    }
+
+    /// Ends all processes (SIGKILL).
+    pub(crate) fn kill(&self) {
+        self.stage.send_replace(StopStage::Kill);
+    }
+
+    /// Ends when no process is left.
+    pub(crate) async fn gone(&mut self) {
+        // An error means that the spawner has ended, and the group with it.
+        let _ = (&mut self.gone).await;
+    }
+}
+
+struct StopStages {
+    stages: watch::Receiver<StopStage>,
+    stop: CancellationToken,
+}
+
+impl StopStages {
+    /// The next order; a connection that is gone and a gateway that stops order to kill.
+    async fn next(&mut self) -> StopStage {
+        tokio::select! {
+            changed = self.stages.changed() => match changed {
+                Ok(()) => *self.stages.borrow_and_update(),
+                Err(_) => StopStage::Kill,
+            },
+            () = self.stop.cancelled() => StopStage::Kill,
+        }
+    }
+}
+
+/// The descendants of one child that left its group.
+pub(super) struct ChildOrphans {
+    pub(super) finder: OrphanFinder,
+    pub(super) child: u64,
+}
+
+pub(super) struct ChildReaper {
+    group: ProcessGroup,
+    orders: StopStages,
+    /// Nobody is asked any more.
+    killed: bool,
+}
+
+impl ChildReaper {
+    /// Of a group that lives. `gone` is sent when no process of it is left.
+    pub(super) fn new(
+        group: ProcessGroup,
+        stop: CancellationToken,
+        gone: oneshot::Receiver<()>,
+    ) -> (GroupHandle, Self) {
+        let (stage, stages) = watch::channel(StopStage::Run);
+        let reaper = Self {
+            group,
+            orders: StopStages { stages, stop },
+            killed: false,
+        };
+        (GroupHandle { stage, gone }, reaper)
+    }
+
+    /// Waits for the leader's end and carries out orders meanwhile.
+    pub(super) async fn wait_for_leader(&mut self, mut child: Child) -> ProcessExit {
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status,
+                stage = self.orders.next() => match stage {
+                    StopStage::Run => {}
+                    StopStage::Terminate => self.group.terminate(),
+                    StopStage::Kill => {
+                        self.killed = true;
+                        self.group.kill();
+                        // Where there are no groups; fails harmlessly where there are.
+                        let _ = child.start_kill();
+                        break child.wait().await;
+                    }
+                },
+            }
+        };
+        status.map_or(ProcessExit::Unknown, ProcessExit::from)
+    }
+
+    /// Ends what the leader left behind: first asks, then kills.
+    pub(super) async fn end_descendants(&mut self, grace: Duration) {
+        if !self.group.is_alive() {
+            return;
+        }
+        self.group.terminate();
+        if !self.is_gone_within(grace, true).await {
+            self.group.kill();
+            self.is_gone_within(KILL_WAIT_MAX, false).await;
+        }
+    }
+
+    /// Ends those who left the group, as other sessions and daemons do.
+    pub(super) async fn end_child_orphans(&mut self, orphans: &ChildOrphans, grace: Duration) {
+        let grace = if self.killed { Duration::ZERO } else { grace };
+        let orders = &mut self.orders;
+        let hurry = async { while orders.next().await != StopStage::Kill {} };
+        let wanted = OrphanScope::Child(orphans.child);
+        orphans.finder.end_all(wanted, grace, hurry).await;
+    }
+
+    /// Whether the group is gone within `grace`. If it `heeds_orders`, one to kill ends the wait.
+    async fn is_gone_within(&mut self, grace: Duration, heeds_orders: bool) -> bool {
+        let deadline = Instant::now() + grace;
+        let mut pause = POLL_FIRST;
+        while Instant::now() < deadline {
+            if !heeds_orders {
+                sleep(pause).await;
+            } else if timeout(pause, self.orders.next()).await == Ok(StopStage::Kill) {
+                self.killed = true;
+                return false;
+            }
+            if !self.group.is_alive() {
+                return true;
+            }
+            pause = (2 * pause).min(POLL_MAX);
+        }
+        false
+    }
+}
