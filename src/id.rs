@@ -39,6 +39,13 @@ impl ServerName {
         Ok(Self(Arc::from(name)))
     }
 
+    /// A name as similar to a text as names allow, with a `-` for every other character.
+    pub fn similar(text: &str) -> Option<Self> {
+        let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = text.chars().take(Self::LENGTH_MAX).map(legal).collect();
+        Self::try_new(name.trim_matches('-')).ok()
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

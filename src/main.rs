@@ -18,7 +18,7 @@ use mcpvisor::cli::{
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{
     Config, ConfigError, Loaded, LogFormat, ProcessEnvironment, default_file, describe, fill_in,
-    reference, schema,
+    reference, schema, unable_servers,
 };
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
@@ -188,7 +188,8 @@ fn relay(url: Url, headers: Vec<Header>) -> Result<(), CliError> {
 }
 
 fn check(path: Option<&Path>) -> Result<(), CliError> {
-    let loaded = Config::load(path, &ProcessEnvironment::new())?;
+    let environment = ProcessEnvironment::new();
+    let loaded = Config::load(path, &environment)?;
     print(&(describe(&loaded) + "\n"))?;
     // Which names are cut is known to a gateway that runs, and from the lists that one kept.
     current_thread_runtime()?.block_on(async {
@@ -199,7 +200,11 @@ fn check(path: Option<&Path>) -> Result<(), CliError> {
             Some(notices) => print(&notice_lines(&serde_json::json!({ "notices": notices }))),
             None => print("names          not known: no gateway has listed these servers yet\n"),
         }
-    })
+    })?;
+    match unable_servers(&loaded.config, &environment).as_slice() {
+        [] => Ok(()),
+        unable => Err(format!("error: {}", unable.join("\nerror: ")).into()),
+    }
 }
 
 fn print_config(verb: ConfigVerb) -> Result<(), CliError> {

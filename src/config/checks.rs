@@ -168,6 +168,8 @@ pub(crate) fn root(text: &str) -> Result<String, ValueError> {
 
 pub(crate) const GLOB: &str = "a glob over tool names, as `\"search*\"` or `\"{a,b}\"`";
 
+pub(crate) const VARIABLES: &str = "a glob over names of variables, as `\"AWS_*\"`";
+
 pub(crate) fn glob(text: &str) -> Result<String, ValueError> {
     let is_right = !text.is_empty() && text.len() <= 256 && Glob::new(text).is_ok();
     checked(text, is_right)

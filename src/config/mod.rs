@@ -12,10 +12,12 @@ mod default_file;
 mod describe;
 mod environment;
 mod interpolate;
+mod json;
 mod keys;
 mod mask;
 mod plan;
 mod problem;
+mod programs;
 mod reader;
 mod reference;
 mod schema;
@@ -41,6 +43,7 @@ pub use environment::{Environment, ProcessEnvironment};
 pub use keys::LogFormat;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
+pub use programs::unable_servers;
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
@@ -175,6 +178,8 @@ impl Config {
         let here = env.current_dir().map_err(failed)?;
         let file = here.join(name);
         let text = match read(&file) {
+            // It has servers only.
+            Ok(text) if json::is_json(&text) => String::new(),
             Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
                 default_file()
             }
@@ -190,12 +195,39 @@ impl Config {
         Ok(assemble(&reader, tree.get_ref()).data_dir)
     }
 
-    /// Checks a text; `name` is what errors call it, relative paths start at `directory`.
+    /// Checks a text, TOML or the JSON of a client; `name` is what errors call it, relative paths
+    /// start at `directory`.
     ///
     /// # Errors
     ///
     /// As [`Config::load`], without its reading.
     pub fn parse(
+        text: &str,
+        name: &str,
+        directory: &Path,
+        env: &dyn Environment,
+    ) -> Result<Loaded, ConfigError> {
+        if !json::is_json(text) {
+            return Self::parse_toml(text, name, directory, env);
+        }
+        let (toml, warnings) = json::to_toml(text).map_err(|why| {
+            let help = "a configuration is TOML: `mcpvisor config default` prints one; of JSON, \
+                        the `mcpServers` or `servers` of a client are read"
+                .to_owned();
+            ConfigError::Invalid(Invalid::new(
+                name,
+                "",
+                vec![Problem::new("", why).help(help)],
+            ))
+        })?;
+        let mut loaded = Self::parse_toml(&toml, &format!("{name} as TOML"), directory, env)?;
+        let warnings = warnings.iter().map(|warning| problem::one_line(warning));
+        loaded.warnings.splice(..0, warnings);
+        loaded.fingerprint = Fingerprint::of(text.as_bytes());
+        Ok(loaded)
+    }
+
+    fn parse_toml(
         text: &str,
         name: &str,
         directory: &Path,

@@ -48,7 +48,7 @@ impl Problem {
 }
 
 /// A key may hold any character; what is shown may not move a terminal's cursor.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c.is_control() {

@@ -2,6 +2,7 @@
 
 use super::declaration::{Key, KeyTable, Mark};
 use super::keys;
+use crate::transport::PASSED_VARIABLES;
 
 const HEAD: &str = "\
 # Configuration
@@ -19,6 +20,14 @@ In any text, `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path
 This page is printed by `mcpvisor config reference`.
 ";
 
+const ENVIRONMENT: &str = "\
+A server with a `command` gets the variables of its `env`, and of the gateway's environment only
+those that any program may need, so that no secret reaches a server by accident. `inherit_env` of
+the server lets more through: `[\"AWS_*\"]`, or `true` for all. Without it, these pass (`*` stands for
+any text):
+
+";
+
 /// The reference of all keys, in Markdown.
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
@@ -31,6 +40,11 @@ pub fn reference() -> String {
             table(&mut text, name, inner);
         }
     }
+    text.push_str("\n## What programs get of the environment\n\n");
+    text.push_str(ENVIRONMENT);
+    let variables = PASSED_VARIABLES.iter().map(|name| format!("`{name}`"));
+    text.push_str(&variables.collect::<Vec<_>>().join(", "));
+    text.push_str(".\n");
     text
 }
 

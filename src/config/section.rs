@@ -128,6 +128,17 @@ impl<'r> Section<'r> {
         self.table?.get(key)
     }
 
+    /// The text of a key as it was written, with its `${…}`.
+    pub(crate) fn written_text(&self, key: &str) -> Option<&'r str> {
+        self.entry(key)?.get_ref().as_str()
+    }
+
+    /// Whether the value of a key is an array.
+    pub(crate) fn is_array(&self, key: &str) -> bool {
+        self.entry(key)
+            .is_some_and(|value| value.get_ref().is_array())
+    }
+
     /// Whether a key was written.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entry(key).is_some()

@@ -52,8 +52,10 @@ pub(crate) fn servers(section: &Section<'_>, every_server: &ServerKeys) -> Vec<S
             Ok(name) => entries.push(entry(name, &section, every_server.clone())),
             Err(error) => {
                 let path = format!("servers.{}", error.0);
+                let similar = ServerName::similar(name);
+                let help = similar.map(|name| format!("call it `{name}`: `[servers.{name}]`"));
                 let problem = Problem::new(&path, error.to_string());
-                section.reader.problem(problem.at(Some(span)));
+                section.reader.problem(problem.at(Some(span)).help(help));
             }
         }
     }
@@ -141,7 +143,7 @@ fn stdio(keys: &ServerKeys, directory: &Path) -> Option<StdioSettings> {
         command: program(keys.command.as_ref()?, directory),
         args: keys.args.iter().map(SecretText::to_secret).collect(),
         env: secrets(&keys.env).collect(),
-        inherit_env: keys.inherit_env,
+        inherit_env: keys.inherit_env.clone(),
         cwd: keys.cwd.as_ref().map(|cwd| directory.join(cwd)),
         line_max: keys.line_max,
         write_queue_max: keys.write_queue_max,
@@ -159,7 +161,7 @@ fn secrets(texts: &NamedSecrets) -> impl Iterator<Item = (String, secrecy::Secre
 
 /// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at
 /// whatever directory the gateway was started in.
-fn program(command: &str, directory: &Path) -> String {
+pub(super) fn program(command: &str, directory: &Path) -> String {
     let path = PathBuf::from(command);
     if path.is_absolute() || path.components().count() < 2 && !command.starts_with('.') {
         return command.to_owned();

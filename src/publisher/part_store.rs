@@ -152,7 +152,7 @@ mod tests {
                 command: command.to_owned(),
                 args: vec![secret()],
                 env: BTreeMap::from([("TOKEN".to_owned(), secret())]),
-                inherit_env: false,
+                inherit_env: Default::default(),
                 cwd: None,
                 line_max: 1,
                 write_queue_max: 1,

@@ -37,9 +37,9 @@ pub use process::{ProcessExit, ProcessOwner};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport, Secrets,
 };
-pub use settings::{ChildLimits, HttpKind, HttpSettings, StdioSettings};
+pub use settings::{ChildLimits, HttpKind, HttpSettings, InheritEnv, StdioSettings};
 pub use spawner::Spawner;
-pub use stdio::StdioConnector;
+pub use stdio::{PASSED_VARIABLES, StdioConnector};
 pub use tls::{Tls, install_crypto_provider};
 
 pub(crate) use stdio::lines::{Line, LineSplitter};

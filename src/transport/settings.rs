@@ -15,9 +15,7 @@ pub struct StdioSettings {
     pub args: Vec<SecretString>,
     /// Added to the environment of the child.
     pub env: BTreeMap<String, SecretString>,
-    /// Whether the child gets the gateway's whole environment; otherwise only the variables that
-    /// a program needs to run (`PATH`, `HOME`, locale, proxies and the like).
-    pub inherit_env: bool,
+    pub inherit_env: InheritEnv,
     pub cwd: Option<PathBuf>,
     /// Longest line that is read from the child, in bytes.
     pub line_max: usize,
@@ -26,6 +24,21 @@ pub struct StdioSettings {
     /// How long each step of stopping may take: after closing stdin, and after SIGTERM.
     pub stop_grace: Duration,
     pub limits: ChildLimits,
+}
+
+/// Which variables of the gateway's environment a child gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InheritEnv {
+    /// [`PASSED_VARIABLES`](crate::transport::PASSED_VARIABLES), and those whose names match one
+    /// of these globs.
+    Matching(Vec<String>),
+    All,
+}
+
+impl Default for InheritEnv {
+    fn default() -> Self {
+        Self::Matching(Vec::new())
+    }
 }
 
 /// Limits that the system puts on each process of a child; `None` is no limit of ours.

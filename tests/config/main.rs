@@ -1,6 +1,8 @@
 //! `config.toml` from the outside: what is accepted, what is refused and how that is told.
 
 mod generated;
+mod json;
+mod programs;
 mod random;
 mod refused;
 
@@ -13,7 +15,7 @@ use mcpvisor::config::{
     Config, ConfigError, Environment, LogFormat, ServerState, default_file, describe,
 };
 use mcpvisor::downstream::{ServerSettings, Sharing, TransportSettings};
-use mcpvisor::transport::{HttpKind, HttpSettings, StdioSettings};
+use mcpvisor::transport::{HttpKind, HttpSettings, InheritEnv, StdioSettings};
 use secrecy::ExposeSecret as _;
 
 fn env(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -191,7 +193,10 @@ fn values_reach_their_settings() {
     assert_eq!(child.cwd.as_deref(), Some(Path::new("/etc/gate/work")));
     assert_eq!(child.args[1].expose_secret(), "b$");
     assert_eq!(child.env["KEY"].expose_secret(), "v");
-    assert_eq!((child.line_max, child.inherit_env), (1_000_000, true));
+    assert_eq!(
+        (child.line_max, &child.inherit_env),
+        (1_000_000, &InheritEnv::All)
+    );
 
     let two = ready(&config, "two");
     assert_eq!(two.supervision.within, Duration::from_secs(60));

@@ -60,6 +60,18 @@ fn check_shows_errors_with_their_place() {
 }
 
 #[test]
+fn check_fails_for_a_server_that_cannot_start() {
+    let bad = "[servers.bad]\ncommand = \"no-such-program\"\n";
+    let setup = Setup::new(&format!("{}{bad}", example("one")));
+    let output = setup.command(&["check"]).output().unwrap();
+    let (out, error) = text(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.contains("one") && out.contains("bad"), "{out}");
+    let expected = "error: server `bad` cannot start: `no-such-program` was not found in PATH (";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
 fn a_port_out_of_range_falls_back_with_a_warning() {
     let setup = Setup::new("");
     for (port, good) in [

@@ -368,7 +368,7 @@ fn server_settings(name: &str) -> ServerSettings {
             command: String::new(),
             args: Vec::new(),
             env: Default::default(),
-            inherit_env: false,
+            inherit_env: Default::default(),
             cwd: None,
             line_max: 0,
             write_queue_max: 0,

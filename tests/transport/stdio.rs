@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcpvisor::telemetry::{LogRing, LogSource};
 use mcpvisor::transport::{
-    ChildLimits, Connector, Link, OutgoingFrame, SendError, Spawner, StdioConnector, StdioSettings,
+    ChildLimits, Connector, InheritEnv, Link, OutgoingFrame, SendError, Spawner, StdioConnector,
+    StdioSettings,
 };
 
 use crate::support::{Events, instance, run, sink};
@@ -18,7 +19,7 @@ pub(crate) fn settings(command: &str, args: &[&str]) -> StdioSettings {
         command: command.to_owned(),
         args: args.iter().map(|arg| (*arg).into()).collect(),
         env: BTreeMap::new(),
-        inherit_env: false,
+        inherit_env: Default::default(),
         cwd: None,
         line_max: 16 << 20,
         write_queue_max: 64,
@@ -163,7 +164,14 @@ fn the_environment_is_inherited_only_on_request() {
     run(async {
         let spawner = Spawner::start(instance()).unwrap();
         let script = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"$CARGO_PKG_NAME $TOKEN ${PATH:+path}\"}"; cat"#;
-        for (inherit_env, expected) in [(false, " secret path"), (true, "mcpvisor secret path")] {
+        for (inherit_env, expected) in [
+            (InheritEnv::default(), " secret path"),
+            (
+                InheritEnv::Matching(vec!["CARGO_PKG_*".to_owned()]),
+                "mcpvisor secret path",
+            ),
+            (InheritEnv::All, "mcpvisor secret path"),
+        ] {
             let mut settings = settings("sh", &["-c", script]);
             settings.inherit_env = inherit_env;
             settings.env.insert("TOKEN".to_owned(), "secret".into());

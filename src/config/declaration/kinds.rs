@@ -175,17 +175,17 @@ impl ValueKind for FlagKind {
     }
 
     fn read(&self, section: &Section<'_>, key: &'static str) -> Option<bool> {
-        section.scalar(
-            key,
-            || self.must_be(),
-            |scalar| {
-                let flag = match scalar {
-                    Scalar::Flag(flag) => Some(*flag),
-                    filled_in => filled_in.parse(),
-                };
-                flag.ok_or_else(ValueError::as_declared)
-            },
-        )
+        section.scalar(key, || self.must_be(), Self::parse)
+    }
+}
+
+impl FlagKind {
+    pub(crate) fn parse(scalar: &Scalar) -> Result<bool, ValueError> {
+        let flag = match scalar {
+            Scalar::Flag(flag) => Some(*flag),
+            filled_in => filled_in.parse(),
+        };
+        flag.ok_or_else(ValueError::as_declared)
     }
 }
 

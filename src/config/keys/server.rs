@@ -9,16 +9,18 @@ use crate::config::checks::{
     DIRECTORY, GLOB, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, glob, header_name,
     header_value, no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
 };
+use crate::config::declaration::inherit_env::InheritEnvKind;
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
     ChoiceKind, choice, count, duration, factor, flag, optional, size, table,
 };
 use crate::config::declaration::texts::{NamedSecrets, SecretText, named_texts, text, texts};
+use crate::config::programs::{check_command, warn_of_home};
 use crate::config::section::Section;
 use crate::config::units::{DAY, GIB, HOUR, MIB, MILLI, MINUTE, SECOND};
 use crate::downstream::{EraChoice, Resilience, ServerLimits, Sharing, StartMode};
 use crate::supervision::Tuning;
-use crate::transport::{ChildLimits, FaultSettings, HttpKind, RecorderSettings};
+use crate::transport::{ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings};
 
 use super::gateway::{
     check_timeouts, queue_while_restarting, request_timeout, request_timeout_max,
@@ -71,7 +73,7 @@ pub(crate) struct ServerKeys {
     pub(crate) command: Option<String>,
     pub(crate) args: Vec<SecretText>,
     pub(crate) env: NamedSecrets,
-    pub(crate) inherit_env: bool,
+    pub(crate) inherit_env: InheritEnv,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) url: Option<SecretText>,
     pub(crate) transport: Option<TransportKind>,
@@ -103,7 +105,7 @@ impl Default for ServerKeys {
             command: None,
             args: Vec::new(),
             env: Vec::new(),
-            inherit_env: false,
+            inherit_env: InheritEnv::default(),
             cwd: None,
             url: None,
             transport: None,
@@ -152,9 +154,10 @@ keys! {
         /// Variables that are added to the environment of the program.
         env: named_texts(variable_name, no_nul, "{ TOKEN = \"${FILES_TOKEN}\" }"),
             Reconnects, Secret;
-        /// Whether the program gets the gateway's whole environment, instead of the variables that
-        /// any program needs to run.
-        inherit_env: flag(), Reconnects;
+        /// Which variables of the gateway's environment the program gets besides those that any
+        /// program needs to run (the list is in docs/configuration.md): all (true), none (false),
+        /// or globs over their names, as in ["AWS_*"].
+        inherit_env: InheritEnvKind, Reconnects;
         /// Working directory of the program; without it, that of the gateway.
         cwd: optional(text(DIRECTORY, directory), "\".\""), Reconnects;
         /// The URL of a server that runs by itself.
@@ -230,6 +233,8 @@ keys! {
 
 fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     check_timeouts(&keys.limits, section);
+    check_command(keys, section);
+    warn_of_home(keys, section);
     if keys.resilience.retry.is_allowed && !keys.trusted {
         let (retry, trusted) = (section.path("retry"), section.path("trusted"));
         let help = "set `trusted = true` if what this server says of its tools (`readOnlyHint`, \

@@ -140,7 +140,7 @@ async fn bodies_are_cut_and_masked_if_they_are_wanted() {
         command: String::new(),
         args: Vec::new(),
         env,
-        inherit_env: false,
+        inherit_env: Default::default(),
         cwd: None,
         line_max: 0,
         write_queue_max: 0,

@@ -11,6 +11,8 @@ mod reader;
 mod stderr;
 mod writer;
 
+pub use command::PASSED_VARIABLES;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,182 @@
+//! Whether the program of a server is there, and how a command is written that a shell would
+//! understand and a configuration does not.
+
+use std::env::split_paths;
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::path::Path;
+
+use toml::Value;
+
+use super::environment::Environment;
+use super::keys::ServerKeys;
+use super::section::Section;
+use super::server::program;
+use super::{Config, ServerState};
+use crate::downstream::TransportSettings;
+use crate::transport::StdioSettings;
+use secrecy::ExposeSecret as _;
+
+/// Parts of the names of options whose values are not shown.
+const SECRET_OPTIONS: [&str; 6] = ["key", "token", "secret", "pass", "auth", "header"];
+
+/// Why servers of a valid file cannot run as things stand, one sentence each. A gateway starts
+/// all the others, and tries a server again whose program is missing.
+pub fn unable_servers(config: &Config, environment: &dyn Environment) -> Vec<String> {
+    let servers = config.servers.iter();
+    let unable = servers.filter_map(|entry| {
+        let why = match &entry.state {
+            ServerState::Disabled => return None,
+            ServerState::Misconfigured(reason) => format!("is misconfigured: {reason}"),
+            ServerState::Ready(settings) => match &settings.transport {
+                TransportSettings::Http(_) => return None,
+                TransportSettings::Stdio(stdio) => {
+                    let why = missing_program(stdio, environment)?;
+                    format!("cannot start: {why}")
+                }
+            },
+        };
+        Some(format!("server `{}` {why}", entry.name))
+    });
+    unable.collect()
+}
+
+fn missing_program(stdio: &StdioSettings, environment: &dyn Environment) -> Option<String> {
+    let command = &stdio.command;
+    if let Some(cwd) = stdio.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        return Some(format!("its `cwd` {} is no directory", cwd.display()));
+    }
+    if command.contains('/') {
+        return match Path::new(command) {
+            path if is_program(path) => None,
+            path if path.is_file() => Some(format!("`{command}` is not executable")),
+            _ => Some(format!("there is no file `{command}`")),
+        };
+    }
+    let own_path = stdio.env.get("PATH");
+    let path = match own_path {
+        Some(path) => OsString::from(path.expose_secret()),
+        None => environment.var("PATH").unwrap_or_default(),
+    };
+    if split_paths(&path).any(|directory| is_program(&directory.join(command))) {
+        return None;
+    }
+    let searched = match own_path {
+        Some(_) => "the PATH in its `env`".to_owned(),
+        None => format!("PATH ({})", path.display()),
+    };
+    Some(format!(
+        "`{command}` was not found in {searched}; install it, or write its full path"
+    ))
+}
+
+fn is_program(path: &Path) -> bool {
+    #[cfg(unix)]
+    let is_executable = |about: &Metadata| {
+        use std::os::unix::fs::PermissionsExt as _;
+        about.permissions().mode() & 0o111 != 0
+    };
+    #[cfg(not(unix))]
+    let is_executable = |_: &Metadata| true;
+    let about = path.metadata();
+    about.is_ok_and(|about| about.is_file() && is_executable(&about))
+}
+
+/// Refuses a `command` that is no file and looks like a line for a shell.
+pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
+    let (Some(command), Some(written)) = (&keys.command, section.written_text("command")) else {
+        return;
+    };
+    let sources = section.reader.sources;
+    let program = program(command, sources.directory);
+    let has_spaces = command.contains(char::is_whitespace);
+    if !has_spaces && !command.starts_with('~') || is_there(&program, sources.environment) {
+        return;
+    }
+    let key = section.path("command");
+    let mut words = words(written);
+    if words.len() < 2 && has_spaces {
+        let why = format!("`{key}` holds arguments after its `${{…}}` was filled in");
+        return section.reader.unusable(why);
+    }
+    let what = if has_spaces {
+        "holds a program and its arguments; there is no shell that would split it"
+    } else {
+        "begins with `~`, which only a shell knows"
+    };
+    if let Some(rest) = words.first().and_then(|first| first.strip_prefix("~/")) {
+        words[0] = format!("${{HOME}}/{rest}");
+    }
+    section.refuse(&["command"], format!("`{key}` {what}"), help(&words));
+}
+
+/// Warns of arguments that a shell would change.
+pub(super) fn warn_of_home(keys: &ServerKeys, section: &Section<'_>) {
+    for (index, argument) in keys.args.iter().enumerate() {
+        if argument.expose().starts_with("~/") {
+            let key = section.path("args");
+            section.reader.warn(&format!(
+                "`{key}[{index}]` begins with `~/`, which only a shell knows; write `${{HOME}}/…`"
+            ));
+        }
+    }
+}
+
+fn is_there(program: &str, environment: &dyn Environment) -> bool {
+    let path = environment.var("PATH").unwrap_or_default();
+    Path::new(program).is_file()
+        || split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// The right form of a command of several words.
+fn help(words: &[String]) -> Option<String> {
+    let (program, args) = words.split_first()?;
+    let program = Value::from(program.as_str());
+    if args.is_empty() {
+        return Some(format!("write `command = {program}`"));
+    }
+    let args = Value::Array(shown(args).into_iter().map(Value::from).collect());
+    Some(format!(
+        "write `command = {program}` and `args = {args}`, these before other arguments"
+    ))
+}
+
+/// Arguments without what may be secret in them.
+fn shown(args: &[String]) -> Vec<String> {
+    let is_secret = |option: &str| {
+        let option = option.to_ascii_lowercase();
+        SECRET_OPTIONS.iter().any(|part| option.contains(part))
+    };
+    let mut after_secret = false;
+    let mut shown = Vec::new();
+    for arg in args {
+        let is_option = arg.starts_with('-');
+        shown.push(match arg.split_once('=') {
+            Some((option, _)) if is_secret(option) => format!("{option}=…"),
+            _ if after_secret && !is_option => "…".to_owned(),
+            _ => arg.clone(),
+        });
+        after_secret = is_option && is_secret(arg);
+    }
+    shown
+}
+
+/// The words of a command line; quotes hold words together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for character in line.chars() {
+        match quote {
+            Some(closing) if character == closing => quote = None,
+            None if matches!(character, '"' | '\'') => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            None if character.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    words
+}
