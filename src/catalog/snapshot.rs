@@ -12,7 +12,7 @@ use crate::protocol::{RawJson, Revision};
 
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::uri_template::UriTemplate;
-use super::{ItemKind, ListCaching, MergeNotice, ServerPart, ToolHints, json, uri};
+use super::{ItemKind, ListCaching, MergeNotice, ServerPart, ToolHints, uri};
 
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
@@ -45,13 +45,6 @@ pub struct UriOwner {
     pub server: ServerName,
     /// The URI that the server knows.
     pub native: String,
-}
-
-impl UriOwner {
-    /// The native URI as a JSON string, ready to be spliced into a request.
-    pub fn to_json(&self) -> RawJson {
-        json::quoted(&self.native)
-    }
 }
 
 /// Which lists a client would see differently.

@@ -141,6 +141,18 @@ fn secret_texts(value: &Spanned<DeValue<'_>>, spans: &mut Vec<Range<usize>>) {
     }
 }
 
+fn hide(text: &str, spans: Vec<Range<usize>>) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for span in spans {
+        let hidden = bytes.get_mut(span).unwrap_or_default();
+        hidden
+            .iter_mut()
+            .filter(|byte| !b"\r\n\"'".contains(*byte))
+            .for_each(|b| *b = b'*');
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,16 +181,4 @@ mod tests {
             assert_eq!(hide(line, values_in(line).collect()), shown, "{line}");
         }
     }
-}
-
-fn hide(text: &str, spans: Vec<Range<usize>>) -> String {
-    let mut bytes = text.as_bytes().to_vec();
-    for span in spans {
-        let hidden = bytes.get_mut(span).unwrap_or_default();
-        hidden
-            .iter_mut()
-            .filter(|byte| !b"\r\n\"'".contains(*byte))
-            .for_each(|b| *b = b'*');
-    }
-    String::from_utf8(bytes).unwrap_or_default()
 }

@@ -6,7 +6,6 @@
 //! handshake, 2024-11-05 to 2025-11-25, and sends only fields that the negotiated one knows.
 
 mod args;
-mod lines;
 mod prompts;
 mod resources;
 mod state;
@@ -21,11 +20,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use lines::{Line, Lines};
+use crate::transport::{Line, LineSplitter};
 use state::{ExampleSession, RpcError};
 
 /// Revisions it speaks, newest first; the newest answers a client that asks for another.
@@ -93,7 +92,7 @@ fn crash() -> ! {
 }
 
 /// The same over any pair of byte streams: one JSON-RPC message per line (S-STDIO-01).
-pub(crate) async fn serve<R, W>(reader: R, writer: W) -> io::Result<ServeEnd>
+pub(crate) async fn serve<R, W>(mut reader: R, writer: W) -> io::Result<ServeEnd>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
@@ -102,26 +101,24 @@ where
     let mut writing = tokio::spawn(write_lines(writer, queue));
     let session = Arc::new(ExampleSession::new(out));
     let mut running = JoinSet::new();
-    let mut lines = Lines::new(reader, LINE_MAX);
+    let mut lines = LineSplitter::new(LINE_MAX);
     loop {
-        let line = tokio::select! {
-            line = lines.next() => line?,
+        let has_ended = tokio::select! {
+            read = reader.read_buf(lines.space()) => read? == 0,
             () = session.crash.notified() => return Ok(ServeEnd::Crash),
             written = &mut writing => return written.map_err(io::Error::other)?.map(|()| ServeEnd::Closed),
             Some(_) = running.join_next() => continue,
         };
-        match line {
-            Line::End => break,
-            Line::TooLong => {
-                let text = format!("the line is longer than {LINE_MAX} bytes");
-                session
-                    .send(&failure(&Value::Null, &RpcError::new(-32600, text)))
-                    .await;
+        while let Some(line) = lines.next_line() {
+            accept(&session, line, &mut running).await;
+        }
+        if has_ended {
+            if let Some(line) = lines.finish() {
+                accept(&session, line, &mut running).await;
             }
-            Line::Full(bytes) => accept(&session, &bytes, &mut running).await,
+            return finish(session, running, writing).await;
         }
     }
-    finish(session, running, writing).await
 }
 
 /// Lets answers in progress go out, for a moment, then ends.
@@ -162,42 +159,43 @@ async fn write_lines<W: AsyncWrite + Unpin>(
 
 /// Takes one line: what changes the state of the session is done here and in order, requests
 /// run in a task of their own.
-async fn accept(session: &Arc<ExampleSession>, line: &[u8], running: &mut JoinSet<()>) {
-    if line.iter().all(u8::is_ascii_whitespace) {
-        return;
-    }
-    let message: Value = match serde_json::from_slice(line) {
-        Ok(message) => message,
-        Err(error) => {
-            let refusal = RpcError::new(-32700, format!("the line is not JSON: {error}"));
-            return session.send(&failure(&Value::Null, &refusal)).await;
+async fn accept(session: &Arc<ExampleSession>, line: Line, running: &mut JoinSet<()>) {
+    let message: Value = match line {
+        Line::Whole(line) if line.trim_ascii().is_empty() => return,
+        Line::Whole(line) => match serde_json::from_slice(&line) {
+            Ok(message) => message,
+            Err(error) => {
+                let text = format!("the line is not JSON: {error}");
+                return session.refuse(&Value::Null, -32700, text).await;
+            }
+        },
+        Line::TooLong { .. } => {
+            let text = format!("the line is longer than {LINE_MAX} bytes");
+            return session.refuse(&Value::Null, -32600, text).await;
         }
     };
     if running.len() >= RUNNING_MAX {
         let text = format!("more than {RUNNING_MAX} requests at the same time");
-        return session
-            .send(&failure(&message["id"], &RpcError::new(-32000, text)))
-            .await;
+        return session.refuse(&message["id"], -32000, text).await;
     }
     if let Value::Array(batch) = message {
         return accept_batch(session, batch, running).await;
     }
-    let Some(request) = take_message(session, message).await else {
-        return;
-    };
-    let session = session.clone();
-    running.spawn(async move {
-        if let Some(answer) = answer(&session, request).await {
-            session.send(&answer).await;
-        }
-    });
+    if let Some(request) = take_message(session, message).await {
+        let session = session.clone();
+        running.spawn(async move {
+            if let Some(answer) = answer(&session, request).await {
+                session.send(&answer).await;
+            }
+        });
+    }
 }
 
 /// Batches exist in 2025-03-26 only; their answers go out as one batch (JSON-RPC 2.0 §6).
 async fn accept_batch(session: &Arc<ExampleSession>, batch: Vec<Value>, running: &mut JoinSet<()>) {
     if session.revision() != Some("2025-03-26") || batch.is_empty() || batch.len() > RUNNING_MAX {
-        let refusal = RpcError::new(-32600, "a batch is not allowed here");
-        return session.send(&failure(&Value::Null, &refusal)).await;
+        let text = "a batch is not allowed here";
+        return session.refuse(&Value::Null, -32600, text).await;
     }
     let mut requests = Vec::new();
     for message in batch {
@@ -205,13 +203,10 @@ async fn accept_batch(session: &Arc<ExampleSession>, batch: Vec<Value>, running:
     }
     let session = session.clone();
     running.spawn(async move {
-        let answers = join_all(
-            requests
-                .into_iter()
-                .map(|request| answer(&session, request)),
-        )
-        .await;
-        let answers: Vec<Value> = answers.into_iter().flatten().collect();
+        let answers = requests
+            .into_iter()
+            .map(|request| answer(&session, request));
+        let answers: Vec<Value> = join_all(answers).await.into_iter().flatten().collect();
         if !answers.is_empty() {
             session.send(&Value::Array(answers)).await;
         }
@@ -231,8 +226,7 @@ struct ClientRequest {
 async fn take_message(session: &Arc<ExampleSession>, mut message: Value) -> Option<ClientRequest> {
     let id = message.get("id").cloned();
     let params = message.get_mut("params").map_or(Value::Null, Value::take);
-    let refuse = |text: &str| RpcError::new(-32600, text);
-    let refusal = match (id, message["method"].as_str()) {
+    let (id, text) = match (id, message["method"].as_str()) {
         (None, Some("notifications/cancelled")) => {
             session.cancel(&params["requestId"]);
             return None;
@@ -248,28 +242,24 @@ async fn take_message(session: &Arc<ExampleSession>, mut message: Value) -> Opti
             return None;
         }
         (Some(id), Some(method)) if id.is_string() || id.is_i64() || id.is_u64() => {
-            match session.start(&id) {
-                Some(cancelled) => {
-                    return Some(ClientRequest {
-                        id,
-                        method: method.to_owned(),
-                        params,
-                        cancelled,
-                    });
-                }
-                None => (id, refuse("a request with this id is still running")),
+            let method = method.to_owned();
+            if let Some(cancelled) = session.start(&id) {
+                return Some(ClientRequest {
+                    id,
+                    method,
+                    params,
+                    cancelled,
+                });
             }
+            (id, "a request with this id is still running")
         }
-        (Some(_), Some(_)) => (
-            Value::Null,
-            refuse("`id` is neither a string nor an integer"),
-        ),
-        (id, None) => (
-            id.unwrap_or(Value::Null),
-            refuse("`method` is missing or not a string"),
-        ),
+        (Some(_), Some(_)) => (Value::Null, "`id` is neither a string nor an integer"),
+        (id, None) => {
+            let id = id.unwrap_or_default();
+            (id, "`method` is missing or not a string")
+        }
     };
-    session.send(&failure(&refusal.0, &refusal.1)).await;
+    session.refuse(&id, -32600, text).await;
     None
 }
 
@@ -296,10 +286,8 @@ async fn dispatch(
         return Ok(json!({}));
     }
     if session.revision().is_none() {
-        return Err(RpcError::new(
-            -32600,
-            "the session is not initialized: send `initialize` first",
-        ));
+        let text = "the session is not initialized: send `initialize` first";
+        return Err(RpcError::new(-32600, text));
     }
     match method {
         "tools/call" => return tools::call(session, params).await,
@@ -322,17 +310,13 @@ async fn dispatch(
 fn first_page(params: &Value) -> Result<(), RpcError> {
     match params.get("cursor") {
         None | Some(Value::Null) => Ok(()),
-        Some(_) => Err(RpcError::new(
-            -32602,
-            "unknown cursor: the list has one page",
-        )),
+        Some(_) => Err(RpcError::params("unknown cursor: the list has one page")),
     }
 }
 
 fn initialize(session: &ExampleSession, params: &Value) -> Result<Value, RpcError> {
     let Some(wanted) = params["protocolVersion"].as_str() else {
-        return Err(RpcError::new(
-            -32602,
+        return Err(RpcError::params(
             "`protocolVersion` is missing or not a string",
         ));
     };

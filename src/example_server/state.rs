@@ -111,6 +111,11 @@ impl ExampleSession {
         self.send_line(message.to_string()).await;
     }
 
+    pub(super) async fn refuse(&self, id: &Value, code: i32, text: impl Into<String>) {
+        let refusal = super::failure(id, &RpcError::new(code, text));
+        self.send(&refusal).await;
+    }
+
     pub(super) async fn send_line(&self, line: String) {
         // An error means that the client is gone, which the reading side notices too.
         let _ = self.out.send(line).await;

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf,
+    duplex, split,
+};
 use tokio::task::JoinHandle;
 
-use crate::example_server::lines::{Line, Lines};
 use crate::example_server::{ServeEnd, serve};
 
 /// A client of one server.
 pub(super) struct Client {
-    lines: Lines<ReadHalf<DuplexStream>>,
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     pub(super) input: WriteHalf<DuplexStream>,
     pub(super) server: JoinHandle<std::io::Result<ServeEnd>>,
     /// What came before the last answer.
@@ -24,7 +26,7 @@ impl Client {
         let (ours, theirs) = duplex(64 * 1024);
         let (reader, writer) = split(theirs);
         let (output, input) = split(ours);
-        let lines = Lines::new(output, 64 * 1024 * 1024);
+        let lines = BufReader::new(output).lines();
         let server = tokio::spawn(serve(reader, writer));
         Self {
             lines,
@@ -60,15 +62,9 @@ impl Client {
     /// The next line as JSON; a line that is not JSON comes as a string.
     pub(super) async fn read(&mut self) -> Value {
         let deadline = Duration::from_secs(20);
-        match tokio::time::timeout(deadline, self.lines.next())
-            .await
-            .unwrap()
-            .unwrap()
-        {
-            Line::Full(line) => serde_json::from_slice(&line)
-                .unwrap_or_else(|_| String::from_utf8(line).unwrap().into()),
-            other => panic!("no line but {other:?}"),
-        }
+        let line = tokio::time::timeout(deadline, self.lines.next_line()).await;
+        let line = line.unwrap().unwrap().expect("a line before the end");
+        serde_json::from_str(&line).unwrap_or_else(|_| line.into())
     }
 
     pub(super) async fn send(&mut self, method: &str, params: Value) -> u64 {
