@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use strsim::osa_distance;
 
 /// Problems that are shown of one file; more are only counted.
 const SHOWN_MAX: usize = 20;
@@ -189,33 +190,10 @@ pub(super) fn nearest<'c>(
     let written: String = plain(written).chars().take(64).collect();
     candidates
         .into_iter()
-        .map(|candidate| (distance(&written, &plain(candidate)), candidate))
+        .map(|candidate| (osa_distance(&written, &plain(candidate)), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// Edits between two texts, where swapping two neighbours is one (optimal string alignment).
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=right.len()).collect();
-    let mut previous = None;
-    for (row, letter) in left.chars().enumerate() {
-        let mut current = vec![row + 1];
-        for (column, other) in right.iter().enumerate() {
-            let replaced = last[column] + usize::from(letter != *other);
-            let mut best = replaced.min(last[column + 1] + 1).min(current[column] + 1);
-            let swapped = column > 0 && previous == Some(*other) && right[column - 1] == letter;
-            if swapped && row > 0 {
-                best = best.min(before_last[column - 1] + 1);
-            }
-            current.push(best);
-        }
-        before_last = std::mem::replace(&mut last, current);
-        previous = Some(letter);
-    }
-    last.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -232,7 +210,7 @@ mod tests {
             ("ab", "ca", 2),
         ];
         for (left, right, edits) in cases {
-            assert_eq!(distance(left, right), edits, "{left} {right}");
+            assert_eq!(osa_distance(left, right), edits, "{left} {right}");
         }
     }
 
