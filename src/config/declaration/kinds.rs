@@ -9,10 +9,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
+use super::texts::texts;
 use super::{Key, KeyTable, Keys, ValueKind};
+use crate::config::checks::{VARIABLES, glob};
 use crate::config::problem::nearest;
 use crate::config::section::{Scalar, Section, ValueError};
 use crate::config::units::{parse_duration, parse_size, show_duration, show_size};
+use crate::transport::InheritEnv;
 
 /// A value, or a text that becomes one once its `${…}` is filled in.
 fn or_variable(schema: Json) -> Json {
@@ -186,6 +189,43 @@ impl FlagKind {
             filled_in => filled_in.parse(),
         };
         flag.ok_or_else(ValueError::as_declared)
+    }
+}
+
+/// Which variables a program inherits: a flag, or globs over names.
+pub(crate) struct InheritEnvKind;
+
+impl ValueKind for InheritEnvKind {
+    type Value = InheritEnv;
+
+    fn must_be(&self) -> String {
+        format!("`true`, `false` or an array of texts, each {VARIABLES}")
+    }
+
+    fn schema(&self) -> Json {
+        let [flag, globs] = [flag().schema(), texts(VARIABLES, glob).schema()];
+        json!({ "anyOf": [flag, globs] })
+    }
+
+    fn toml(&self, value: &InheritEnv) -> Option<String> {
+        match value {
+            InheritEnv::All => Some("true".to_owned()),
+            InheritEnv::Matching(globs) if globs.is_empty() => Some("false".to_owned()),
+            InheritEnv::Matching(globs) => texts(VARIABLES, glob).toml(globs),
+        }
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<InheritEnv> {
+        if section.is_array(key) {
+            let globs = texts(VARIABLES, glob).read(section, key)?;
+            return Some(InheritEnv::Matching(globs));
+        }
+        let all = section.scalar(key, || self.must_be(), FlagKind::parse)?;
+        Some(if all {
+            InheritEnv::All
+        } else {
+            InheritEnv::default()
+        })
     }
 }
 

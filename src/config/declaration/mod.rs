@@ -5,7 +5,6 @@
 //! comparison of two files, and what is written about the keys: the default file, the JSON Schema
 //! and the reference.
 
-pub(crate) mod inherit_env;
 pub(crate) mod kinds;
 pub(crate) mod texts;
 

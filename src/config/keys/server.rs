@@ -9,10 +9,9 @@ use crate::config::checks::{
     DIRECTORY, GLOB, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, glob, header_name,
     header_value, no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
 };
-use crate::config::declaration::inherit_env::InheritEnvKind;
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
-    ChoiceKind, choice, count, duration, factor, flag, optional, size, table,
+    ChoiceKind, InheritEnvKind, choice, count, duration, factor, flag, optional, size, table,
 };
 use crate::config::declaration::texts::{NamedSecrets, SecretText, named_texts, text, texts};
 use crate::config::programs::{check_command, warn_of_home};
