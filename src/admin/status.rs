@@ -44,7 +44,7 @@ pub struct ServerStatus {
     pub name: String,
     /// A phase of supervision, `disabled` or `misconfigured`.
     pub state: String,
-    /// Why it is misconfigured.
+    /// Why it is misconfigured, or what its start waits for.
     pub reason: Option<String>,
     /// Absent while the server has no connection by intent.
     #[serde(skip_serializing_if = "Option::is_none")]

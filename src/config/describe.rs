@@ -161,9 +161,10 @@ fn unusual_of_server(keys: &ServerKeys) -> Vec<(String, String)> {
 /// The unusual keys of the gateway. Those that servers inherit are listed with each server.
 fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
     const OWN_LINE: [&str; 4] = ["listen", "endpoint", "data_dir", "workers"];
-    const INHERITED: [&str; 3] = [
+    const INHERITED: [&str; 4] = [
         "request_timeout",
         "request_timeout_max",
+        "start_timeout",
         "queue_while_restarting",
     ];
     let tables = [

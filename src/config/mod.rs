@@ -71,6 +71,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// How long what an earlier gateway left behind may take to end before it is killed.
     pub orphan_grace: Duration,
+    /// Programs of servers that may start at the same time, if the file says it.
+    pub starts_at_once: Option<usize>,
     pub log: LogFormat,
     pub front: FrontSettings,
     pub session: SessionSettings,
@@ -91,6 +93,7 @@ impl Default for Config {
             data_dir: PathBuf::new(),
             shutdown_grace: Duration::from_secs(10),
             orphan_grace: Duration::from_secs(1),
+            starts_at_once: None,
             log: LogFormat::default(),
             front: FrontSettings::default(),
             session: SessionSettings::default(),

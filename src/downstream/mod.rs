@@ -10,6 +10,7 @@
 //! - `worker_channel`: calls from other threads over the same HTTP connection
 //! - `in_flight`: the calls under way on one link, used by connection and worker channel
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
+//! - `starting`: how many programs start at once, and how far each has come
 //! - `era`: which era of the protocol a server speaks, and its words
 //!
 //! Nothing here knows the clients' HTTP, a session's state, or the catalog's merging.
@@ -25,6 +26,7 @@ mod pool;
 mod resilience;
 mod reverse_request;
 mod settings;
+mod starting;
 mod subscription_registry;
 mod timer;
 mod worker_channel;
@@ -52,6 +54,7 @@ pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
+pub use starting::StartQueue;
 pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
 
 pub(crate) use timer::Timer;

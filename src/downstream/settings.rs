@@ -134,8 +134,12 @@ pub struct ServerLimits {
     pub ping_every: Duration,
     /// A ping unanswered for this long is a dead connection.
     pub ping_timeout: Duration,
-    /// A process that was started to be asked which era it speaks has this long to answer.
+    /// Time for a program to start: until it reads or writes.
+    pub start_timeout: Duration,
+    /// From then on it has this long to answer which era it speaks before it gets a handshake.
     pub era_probe_timeout: Duration,
+    /// Time for a person to sign in where a program asks for it.
+    pub sign_in_timeout: Duration,
     /// How long the answer is remembered.
     pub era_remembered: Duration,
     /// Connections of their own that clients may have to this server.
@@ -161,7 +165,9 @@ impl Default for ServerLimits {
             refresh_debounce: Duration::from_millis(100),
             ping_every: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(2 * 60),
             era_probe_timeout: Duration::from_secs(5),
+            sign_in_timeout: Duration::from_secs(10 * 60),
             era_remembered: Duration::from_secs(24 * 3600),
             entries_max: 8,
             entry_idle: Duration::from_secs(5 * 60),

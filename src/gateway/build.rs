@@ -15,7 +15,8 @@ use crate::calls::Sealing;
 use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::downstream::{
-    CrashSink, Downstreams, MakeConnector, PoolParts, SubscriptionRegistry, TransportSettings,
+    CrashSink, Downstreams, MakeConnector, PoolParts, StartQueue, SubscriptionRegistry,
+    TransportSettings,
 };
 use crate::id::CallNumbers;
 use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog};
@@ -65,6 +66,7 @@ pub(super) fn build(
         listener: publisher.listener(),
         store: store.clone(),
         random: Arc::new(SystemRandom::new()),
+        starts: StartQueue::new(config.starts_at_once),
         make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
         crashes,

@@ -166,6 +166,7 @@ impl GatewayState {
                 (ServerState::Ready(_), Some(view)) => {
                     let halted = found.filter(|(_, server)| server.is_halted());
                     let reason = halted.map(|(_, server)| server.halted().message);
+                    let reason = reason.or_else(|| view.starting.clone());
                     (view.shared.phase.to_string(), reason)
                 }
                 (ServerState::Ready(_), None) => ("starting".to_owned(), None),

@@ -23,7 +23,8 @@ pub struct Tuning {
     pub reconnect_every: Duration,
     /// Uptime after which earlier failures are forgotten.
     pub stable_after: Duration,
-    /// How long a child may take from its birth until it says that it is ready.
+    /// How long a child may take from its birth until it says that it is ready, unless it says
+    /// itself how long it takes.
     pub connect_timeout: Duration,
     /// How long a child that was asked to leave may take before it is killed, and how long a
     /// killed one may take to be gone.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Message, Recipient};
 
@@ -25,6 +26,7 @@ pub struct SupervisorLink<T> {
     generation: u64,
     exit: Exit,
     on_ready: Arc<dyn Fn(T) + Send + Sync>,
+    on_start: Arc<dyn Fn(Duration) + Send + Sync>,
 }
 
 impl<T> Clone for SupervisorLink<T> {
@@ -33,6 +35,7 @@ impl<T> Clone for SupervisorLink<T> {
             generation: self.generation,
             exit: self.exit.clone(),
             on_ready: self.on_ready.clone(),
+            on_start: self.on_start.clone(),
         }
     }
 }
@@ -48,18 +51,20 @@ impl<T> fmt::Debug for SupervisorLink<T> {
 impl<T> SupervisorLink<T> {
     /// A link to no supervisor: for those who run a child by themselves, such as tests.
     pub fn detached(generation: u64, on_ready: impl Fn(T) + Send + Sync + 'static) -> Self {
-        Self::new(generation, Exit::new(), on_ready)
+        Self::new(generation, Exit::new(), on_ready, |_| {})
     }
 
     pub(super) fn new(
         generation: u64,
         exit: Exit,
         on_ready: impl Fn(T) + Send + Sync + 'static,
+        on_start: impl Fn(Duration) + Send + Sync + 'static,
     ) -> Self {
         Self {
             generation,
             exit,
             on_ready: Arc::new(on_ready),
+            on_start: Arc::new(on_start),
         }
     }
 
@@ -72,6 +77,13 @@ impl<T> SupervisorLink<T> {
     /// an incarnation that is no longer the current one it is ignored.
     pub fn ready(&self, value: T) {
         (self.on_ready)(value);
+    }
+
+    /// The child is still on its way, and is ready within this time from now or has failed by
+    /// itself; until it says so for the first time it has `connect_timeout`. A child that is ready
+    /// says it in vain.
+    pub fn still_starting(&self, within: Duration) {
+        (self.on_start)(within);
     }
 
     /// Through which the child says why it ends.

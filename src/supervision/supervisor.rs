@@ -3,6 +3,8 @@
 //! It lives on the arbiter that started it, the child on one of the pool. It knows nothing of
 //! what the child does.
 
+use std::time::Duration;
+
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -90,10 +92,14 @@ impl<T: ChildValue> Supervisor<T> {
             .send_modify(|snapshot| snapshot.generation = generation);
         let exit = Exit::new();
         let to_ready = ctx.address();
+        let to_start = ctx.address();
         let to_exit = ctx.address();
         let on_ready = move |value| to_ready.do_send(IncarnationEvent::Ready { generation, value });
+        let on_start = move |within| {
+            to_start.do_send(IncarnationEvent::StillStarting { generation, within });
+        };
         let on_exit = move |reason| to_exit.do_send(IncarnationEvent::Exit { generation, reason });
-        let link = SupervisorLink::new(generation, exit.clone(), on_ready);
+        let link = SupervisorLink::new(generation, exit.clone(), on_ready, on_start);
         let site = self.spec.arbiters.site(self.spec.key);
         log::debug!(child = &*self.spec.name, generation, arbiter = site.index; "child starts");
         let shutdown = (self.spec.start.0)(&site, link, Box::new(on_exit));
@@ -264,6 +270,7 @@ impl<T: ChildValue> Drop for Supervisor<T> {
 #[derive(Debug)]
 pub(crate) enum IncarnationEvent<T> {
     Ready { generation: u64, value: T },
+    StillStarting { generation: u64, within: Duration },
     Exit { generation: u64, reason: ExitReason },
 }
 
@@ -276,6 +283,7 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
 
     fn handle(&mut self, news: IncarnationEvent<T>, ctx: &mut Self::Context) {
         let (IncarnationEvent::Ready { generation, .. }
+        | IncarnationEvent::StillStarting { generation, .. }
         | IncarnationEvent::Exit { generation, .. }) = &news;
         // A late event: of an old incarnation, or of one that was left behind.
         if *generation != self.generation || self.child.is_none() {
@@ -285,6 +293,9 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
             IncarnationEvent::Ready { value, .. } => {
                 self.value = Some(value);
                 self.handle_event(ChildEvent::Ready, ctx);
+            }
+            IncarnationEvent::StillStarting { within, .. } => {
+                self.handle_event(ChildEvent::StillStarting(within), ctx);
             }
             IncarnationEvent::Exit { reason, .. } => self.child_exited(reason, ctx),
         }

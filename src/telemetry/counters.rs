@@ -57,7 +57,7 @@ counters! {
     ServersRested = "servers_rested",
     /// New handshakes because a server forgot our session.
     ServersRenewed = "servers_renewed",
-    /// Processes that were started only to be asked which era they speak.
+    /// Processes that were asked which era they speak.
     ErasProbed = "eras_probed",
     /// Times that a server's stream of changes was opened.
     ServersListened = "servers_listened",

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use url::Url;
 
 use crate::bridge::headers::Headers;
 use crate::protocol::{Envelope, Revision};
@@ -63,6 +64,8 @@ pub enum LinkEvent {
     /// The server does not know our session any more (HTTP 404, C-HTTP-15). `call` was refused
     /// before it ran.
     SessionGone { call: Option<u64> },
+    /// The server asks its user to sign in at this URL, beside its messages.
+    SignIn(Url),
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
     Closed(LinkEnd),
@@ -169,6 +172,12 @@ pub trait Link {
     /// Returns [`SendError`] when the frame was not taken and will not be sent.
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError>;
 
+    /// Whether the server has read all that was sent; `None` where the transport cannot tell. Meant
+    /// for the time until [`Link::set_revision`]. A server over HTTP was there to be connected to.
+    fn is_read(&self) -> Option<bool> {
+        Some(true)
+    }
+
     /// Nobody waits for this call any more: frees what the transport holds for it. A transport
     /// sets no deadline for an answer; whoever gives up says so here. On Streamable HTTP it ends
     /// the stream of the answer, which takes a sessionless call back (C-CANC-02).
@@ -203,6 +212,11 @@ pub trait Connector: Send + Sync {
     /// transport has only one way in.
     fn worker_link(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
         None
+    }
+
+    /// Whether each link is a process of its own, which is started for it.
+    fn starts_process(&self) -> bool {
+        false
     }
 
     /// Whether the transport tells on whose call's stream a request of the server came.

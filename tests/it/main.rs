@@ -30,6 +30,7 @@ mod resumption;
 mod sdk;
 mod service;
 mod sessionless;
+mod starts;
 mod stdio;
 mod stopping;
 mod supervision;

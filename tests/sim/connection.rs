@@ -67,8 +67,8 @@ fn a_handshake_that_fails_says_why() {
             ),
             (
                 |script| script.mute = ["initialize"].into(),
-                30,
-                "did not become ready in time",
+                31,
+                "`initialize` was not answered in time (30s, `connect_timeout`)",
             ),
             (
                 |script| script.capabilities = json!([]),

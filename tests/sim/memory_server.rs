@@ -1,6 +1,7 @@
 //! A server in memory: the same seam as the transports, no I/O.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use mcpvisor::transport::{
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
+use url::Url;
 
 /// Opens links to a server that a test plays.
 ///
@@ -31,6 +33,7 @@ pub(crate) struct MemoryConnector {
 #[derive(Debug)]
 pub(crate) struct MemoryServer {
     frames: mpsc::Receiver<OutgoingFrame>,
+    unread: Arc<AtomicUsize>,
     forgotten: mpsc::UnboundedReceiver<u64>,
     events: mpsc::UnboundedSender<MemoryServerEvent>,
 }
@@ -40,6 +43,7 @@ enum MemoryServerEvent {
     Frame { call: Option<u64>, frame: Bytes },
     Fail { call: u64, error: LinkError },
     SessionGone { call: Option<u64> },
+    SignIn { url: Url },
     Close { reason: String },
 }
 
@@ -71,10 +75,12 @@ impl MemoryConnector {
             return Err(LinkOpenError::Other(reason));
         }
         let (frames, received) = mpsc::channel(self.queue_max.max(1));
+        let unread = Arc::<AtomicUsize>::default();
         let (events, to_deliver) = mpsc::unbounded_channel();
         let (forget, forgotten) = mpsc::unbounded_channel();
         let server = MemoryServer {
             frames: received,
+            unread: unread.clone(),
             forgotten,
             events,
         };
@@ -83,6 +89,7 @@ impl MemoryConnector {
         let deliver = AbortOnDropHandle::new(actix_rt::spawn(deliver(to_deliver, sink)));
         Ok(MemoryLink {
             frames,
+            unread,
             forget,
             _deliver: deliver,
         })
@@ -102,6 +109,7 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: E
                 }
             }
             MemoryServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
+            MemoryServerEvent::SignIn { url } => sink(LinkEvent::SignIn(url)),
             MemoryServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
             MemoryServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
         }
@@ -129,6 +137,11 @@ impl Connector for MemoryConnector {
         async move { link.map(|link| Box::new(link) as Box<dyn Link>) }.boxed_local()
     }
 
+    /// What is no HTTP is a program.
+    fn starts_process(&self) -> bool {
+        !self.knows_call_of_requests
+    }
+
     fn knows_call_of_requests(&self) -> bool {
         self.knows_call_of_requests
     }
@@ -140,17 +153,26 @@ impl Connector for MemoryConnector {
 
 struct MemoryLink {
     frames: mpsc::Sender<OutgoingFrame>,
+    /// Frames that the server has not received.
+    unread: Arc<AtomicUsize>,
     forget: mpsc::UnboundedSender<u64>,
     _deliver: AbortOnDropHandle<()>,
 }
 
 impl Link for MemoryLink {
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
-        let sent = self.frames.try_send(outgoing);
-        sent.map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => SendError::Full,
-            mpsc::error::TrySendError::Closed(_) => SendError::Closed,
+        self.unread.fetch_add(1, Ordering::SeqCst);
+        self.frames.try_send(outgoing).map_err(|error| {
+            self.unread.fetch_sub(1, Ordering::SeqCst);
+            match error {
+                mpsc::error::TrySendError::Full(_) => SendError::Full,
+                mpsc::error::TrySendError::Closed(_) => SendError::Closed,
+            }
         })
+    }
+
+    fn is_read(&self) -> Option<bool> {
+        Some(self.unread.load(Ordering::SeqCst) == 0)
     }
 
     fn forget(&self, call: u64) {
@@ -177,7 +199,9 @@ impl Link for MemoryLink {
 impl MemoryServer {
     /// The next frame of the gateway; `None` once the link is closed.
     pub(crate) async fn recv(&mut self) -> Option<OutgoingFrame> {
-        self.frames.recv().await
+        let frame = self.frames.recv().await?;
+        self.unread.fetch_sub(1, Ordering::SeqCst);
+        Some(frame)
     }
 
     /// The next call that the gateway has forgotten, if there is one.
@@ -204,6 +228,11 @@ impl MemoryServer {
     /// Says that the session is unknown.
     pub(crate) fn session_gone(&self, call: Option<u64>) {
         self.event(MemoryServerEvent::SessionGone { call });
+    }
+
+    /// Asks for a sign-in, as a program does beside its messages.
+    pub(crate) fn sign_in(&self, url: Url) {
+        self.event(MemoryServerEvent::SignIn { url });
     }
 
     /// Ends the link as a crash does. Dropping the server does the same.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mcpvisor::bridge::headers::Headers;
 use mcpvisor::transport::LinkError;
@@ -28,9 +29,18 @@ pub(crate) struct Script {
     pub(crate) refused: BTreeSet<&'static str>,
     /// Milliseconds that the lists of a sessionless server live; zero says nothing.
     pub(crate) ttl_ms: u64,
+    /// Methods that fail with an internal error.
+    pub(crate) failing: BTreeSet<&'static str>,
+    /// Methods over which the process ends as soon as it has read them.
+    pub(crate) fatal: BTreeSet<&'static str>,
+    /// How long after its start the process begins to read.
+    pub(crate) starts_after: Duration,
     /// Frames that fit in the queue of a link.
     pub(crate) queue: usize,
 }
+
+/// The revision of a server that is played with a handshake, and as if it had none as well.
+pub(crate) const BOTH: &str = "2025-11-25 and 2026-07-28";
 
 /// The revision of a server that is played without sessions.
 pub(crate) const SESSIONLESS: &str = "2026-07-28";
@@ -46,6 +56,9 @@ impl Default for Script {
             page: 0,
             mute: BTreeSet::new(),
             refused: BTreeSet::new(),
+            failing: BTreeSet::new(),
+            fatal: BTreeSet::new(),
+            starts_after: Duration::ZERO,
             ttl_ms: 0,
             queue: 10_000,
         }
@@ -121,6 +134,10 @@ impl Server {
     }
 
     async fn read(self, number: usize, link: Link) {
+        let starts_after = self.0.script.borrow().starts_after;
+        if !starts_after.is_zero() {
+            tokio::time::sleep(starts_after).await;
+        }
         loop {
             let received = poll_fn(|context| {
                 let mut link = link.borrow_mut();
@@ -149,6 +166,10 @@ impl Server {
     fn react(&self, frame: &Frame) {
         let method = frame.method();
         let script = self.0.script.borrow();
+        if script.fatal.contains(method) {
+            drop(script);
+            return self.crash_link(frame.link, "exit 1");
+        }
         if frame.call.is_none() || script.mute.contains(method) {
             return;
         }
@@ -156,14 +177,29 @@ impl Server {
             drop(script);
             return self.refuse(frame, -32601, "refused by the script");
         }
-        if script.revision == SESSIONLESS {
+        if script.failing.contains(method) {
+            drop(script);
+            return self.refuse(frame, -32603, "fails by the script");
+        }
+        if script.revision == BOTH && method == "server/discover" {
+            let versions = [SESSIONLESS, "2025-11-25"];
+            let result =
+                json!({"supportedVersions": versions, "capabilities": script.capabilities});
+            drop(script);
+            return self.answer(frame, result);
+        }
+        if script.revision == SESSIONLESS && method != "initialize" {
             drop(script);
             return self.react_sessionless(frame);
         }
         let params = &frame.json["params"];
         let result = match method {
+            "initialize" if script.revision == SESSIONLESS => {
+                drop(script);
+                return self.refuse(frame, -32601, "unknown");
+            }
             "initialize" => json!({
-                "protocolVersion": script.revision,
+                "protocolVersion": script.revision.split(' ').next(),
                 "capabilities": script.capabilities,
                 "serverInfo": {"name": "played", "version": "1"},
                 "instructions": script.instructions,
@@ -261,10 +297,17 @@ impl Server {
         });
     }
 
-    /// From now on this method is answered with an error.
+    /// From now on this method is unknown.
     pub(crate) fn refuse_method(&self, method: &'static str) {
         self.script(|script| {
             script.refused.insert(method);
+        });
+    }
+
+    /// From now on this method fails.
+    pub(crate) fn fail_method(&self, method: &'static str) {
+        self.script(|script| {
+            script.failing.insert(method);
         });
     }
 
@@ -273,6 +316,7 @@ impl Server {
         self.script(|script| {
             script.mute.clear();
             script.refused.clear();
+            script.failing.clear();
         });
     }
 
@@ -367,6 +411,11 @@ impl Server {
 
     pub(crate) fn session_gone(&self, call: &Frame) {
         self.with(call.link, |server| server.session_gone(call.call));
+    }
+
+    /// Asks for a sign-in, as a program does beside its messages.
+    pub(crate) fn sign_in(&self, link: usize, url: &str) {
+        self.with(link, |server| server.sign_in(url.parse().unwrap()));
     }
 
     pub(crate) fn fail(&self, call: &Frame, error: LinkError) {

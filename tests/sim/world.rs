@@ -15,7 +15,7 @@ use mcpvisor::calls::{Sealing, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
     CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
-    ServerStatusView, Sharing, StartMode, SubscriptionRegistry, TransportSettings,
+    ServerStatusView, Sharing, StartMode, StartQueue, SubscriptionRegistry, TransportSettings,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
@@ -165,6 +165,20 @@ impl World {
         arbiters: Arbiters,
         tune: impl FnOnce(&mut SessionSettings),
     ) -> Self {
+        Self::build(before, arbiters, 64, tune)
+    }
+
+    /// A gateway that starts so many programs at once.
+    pub(crate) fn starting(at_once: usize) -> Self {
+        Self::build(None, Arbiters::current().unwrap(), at_once, |_| {})
+    }
+
+    fn build(
+        before: Option<RestoredCatalog>,
+        arbiters: Arbiters,
+        starts_at_once: usize,
+        tune: impl FnOnce(&mut SessionSettings),
+    ) -> Self {
         let mut settings = session_settings();
         tune(&mut settings);
         let first_list_wait = settings.first_list_wait;
@@ -186,6 +200,7 @@ impl World {
             listener: publisher.listener(),
             store: store.clone(),
             random: Arc::new(SeededRandom::new(2)),
+            starts: StartQueue::new(Some(starts_at_once)),
             make_connector: Arc::new(move |server, _| {
                 panic_if_due(&panics);
                 let made = made.lock().unwrap_or_else(PoisonError::into_inner);

@@ -113,6 +113,8 @@ pub(crate) enum Birth {
     StartedPanics,
     /// Never says that it is ready.
     Silent,
+    /// Says only that it needs so much time.
+    StillStarting(Duration),
 }
 
 /// Asks the child to fail, or for its generation.
@@ -199,8 +201,10 @@ impl Actor for Puppet {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         assert!(self.birth != Birth::StartedPanics, "panic in started");
-        if let (Some(link), true) = (&self.link, self.birth != Birth::Silent) {
-            link.ready(ctx.address());
+        match (&self.link, self.birth) {
+            (None, _) | (_, Birth::Silent) => {}
+            (Some(link), Birth::StillStarting(within)) => link.still_starting(within),
+            (Some(link), _) => link.ready(ctx.address()),
         }
     }
 

@@ -245,3 +245,19 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again() {
         assert_eq!(child.view().last_exit_code, Some("start_timeout"));
     });
 }
+
+#[test]
+fn a_child_that_says_how_long_its_start_takes_has_that_time() {
+    run_paused(async {
+        let births = Births::new();
+        let child = supervise(&births, NoJitter, |generation| match generation {
+            1 => Birth::StillStarting(Duration::from_secs(60)),
+            _ => Birth::Healthy,
+        });
+        until(&births, 59).await;
+        assert_eq!(child.current().unwrap_err().phase, ChildPhase::Starting);
+        until(&births, 62).await;
+        assert_eq!(births.all(), [0, 61_000]);
+        assert_eq!(child.view().last_exit_code, Some("start_timeout"));
+    });
+}

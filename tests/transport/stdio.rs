@@ -205,3 +205,40 @@ fn a_command_that_cannot_start_says_why() {
         }
     });
 }
+
+#[test]
+fn a_child_that_reads_is_told_from_one_that_does_not() {
+    run(async {
+        let spawner = Spawner::start(instance()).unwrap();
+        let mut child = shell(&spawner, "read a; echo \"$a\"; exec sleep 100").await;
+        let send = |id| {
+            let frame = OutgoingFrame::new(Some(id), request(id, 1));
+            child.link.send(frame).unwrap();
+        };
+        send(1);
+        send(2);
+        assert_eq!(child.events.next().await, r#"result 1 "x""#);
+        let tells = cfg!(unix);
+        assert_eq!(child.link.is_read(), tells.then_some(false));
+
+        let mut child = open(&spawner, settings("cat", &[])).await;
+        let frame = OutgoingFrame::new(Some(1), request(1, 1));
+        child.link.send(frame).unwrap();
+        assert_eq!(child.events.next().await, r#"result 1 "x""#);
+        assert_eq!(child.link.is_read(), tells.then_some(true));
+        // The pipe is closed all the same when the link is.
+        child.link.close(GRACE).await;
+    });
+}
+
+#[test]
+fn a_child_that_asks_for_a_sign_in_is_heard() {
+    run(async {
+        let spawner = Spawner::start(instance()).unwrap();
+        let script = "echo 'Please authorize this client by visiting:' >&2; \
+                      echo 'https://auth.example/authorize?state=1' >&2; read a";
+        let mut child = shell(&spawner, script).await;
+        let page = "https://auth.example/authorize?state=1";
+        assert_eq!(child.events.next().await, format!("sign in at {page}"));
+    });
+}

@@ -35,10 +35,14 @@ fn log_format() -> ChoiceKind<LogFormat> {
     ])
 }
 
-// A server may set these three again.
+// A server may set these four again.
 
 pub(super) fn request_timeout() -> RangeKind<Duration> {
     duration(100 * MILLI..=DAY)
+}
+
+pub(super) fn start_timeout() -> RangeKind<Duration> {
+    duration(10 * MILLI..=DAY)
 }
 
 pub(super) fn request_timeout_max() -> RangeKind<Duration> {
@@ -82,6 +86,10 @@ keys! {
         request_timeout in every_server.limits.request_timeout: request_timeout();
         /// How long a call may take in all, whatever its progress. Can be set again for a server.
         request_timeout_max in every_server.limits.request_timeout_max: request_timeout_max();
+        /// How long a server's program may take to start, until it reads or writes: npx, uvx and
+        /// docker download first. Waiting to start (`starts_at_once`) does not count. Can be set
+        /// again for a server.
+        start_timeout in every_server.limits.start_timeout: start_timeout();
         /// How long a call waits for a server that is restarting; "0s" answers at once that it is
         /// away. Can be set again for a server.
         queue_while_restarting in every_server.limits.queue_while_restarting:
@@ -99,6 +107,9 @@ keys! {
         /// Threads on which everything lives: HTTP, sessions, connections to servers; by default
         /// as many as the machine has CPUs.
         workers in workers_key: optional(count(1..=1024), "4"), NeedsRestart;
+        /// Programs of servers that start at the same time; the others wait their turn. By default
+        /// twice as many as the machine has CPUs.
+        starts_at_once: optional(count(1..=1000), "8"), NeedsRestart;
         /// Idle time after which a client's TCP connection is closed.
         keep_alive in front.keep_alive: duration(SECOND..=HOUR), NeedsRestart;
         /// Time for the head of a request.

@@ -22,7 +22,7 @@ use crate::supervision::Tuning;
 use crate::transport::{ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings};
 
 use super::gateway::{
-    check_timeouts, queue_while_restarting, request_timeout, request_timeout_max,
+    check_timeouts, queue_while_restarting, request_timeout, request_timeout_max, start_timeout,
 };
 use super::tables::{BreakerTable, SupervisionTable};
 
@@ -196,6 +196,8 @@ keys! {
         request_timeout_max in limits.request_timeout_max: request_timeout_max();
         /// As in [gateway], for this server only.
         queue_while_restarting in limits.queue_while_restarting: queue_while_restarting();
+        /// As in [gateway], for this server only.
+        start_timeout in limits.start_timeout: start_timeout();
         /// Time between two full readings of its lists.
         refresh_every in limits.refresh_every: duration(SECOND..=DAY);
         /// Changes of its lists within this time are read once.
@@ -207,10 +209,13 @@ keys! {
         /// The era of the protocol in which it is spoken to: "modern" (from 2026-07-28 on),
         /// "legacy" (before), or what it answers when asked ("auto").
         era: era(), Reconnects;
-        /// A process that is started only to be asked for its era has so long to answer.
+        /// It has so long to answer when it is asked for its era, before it gets the handshake of
+        /// "legacy" as well; the answer still counts then.
         era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
         /// How long the era that it answered is remembered.
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
+        /// A program that prints a page to sign in at, and waits, is waited for so long.
+        sign_in_timeout in limits.sign_in_timeout: duration(SECOND..=DAY);
         /// Connections of their own that clients may have to it.
         entries_max in limits.entries_max: count(1..=1000);
         /// Such a connection is closed when it is unused for so long.

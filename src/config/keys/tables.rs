@@ -37,7 +37,7 @@ keys! {
         reconnect_every: any_duration();
         /// Earlier failures are forgotten after so long without one.
         stable_after: any_duration();
-        /// Time for a server to start and to answer its handshake.
+        /// Time for a server to answer its handshake.
         connect_timeout: any_duration();
         /// Time for a server to stop. Two fifths of it are for leaving after stdin was closed, two
         /// for leaving after SIGTERM; then it is killed.

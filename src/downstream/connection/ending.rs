@@ -62,6 +62,7 @@ impl Connection {
 /// ended by its supervisor.
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.spec.progress.set(None);
         if self.state.is_ending() {
             return;
         }

@@ -6,7 +6,8 @@
 //!
 //! - `spec`: what every incarnation is built from, and the messages to and from it
 //! - `state`: how far it has come
-//! - `opening`, `handshake`: from the start to being ready
+//! - `opening`, `inquiry`, `handshake`: from the start to an answer that tells the era
+//! - `ready`: what follows it: worker channels, subscriptions
 //! - `own_requests`: its requests on its own behalf: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: one list page by page; keeping all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a server without sessions
@@ -19,12 +20,14 @@
 pub(crate) mod crash_report;
 mod ending;
 pub(crate) mod handshake;
+mod inquiry;
 mod list_fetch;
 mod list_refresh;
 mod listen_filter;
 mod listen_stream;
 mod opening;
 mod own_requests;
+mod ready;
 mod renewal;
 mod reverse_requests;
 pub(crate) mod spec;
@@ -46,12 +49,15 @@ use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{
     CallSenders, ConnectionCommand, ConnectionSpec, RoutedServerEvent, ServerEvent,
 };
+use crate::downstream::era::LiveConnection;
 use crate::downstream::era::modern;
-use crate::downstream::era::{self, LiveConnection};
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
+use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
-use crate::protocol::{LogLevel, Method, Notification, RequestId, Response, notification, request};
+use crate::protocol::{
+    Era, LogLevel, Method, Notification, Outcome, RequestId, Response, notification, request,
+};
 use crate::supervision::{self, Shutdown};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 use list_refresh::ListState;
@@ -64,6 +70,8 @@ pub(crate) struct Connection {
     state: ConnectionState,
     /// Counts this connection as one that lives, until it is gone.
     living: Option<LiveConnection>,
+    /// Its place among the programs that start.
+    place: Option<StartPlace>,
     own: OwnRequests,
     part: ServerPart,
     lists: ListState,
@@ -99,6 +107,7 @@ impl Connection {
             birth,
             state: ConnectionState::Opening,
             living: None,
+            place: None,
             own: OwnRequests::default(),
             part,
             lists: ListState::default(),
@@ -138,7 +147,12 @@ impl Connection {
         };
         match calls.link().send(outgoing) {
             Ok(()) => {
+                let is_question = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
                 self.own.add(number, own, Instant::now(), within);
+                if is_question && self.state.inquiry().is_some() {
+                    // Its clock is that of the opening.
+                    self.own.keep(number);
+                }
                 self.arm(ctx);
                 Some(number)
             }
@@ -165,6 +179,9 @@ impl Connection {
     fn on_event(&mut self, event: LinkEvent, ctx: &mut Context<Self>) {
         let now = Instant::now();
         self.last_received = now;
+        if matches!(event, LinkEvent::Received { .. }) {
+            self.on_sign_of_life();
+        }
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
@@ -185,11 +202,13 @@ impl Connection {
             } => self.on_request(request, of_ended_call, ctx),
             UnhandledEvent::Failed { number, error } => self.on_failed(number, &error, ctx),
             UnhandledEvent::SessionGone => self.renew(ctx),
+            UnhandledEvent::SignIn(page) => self.on_sign_in(page, ctx),
+            UnhandledEvent::Closed(ending) if self.starts_over(&ending, ctx) => {}
             UnhandledEvent::Closed(ending) => self.closed(ending, ctx),
             UnhandledEvent::Subscription(exchange) => self.on_subscription(*exchange, ctx),
             UnhandledEvent::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
             UnhandledEvent::RevisionRefused => {
-                self.spec.era.forget_era();
+                self.spec.era.forget();
                 let revision = modern::REVISION;
                 self.fail(format!("it does not speak {revision} any more"), ctx);
             }
@@ -198,6 +217,7 @@ impl Connection {
 
     fn on_response(&mut self, response: &Response, ctx: &mut Context<Self>) {
         let number = response.id.as_ref().and_then(RequestId::as_number);
+        let number = number.or_else(|| self.unread_question(response));
         let Some(own) = number.and_then(|number| self.own.take(number)) else {
             // Of a call that was cancelled or timed out (C-CANC-03).
             return;
@@ -214,6 +234,13 @@ impl Connection {
             // Even an error says that the server is alive.
             OwnRequest::Ping | OwnRequest::ConnectionCommand(_) => {}
         }
+    }
+
+    /// The number of `server/discover`, if this is the error of a server that could not read it:
+    /// such an error has no id.
+    fn unread_question(&self, response: &Response) -> Option<u64> {
+        let is_error = matches!(response.outcome, Outcome::Error(_)) && response.id.is_none();
+        is_error.then(|| self.own.sole_discover()).flatten()
     }
 
     fn on_notification(&mut self, notification: Notification, ctx: &mut Context<Self>) {
@@ -256,8 +283,8 @@ impl Connection {
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
         match self.own.take(number) {
-            Some(OwnRequest::Initialize) => self.fail(format!("`initialize`: {error}"), ctx),
-            Some(OwnRequest::Discover) => self.discover_failed(error, ctx),
+            Some(OwnRequest::Initialize) => self.question_failed(Era::Legacy, error, ctx),
+            Some(OwnRequest::Discover) => self.question_failed(Era::Modern, error, ctx),
             Some(OwnRequest::Listen) => self.listen_ended(number, &error.to_string(), ctx),
             Some(OwnRequest::Ping) => match error {
                 // It answered, so it is alive; some servers do not know `ping`.
@@ -315,9 +342,12 @@ impl Connection {
 
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let of_calls = self.state.calls().and_then(CallsInFlight::next_deadline);
-        let earliest = of_calls.into_iter().chain(self.own.next_deadline()).min();
+        let of_opening = self.opening_deadline();
+        let earliest = of_calls.into_iter().chain(self.own.next_deadline());
+        let earliest = earliest.chain(of_opening).min();
         self.timer.set(earliest, ctx, |connection, ctx| {
             connection.timer.fired();
+            connection.opening_due(ctx);
             connection.expire(ctx);
             connection.arm(ctx);
         });
@@ -333,10 +363,8 @@ impl Connection {
                 calls.link().forget(number);
             }
             match own {
-                OwnRequest::Initialize => self.fail("`initialize` was not answered in time", ctx),
-                OwnRequest::Discover => {
-                    self.forget_era();
-                    self.fail("`server/discover` was not answered in time", ctx);
+                OwnRequest::Initialize | OwnRequest::Discover => {
+                    self.fail("`initialize` was not answered in time", ctx);
                 }
                 OwnRequest::Listen => {
                     self.take_back(number);
@@ -356,9 +384,7 @@ impl Actor for Connection {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let spec = self.spec.clone();
-        let beginning = wrap_future::<_, Self>(async move { era::begin(&spec).await });
-        ctx.spawn(beginning.map(|beginning, connection, ctx| connection.begin(beginning, ctx)));
+        self.start(ctx);
         self.schedule_checks(ctx);
     }
 }

@@ -1,70 +1,131 @@
-//! From the start of a connection to its being ready: era, handshake, worker channels,
-//! subscriptions.
+//! From the start of a connection to its being ready: its turn in the queue, the questions,
+//! and the answer that is accepted.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
+use tokio::time::Instant;
+use url::Url;
 
-use crate::catalog::ItemKind;
-use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection::handshake::{self, Negotiated};
+use crate::downstream::connection::inquiry::{Inquiry, Step, StepTimeouts};
 use crate::downstream::connection::own_requests::OwnRequest;
-use crate::downstream::connection::spec::CallSenders;
-use crate::downstream::connection::state::{ConnectionState, OpenConnection};
+use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::connection::{Connection, LinkEventMessage};
-use crate::downstream::era::{self, ConnectionStart, EraVerdict, ProbeReply};
+use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::settings::EraChoice;
-use crate::downstream::worker_channel::WorkerChannelHandle;
-use crate::protocol::{Era, LogLevel, Method, Response};
+use crate::downstream::starting::{self, StartStage};
+use crate::protocol::{Era, Method, Response};
+use crate::supervision::Settings as SupervisionSettings;
 use crate::telemetry::Counter;
-use crate::transport::{Link, LinkError, LinkOpenError, LinkRecording};
+use crate::transport::{Link, LinkEnd, LinkError};
+
+/// A start that takes longer, as a download does, makes room for others.
+const PLACE_KEPT: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether a server has begun to read.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How much later than the connection its supervisor gives a start up.
+const SUPERVISOR_LATER: Duration = Duration::from_secs(5);
 
 impl Connection {
-    /// It is known how to begin.
-    pub(super) fn begin(
-        &mut self,
-        beginning: Result<ConnectionStart, String>,
-        ctx: &mut Context<Self>,
-    ) {
-        let ConnectionStart { era, living } = match beginning {
-            Ok(beginning) => beginning,
-            Err(why) => return self.fail(why, ctx),
+    /// Waits for its turn, where a program is to be started, and opens the link.
+    pub(super) fn start(&mut self, ctx: &mut Context<Self>) {
+        let spec = self.spec.clone();
+        let has_queue = spec.connector.starts_process();
+        if has_queue {
+            spec.progress.set(Some(StartStage::Queued));
+            // The time in the queue counts against no clock.
+            self.birth.still_starting(SupervisionSettings::DURATION_MAX);
+        }
+        let beginning = async move {
+            let place = match has_queue {
+                true => spec.starts.enter().await,
+                false => None,
+            };
+            (spec.look_up_era().await, place)
         };
-        self.living = Some(living);
+        let beginning = wrap_future::<_, Self>(beginning);
+        ctx.spawn(beginning.map(|(known, place), connection, ctx| {
+            connection.place = place;
+            connection.open(known, ctx);
+        }));
+    }
+
+    fn open(&mut self, known: KnownEra, ctx: &mut Context<Self>) {
+        let settings = self.spec.settings();
+        let download = starting::downloader(&settings.transport);
+        self.spec.progress.set(download.map(StartStage::Download));
+        self.birth
+            .still_starting(settings.limits.start_timeout + SUPERVISOR_LATER);
+        ctx.run_later(PLACE_KEPT, |connection, _| drop(connection.place.take()));
+        self.living = Some(self.spec.era.live());
         let address = ctx.address();
         let recording = self.spec.recorder.load().recording();
         let sink = recording.sink(Rc::new(move |event| {
             address.do_send(LinkEventMessage(event))
         }));
         let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
-        ctx.spawn(
-            opening.map(move |link, connection, ctx| connection.opened(link, era, &recording, ctx)),
-        );
+        ctx.spawn(opening.map(move |link, connection, ctx| match link {
+            Ok(link) => connection.opened(recording.link(link), known, ctx),
+            Err(error) => connection.fail(error.to_string(), ctx),
+        }));
     }
 
-    pub(super) fn opened(
-        &mut self,
-        link: Result<Box<dyn Link>, LinkOpenError>,
-        era: Option<Era>,
-        recording: &LinkRecording,
-        ctx: &mut Context<Self>,
-    ) {
-        match link {
-            Ok(link) => {
-                let link = recording.link(link);
-                let calls = Box::new(CallsInFlight::new(&self.spec, link, &ctx.address()));
-                self.state = ConnectionState::Handshaking { calls, era };
+    fn opened(&mut self, link: Box<dyn Link>, known: KnownEra, ctx: &mut Context<Self>) {
+        let calls = Box::new(CallsInFlight::new(&self.spec, link, &ctx.address()));
+        let settings = self.spec.settings();
+        let timeouts = StepTimeouts {
+            start: settings.limits.start_timeout,
+            probe: settings.limits.era_probe_timeout,
+            answer: settings.supervision.connect_timeout,
+            sign_in: settings.limits.sign_in_timeout,
+        };
+        let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        if known == KnownEra::Unknown && self.spec.connector.starts_process() {
+            self.spec.counters.add(Counter::ErasProbed);
+        }
+        let first = inquiry.first();
+        self.state = ConnectionState::Handshaking { calls, inquiry };
+        self.take_step(Step::Send(first), ctx);
+        self.look_whether_read(ctx);
+    }
+
+    fn take_step(&mut self, step: Step, ctx: &mut Context<Self>) {
+        match step {
+            Step::Wait => {}
+            Step::Send(era) => {
+                if let Some(inquiry) = self.state.inquiry() {
+                    inquiry.on_sent(era, Instant::now());
+                }
                 match era {
-                    Some(Era::Legacy) => self.send_initialize(ctx),
-                    Some(Era::Modern) | None => {
+                    Era::Modern => {
                         self.ask_server(&Method::Discover, &json!({}), OwnRequest::Discover, ctx);
                     }
+                    Era::Legacy => self.send_initialize(ctx),
                 }
             }
-            Err(error) => self.fail(error.to_string(), ctx),
+            Step::Accept(negotiated) => return self.accept(negotiated, ctx),
+            Step::Fail(reason) => {
+                if self.state.inquiry().is_some_and(|it| it.disproves_memory()) {
+                    self.spec.era.forget();
+                }
+                return self.fail(reason, ctx);
+            }
+        }
+        self.extend_start();
+        self.arm(ctx);
+    }
+
+    /// The supervisor gives the start up after the connection would have done it.
+    fn extend_start(&mut self) {
+        if let Some(deadline) = self.opening_deadline() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.birth.still_starting(left + SUPERVISOR_LATER);
         }
     }
 
@@ -73,195 +134,153 @@ impl Connection {
         self.ask_server(&Method::Initialize, &params, OwnRequest::Initialize, ctx);
     }
 
-    pub(super) fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        let negotiated = match handshake::negotiated(response) {
-            Ok(negotiated) => negotiated,
-            Err(error) => {
-                // It answered, but not as one of its era does.
-                self.forget_era();
-                return self.fail(error.to_string(), ctx);
-            }
-        };
+    /// When the next step of the opening is due.
+    pub(super) fn opening_deadline(&mut self) -> Option<Instant> {
+        let tells_reading = self.state.calls()?.link().is_read().is_some();
+        let inquiry = self.state.inquiry()?;
+        Some(inquiry.deadline(tells_reading))
+    }
+
+    pub(super) fn opening_due(&mut self, ctx: &mut Context<Self>) {
         let Some(calls) = self.state.calls() else {
             return;
         };
-        calls.link().set_revision(negotiated.revision);
-        self.notify_server(&Method::Initialized, None);
-        self.connected(negotiated, ctx);
+        let tells_reading = calls.link().is_read().is_some();
+        if let Some(inquiry) = self.state.inquiry() {
+            let step = inquiry.on_time(tells_reading, Instant::now());
+            if matches!(step, Step::Fail(_)) {
+                // Perhaps what is remembered was wrong.
+                self.spec.era.forget();
+            }
+            if step != Step::Wait {
+                self.take_step(step, ctx);
+            }
+        }
     }
 
-    /// The answer also tells the era, if that is still to be found out.
+    /// Notices when the server begins to read, where the transport tells.
+    fn look_whether_read(&mut self, ctx: &mut Context<Self>) {
+        let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
+        let Some(inquiry) = self.state.inquiry().filter(|it| !it.is_heard()) else {
+            return;
+        };
+        match is_read {
+            Some(true) => {
+                inquiry.on_heard(Instant::now());
+                self.take_step(Step::Wait, ctx);
+            }
+            Some(false) => {
+                ctx.run_later(LOOK_EVERY, |connection, ctx| {
+                    connection.look_whether_read(ctx);
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// Something came over the link.
+    pub(super) fn on_sign_of_life(&mut self) {
+        if let Some(inquiry) = self.state.inquiry() {
+            inquiry.on_heard(Instant::now());
+        }
+    }
+
+    /// A person has to sign in before the server answers: others may start meanwhile.
+    pub(super) fn on_sign_in(&mut self, page: Url, ctx: &mut Context<Self>) {
+        let Some(inquiry) = self.state.inquiry() else {
+            return;
+        };
+        inquiry.on_sign_in(Instant::now());
+        log::warn!(
+            server = self.spec.server().as_str(), host = page.host_str().unwrap_or_default();
+            "server waits for a sign-in; `mcpvisor status` shows the page to open"
+        );
+        self.spec.progress.set(Some(StartStage::SignIn(page)));
+        self.place.take();
+        self.take_step(Step::Wait, ctx);
+    }
+
+    pub(super) fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
+        if let Some(inquiry) = self.state.inquiry() {
+            let step = inquiry.on_initialized(response, Instant::now());
+            return self.take_step(step, ctx);
+        }
+        // A new handshake of a connection that was open.
+        match handshake::negotiated(response) {
+            Ok(negotiated) => self.accept(negotiated, ctx),
+            Err(error) => self.fail(error.to_string(), ctx),
+        }
+    }
+
     pub(super) fn on_discovered(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        let verdict = era::verdict(ProbeReply::Answer(&response.outcome), true);
-        if verdict == EraVerdict::Legacy && self.may_fall_back() {
-            return self.fall_back(ctx);
+        if let Some(inquiry) = self.state.inquiry() {
+            let step = inquiry.on_discovered(response, Instant::now());
+            self.take_step(step, ctx);
         }
-        let negotiated = match handshake::discovered(response) {
-            Ok(negotiated) => negotiated,
-            Err(error) => {
-                self.forget_era();
-                return self.fail(error.to_string(), ctx);
-            }
+    }
+
+    /// A question of the opening failed in transport.
+    pub(super) fn question_failed(&mut self, era: Era, error: &LinkError, ctx: &mut Context<Self>) {
+        let Some(inquiry) = self.state.inquiry() else {
+            return self.fail(format!("`initialize`: {error}"), ctx);
         };
-        let ConnectionState::Handshaking { calls, era } = &mut self.state else {
+        // A process that does not read any more is about to end, and says why.
+        if self.spec.connector.starts_process() && matches!(error, LinkError::NotSent(_)) {
+            return;
+        }
+        let step = inquiry.on_failed(era, error, Instant::now());
+        self.take_step(step, ctx);
+    }
+
+    /// A process that ended when it was asked for its era is started again, without the question.
+    /// Returns whether it was.
+    pub(super) fn starts_over(&mut self, ending: &LinkEnd, ctx: &mut Context<Self>) -> bool {
+        let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
+        let inquiry = self.state.inquiry();
+        let Some(inquiry) = inquiry else {
+            return false;
+        };
+        let ended = inquiry.ended_when_asked(is_read);
+        if !ended && inquiry.first() == Era::Modern {
+            self.spec.era.forget();
+        }
+        if !ended || !self.spec.connector.starts_process() {
+            return false;
+        }
+        log::info!(
+            server = self.spec.server().as_str(), reason = ending.reason.as_str();
+            "server ended when it was asked for its era, and is started again without that"
+        );
+        self.spec.era.ended_when_asked();
+        self.own.clear();
+        self.state = ConnectionState::Opening;
+        self.open(KnownEra::Remembered(Era::Legacy), ctx);
+        true
+    }
+
+    /// The server is spoken to in the era of this answer.
+    fn accept(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
+        let era = negotiated.revision.era();
+        match self.state.inquiry().map(|inquiry| inquiry.is_certain()) {
+            Some(true) => self.spec.era.remember(era),
+            Some(false) => self.spec.era.presume(era),
+            None => {}
+        }
+        let late = self.own.take_questions();
+        let Some(calls) = self.state.calls_mut() else {
             return;
         };
-        if era.replace(Era::Modern).is_none() {
-            era::remember(&self.spec, Era::Modern);
+        for number in late {
+            calls.link().forget(number);
         }
         calls.link().set_revision(negotiated.revision);
-        calls.set_modern();
-        self.connected(negotiated, ctx);
-    }
-
-    pub(super) fn discover_failed(&mut self, error: &LinkError, ctx: &mut Context<Self>) {
-        let verdict = era::verdict(
-            ProbeReply::Failed(error),
-            self.spec.connector.knows_call_of_requests(),
-        );
-        if verdict == EraVerdict::Legacy {
-            if self.may_fall_back() {
-                return self.fall_back(ctx);
-            }
-            self.forget_era();
-        }
-        self.fail(format!("`server/discover`: {error}"), ctx);
-    }
-
-    /// Whether a handshake can follow on the same link, where one message does not end a server.
-    fn may_fall_back(&self) -> bool {
-        self.spec.settings().era == EraChoice::Auto && self.spec.connector.knows_call_of_requests()
-    }
-
-    fn fall_back(&mut self, ctx: &mut Context<Self>) {
-        if let ConnectionState::Handshaking { era, .. } = &mut self.state {
-            *era = Some(Era::Legacy);
-        }
-        era::remember(&self.spec, Era::Legacy);
-        self.send_initialize(ctx);
-    }
-
-    /// The remembered era of the server proved wrong: the next incarnation asks.
-    pub(super) fn forget_era(&self) {
-        if self.spec.settings().era == EraChoice::Auto {
-            self.spec.era.forget_era();
-        }
-    }
-
-    fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
-        log::info!(
-            server = self.spec.server().as_str(),
-            revision = negotiated.revision.as_str(),
-            generation = self.birth.generation();
-            "server is connected"
-        );
-        self.spec.counters.add(Counter::ServersConnected);
-        self.part.capabilities = negotiated.capabilities.clone();
-        self.part.info = negotiated.server_info.clone();
-        self.part.revision = negotiated.revision;
-        self.part.instructions = negotiated.instructions.clone();
-        self.drop_undeclared_lists(&negotiated);
-        match self.state.end() {
-            ConnectionState::Handshaking { calls, .. } => {
-                let is_modern = negotiated.is_modern();
-                let worker_channels = self.open_worker_channels(&calls, ctx);
-                if !is_modern {
-                    calls.link().listen();
-                }
-                self.state = ConnectionState::Ready(Box::new(OpenConnection {
-                    calls: *calls,
-                    negotiated,
-                    worker_channels,
-                }));
-            }
-            ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
-                open.negotiated = negotiated;
-                open.renewed();
-                self.state = ConnectionState::Ready(open);
-            }
-            ConnectionState::Opening | ConnectionState::Ending => return,
-        }
-        self.spec.breakers.renewed();
-        self.birth.ready(self.callers(ctx));
-        self.restore_subscriptions(ctx);
-        self.refresh(&ItemKind::ALL, ctx);
-    }
-
-    /// Opens a way in on each other arbiter, where the transport allows it.
-    fn open_worker_channels(
-        &self,
-        calls: &CallsInFlight,
-        ctx: &mut Context<Self>,
-    ) -> Vec<WorkerChannelHandle> {
-        let Some(session) = calls.link().http_session() else {
-            return Vec::new();
-        };
-        let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
-        let owner = || ctx.address().recipient();
-        let start =
-            |arbiter| WorkerChannelHandle::start(&self.spec, arbiter, session.clone(), owner());
-        others.map(start).collect()
-    }
-
-    pub(super) fn callers(&self, ctx: &mut Context<Self>) -> CallSenders {
-        let own = ctx.address().recipient::<CallMessage>();
-        let count = self.spec.arbiters.count().get();
-        let nearest = |index: usize| {
-            let mut channels = self.state.worker_channels().iter();
-            let channel = channels.find(|channel| channel.arbiter == index);
-            channel.map_or_else(
-                || own.clone(),
-                |channel| channel.address.clone().recipient(),
-            )
-        };
-        let ways = (0..count).map(nearest).collect();
-        CallSenders::new(ways, ctx.address().recipient())
-    }
-
-    /// Asks a fresh connection for what the sessions wanted of the one before.
-    pub(super) fn restore_subscriptions(&mut self, ctx: &mut Context<Self>) {
-        let Some(negotiated) = self.state.negotiated() else {
-            return;
-        };
         if negotiated.is_modern() {
-            return self.update_listen_stream(ctx);
+            calls.set_modern();
+        } else {
+            self.notify_server(&Method::Initialized, None);
         }
-        let subscribes = negotiated.has_subscriptions();
-        let (subscription_registry, key) =
-            (self.spec.subscription_registry.clone(), &self.spec.key);
-        let level = match key.session() {
-            Some(session) => subscription_registry.level_of(session),
-            None => subscription_registry.level(),
-        };
-        let uris = subscription_registry.subscriptions(self.spec.server(), key);
-        self.sent_log_level = None;
-        if let Some(level) = level {
-            self.request_log_level(level, ctx);
-        }
-        if subscribes {
-            for uri in uris {
-                self.subscribe(&uri, ctx);
-            }
-        }
-    }
-
-    pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
-        let own = OwnRequest::ConnectionCommand("resources/subscribe");
-        let params = json!({ "uri": uri });
-        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
-    }
-
-    pub(super) fn request_log_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
-        let negotiated = self.state.negotiated();
-        if negotiated.is_some_and(|negotiated| negotiated.has("logging")) {
-            self.sent_log_level = Some(level);
-            let own = OwnRequest::ConnectionCommand("logging/setLevel");
-            self.ask_server(
-                &Method::LoggingSetLevel,
-                &json!({ "level": level }),
-                own,
-                ctx,
-            );
-        }
+        self.spec.progress.set(None);
+        self.place.take();
+        self.connected(negotiated, ctx);
     }
 }

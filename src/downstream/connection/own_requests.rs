@@ -43,6 +43,18 @@ impl OwnRequests {
         self.under_way.remove(&number)
     }
 
+    /// Takes out the questions of the opening: a late answer to them means nothing any more.
+    pub(crate) fn take_questions(&mut self) -> Vec<u64> {
+        let is_question =
+            |own: &OwnRequest| matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
+        let questions = self.under_way.iter().filter(|(_, own)| is_question(own));
+        let numbers: Vec<u64> = questions.map(|(number, _)| *number).collect();
+        for number in &numbers {
+            self.take(*number);
+        }
+        numbers
+    }
+
     /// Takes out a request whose answer did not come in time.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(u64, OwnRequest)> {
         let number = self.deadlines.pop_due(now)?;
@@ -51,6 +63,15 @@ impl OwnRequests {
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next()
+    }
+
+    /// The number of `server/discover`, if it is the only request under way.
+    pub(crate) fn sole_discover(&self) -> Option<u64> {
+        let mut requests = self.under_way.iter();
+        match (requests.next()?, requests.next()) {
+            ((number, OwnRequest::Discover), None) => Some(*number),
+            _ => None,
+        }
     }
 
     pub(crate) fn has_ping(&self) -> bool {

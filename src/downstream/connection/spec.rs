@@ -12,15 +12,15 @@ use crate::catalog::ServerPart;
 use crate::downstream::call_request::{CallMessage, Question};
 use crate::downstream::connection::crash_report::CrashSink;
 use crate::downstream::connection_key::ConnectionKey;
-use crate::downstream::era::ServerEra;
+use crate::downstream::era::{KnownEra, ServerEra};
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::resilience::admission::ConnectionLoad;
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::settings::ServerSettings;
+use crate::downstream::starting::{StartProgress, StartQueue};
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::{CallNumbers, ServerName};
-use crate::protocol::{LogLevel, Notification};
-use crate::store::Store;
+use crate::protocol::{Era, LogLevel, Notification};
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, LogRing};
 use crate::transport::{Connector, Recorder};
@@ -42,9 +42,10 @@ pub(crate) struct ConnectionSpec {
     pub(crate) client_tasks: ClientTasks,
     pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
     pub(crate) listener: ServerEventListener,
-    pub(crate) store: Arc<dyn Store>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) era: Arc<ServerEra>,
+    pub(crate) starts: StartQueue,
+    pub(crate) progress: StartProgress,
     /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     pub(crate) counters: Counters,
@@ -67,6 +68,15 @@ impl ConnectionSpec {
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
         self.settings.load_full()
+    }
+
+    /// The era in which the first question is asked.
+    pub(crate) async fn look_up_era(&self) -> KnownEra {
+        // That transport ended with the older era.
+        if self.connector.transport() == "sse" {
+            return KnownEra::Configured(Era::Legacy);
+        }
+        self.era.look_up().await
     }
 
     /// Forgets what an earlier incarnation recorded.

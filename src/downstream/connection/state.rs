@@ -1,18 +1,17 @@
 //! How far a connection has come, with what it has in each state.
 
 use crate::downstream::connection::handshake::Negotiated;
+use crate::downstream::connection::inquiry::Inquiry;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::worker_channel::WorkerChannelHandle;
-use crate::protocol::Era;
 
 pub(super) enum ConnectionState {
     /// The link is being opened.
     Opening,
-    /// The server was asked who it is. `era` is unknown until it answered, if the connection has
-    /// to find that out.
+    /// The server was asked who it is.
     Handshaking {
         calls: Box<CallsInFlight>,
-        era: Option<Era>,
+        inquiry: Box<Inquiry>,
     },
     Ready(Box<OpenConnection>),
     /// The server forgot the session: a new handshake is in progress on the same link.
@@ -56,6 +55,14 @@ impl ConnectionState {
             Self::Handshaking { calls, .. } => Some(calls),
             Self::Ready(open) | Self::Renewing(open) => Some(&mut open.calls),
             Self::Opening | Self::Ending => None,
+        }
+    }
+
+    /// The questions under way, until the handshake is done.
+    pub(super) fn inquiry(&mut self) -> Option<&mut Inquiry> {
+        match self {
+            Self::Handshaking { inquiry, .. } => Some(inquiry),
+            Self::Opening | Self::Ready(_) | Self::Renewing(_) | Self::Ending => None,
         }
     }
 

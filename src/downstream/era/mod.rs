@@ -1,133 +1,34 @@
 //! Which era a server speaks: asked once, remembered for a while (B-ERA-01).
+//!
+//! - `verdict`: the era that an answer proves
+//! - `modern`: the words of the era without sessions
 
 pub(crate) mod modern;
+pub(crate) mod verdict;
 
-use std::rc::Rc;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use crate::downstream::connection::spec::ConnectionSpec;
-use crate::downstream::settings::EraChoice;
-use crate::protocol::{Envelope, Era, Outcome, RawJson, RequestId, Revision, code};
-use crate::telemetry::Counter;
-use crate::transport::{LinkError, LinkEvent};
+use crate::downstream::settings::{EraChoice, ServerSettings};
+use crate::protocol::{Era, RawJson};
+use crate::store::Store;
 
 /// Where verdicts are in the store.
 const ERAS: &str = "era/";
 
-/// The reply to a `server/discover` that may have been the first message of the newest
-/// revision that a server ever saw.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ProbeReply<'a> {
-    Answer(&'a Outcome),
-    Failed(&'a LinkError),
-    /// No answer in time, or the process ended.
-    Nothing,
-}
-
-/// The verdict on the era.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EraVerdict {
-    Modern,
-    Legacy,
-    /// Nothing of the era: an outage, or a lack of authorization.
-    None(String),
-}
-
-/// The era that a reply proves (B-ERA-01, C-LIFE-08, C-LIFE-09, C-LIFE-10, C-LIFE-11).
-pub(crate) fn verdict(probed: ProbeReply<'_>, is_http: bool) -> EraVerdict {
-    match probed {
-        ProbeReply::Answer(Outcome::Result(result)) => of_result(result),
-        ProbeReply::Answer(Outcome::Error(error)) => of_error(error),
-        ProbeReply::Failed(LinkError::Status { status, text }) => match status {
-            401 | 403 | 500.. => EraVerdict::None(format!("HTTP status {status}: {text}")),
-            _ => EraVerdict::Legacy,
-        },
-        ProbeReply::Failed(LinkError::NotSent(_) | LinkError::Lost(_)) | ProbeReply::Nothing
-            if is_http =>
-        {
-            let why = match probed {
-                ProbeReply::Failed(error) => error.to_string(),
-                _ => "no answer in time".to_owned(),
-            };
-            EraVerdict::None(why)
-        }
-        ProbeReply::Failed(_) | ProbeReply::Nothing => EraVerdict::Legacy,
-    }
-}
-
-fn of_result(result: &RawJson) -> EraVerdict {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct DiscoveredVersions {
-        supported_versions: Vec<String>,
-    }
-    match result.parse::<DiscoveredVersions>() {
-        Ok(discovered) => of_versions(&discovered.supported_versions),
-        // It answers anything with something.
-        Err(_) => EraVerdict::Legacy,
-    }
-}
-
-fn of_error(error: &RawJson) -> EraVerdict {
-    #[derive(Deserialize)]
-    struct UnsupportedVersionError {
-        code: i64,
-        #[serde(default)]
-        data: Option<UnsupportedVersionData>,
-    }
-    #[derive(Deserialize)]
-    struct UnsupportedVersionData {
-        #[serde(default)]
-        supported: Vec<String>,
-    }
-    #[derive(Deserialize)]
-    struct CodeOnly {
-        code: i64,
-    }
-    let found = error.parse::<CodeOnly>().map(|error| error.code);
-    match found {
-        Ok(code::HEADER_MISMATCH | code::MISSING_CAPABILITY) => EraVerdict::Modern,
-        Ok(code::UNSUPPORTED_VERSION) => {
-            let data = error
-                .parse::<UnsupportedVersionError>()
-                .ok()
-                .filter(|it| it.code < 0);
-            let supported = data.and_then(|error| error.data).map(|data| data.supported);
-            of_versions(&supported.unwrap_or_default())
-        }
-        _ => EraVerdict::Legacy,
-    }
-}
-
-/// A server that names versions is modern, unless all that both sides know are of the other era.
-fn of_versions(versions: &[String]) -> EraVerdict {
-    let mut known = versions.iter().filter_map(|it| it.parse::<Revision>().ok());
-    let mut known_at_all = false;
-    let modern = known.any(|revision| {
-        known_at_all = true;
-        revision.era() == Era::Modern
-    });
-    if modern || !known_at_all {
-        EraVerdict::Modern
-    } else {
-        EraVerdict::Legacy
-    }
-}
-
 /// The era of one server, as far as it is known. Shared by all its connections.
-#[derive(Debug, Default)]
 pub(crate) struct ServerEra {
-    known: StdMutex<EraMemory>,
-    /// Connections beside which no process may be started to ask.
+    settings: Arc<ArcSwap<ServerSettings>>,
+    store: Arc<dyn Store>,
+    known: Mutex<EraMemory>,
+    /// Connections that speak in the era that is known, and keep it from expiring.
     living: AtomicUsize,
-    /// Held while the era is found out: once for all connections.
-    probe_lock: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -136,6 +37,8 @@ struct EraMemory {
     until: Option<Instant>,
     /// It proved wrong: what the store has is not asked.
     is_doubted: bool,
+    /// A process ended when it was asked.
+    ended_when_asked: bool,
 }
 
 /// A connection that lives; dropped when it is gone.
@@ -148,54 +51,134 @@ impl Drop for LiveConnection {
     }
 }
 
-/// How a connection begins.
-pub(crate) struct ConnectionStart {
-    /// `None`: the first answer on the link will tell.
-    pub(crate) era: Option<Era>,
-    pub(crate) living: LiveConnection,
+/// What is known of the era of a server that is about to be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KnownEra {
+    /// It is spoken to in no other.
+    Configured(Era),
+    /// It was found out, or is probable: the first question is of this era.
+    Remembered(Era),
+    Unknown,
 }
 
 #[derive(Serialize, Deserialize)]
 struct StoredEra {
-    /// [`crate::downstream::ServerSettings::identity`]: a verdict on what was once another server
-    /// is none.
+    /// [`ServerSettings::identity`]: a verdict on what was once another server is none.
     identity: String,
     era: Era,
 }
 
+impl fmt::Debug for ServerEra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerEra")
+            .field("known", &self.known)
+            .finish_non_exhaustive()
+    }
+}
+
 impl ServerEra {
-    /// The era, as far as it is known.
-    pub(crate) fn current(&self) -> Option<Era> {
-        self.known().era
+    pub(crate) fn new(settings: Arc<ArcSwap<ServerSettings>>, store: Arc<dyn Store>) -> Self {
+        Self {
+            settings,
+            store,
+            known: Mutex::default(),
+            living: AtomicUsize::new(0),
+        }
     }
 
-    /// A verdict was reached; it holds for `remembered`.
-    pub(crate) fn found(&self, era: Era, remembered: Duration) {
-        *self.known() = EraMemory {
-            era: Some(era),
-            until: Some(Instant::now() + remembered),
-            is_doubted: false,
+    /// The era that was found out, or the one that was configured.
+    pub(crate) fn current(&self) -> Option<Era> {
+        configured(self.settings.load().era).or(self.known().era)
+    }
+
+    /// What a connection begins with; the store is asked once.
+    pub(crate) async fn look_up(&self) -> KnownEra {
+        if let Some(era) = configured(self.settings.load().era) {
+            return KnownEra::Configured(era);
+        }
+        self.load().await;
+        if let Some(era) = self.usable() {
+            KnownEra::Remembered(era)
+        } else if self.known().ended_when_asked {
+            KnownEra::Remembered(Era::Legacy)
+        } else {
+            KnownEra::Unknown
+        }
+    }
+
+    /// Reads what was remembered, for those who choose the connections of a server that was not
+    /// started yet.
+    pub(crate) async fn load(&self) {
+        if self.usable().is_some() || self.known().is_doubted {
+            return;
+        }
+        if let Some((era, left)) = self.recall().await {
+            self.found(era, left);
+        }
+    }
+
+    /// A server answered in this era; nothing waits for the store.
+    pub(crate) fn remember(&self, era: Era) {
+        let settings = self.settings.load();
+        if settings.era != EraChoice::Auto || self.usable() == Some(era) {
+            return;
+        }
+        let remembered = settings.limits.era_remembered;
+        self.found(era, remembered);
+        let kept = StoredEra {
+            identity: settings.identity(),
+            era,
         };
+        let value = RawJson::from_value(&kept).as_bytes().clone();
+        let (store, server) = (self.store.clone(), settings.name.clone());
+        actix_rt::spawn(async move {
+            let key = format!("{ERAS}{server}");
+            if let Err(error) = store.put(&key, value, Some(remembered)).await {
+                log::warn!(server = server.as_str(), error:%; "its era could not be kept");
+            }
+        });
+    }
+
+    /// The server is spoken to in this era, but may know another: the next connection asks again.
+    pub(crate) fn presume(&self, era: Era) {
+        if self.usable().is_none() {
+            self.known().era = Some(era);
+        }
     }
 
     /// The verdict failed in use: the next connection asks again.
-    pub(crate) fn forget_era(&self) {
-        let mut known = self.known();
-        known.until = None;
-        known.is_doubted = true;
+    pub(crate) fn forget(&self) {
+        self.known().forget();
+    }
+
+    /// A process ended when it was asked: the next one gets a handshake first.
+    pub(crate) fn ended_when_asked(&self) {
+        self.known().ended_when_asked = true;
+    }
+
+    /// Keeps the verdict from expiring as long as the connection lives.
+    pub(crate) fn live(self: &Arc<Self>) -> LiveConnection {
+        self.living.fetch_add(1, Ordering::SeqCst);
+        LiveConnection(self.clone())
+    }
+
+    async fn recall(&self) -> Option<(Era, Duration)> {
+        let settings = self.settings.load_full();
+        let key = format!("{ERAS}{}", settings.name);
+        let entries = self.store.scan(&key).await.ok()?;
+        let entry = entries.into_iter().find(|entry| entry.key == key)?;
+        let kept: StoredEra = serde_json::from_slice(&entry.value).ok()?;
+        let same = kept.identity == settings.identity();
+        same.then_some((kept.era, entry.expires_in?))
+    }
+
+    fn found(&self, era: Era, remembered: Duration) {
+        *self.known() = EraMemory::found(era, Instant::now() + remembered);
     }
 
     fn usable(&self) -> Option<Era> {
-        let known = self.known();
-        let fresh = known.until.is_some_and(|until| until > Instant::now());
-        known
-            .era
-            .filter(|_| fresh || self.living.load(Ordering::SeqCst) > 0)
-    }
-
-    fn live(self: &Arc<Self>) -> LiveConnection {
-        self.living.fetch_add(1, Ordering::SeqCst);
-        LiveConnection(self.clone())
+        let is_in_use = self.living.load(Ordering::SeqCst) > 0;
+        self.known().usable(Instant::now(), is_in_use)
     }
 
     fn known(&self) -> MutexGuard<'_, EraMemory> {
@@ -203,243 +186,52 @@ impl ServerEra {
     }
 }
 
-/// Finds out how to begin: what was configured, is remembered, or a process that is started for
-/// nothing else says. Over HTTP the question is no harm, and the connection asks it itself.
-///
-/// # Errors
-///
-/// Returns why the server cannot be reached at all.
-pub(crate) async fn begin(spec: &ConnectionSpec) -> Result<ConnectionStart, String> {
-    let era = &spec.era;
-    let settings = spec.settings();
-    let _one_at_a_time = era.probe_lock.lock().await;
-    let begin = |known| ConnectionStart {
-        era: known,
-        living: era.live(),
-    };
-    match settings.era {
-        EraChoice::Legacy => return Ok(begin(Some(Era::Legacy))),
-        EraChoice::Modern => return Ok(begin(Some(Era::Modern))),
-        EraChoice::Auto => {}
-    }
-    // That transport ended with the older era.
-    if spec.connector.transport() == "sse" {
-        return Ok(begin(Some(Era::Legacy)));
-    }
-    if let Some(known) = era.usable() {
-        return Ok(begin(Some(known)));
-    }
-    let is_doubted = era.known().is_doubted;
-    if !is_doubted && let Some((known, left)) = recall(spec).await {
-        era.found(known, left);
-        return Ok(begin(Some(known)));
-    }
-    if spec.connector.knows_call_of_requests() {
-        return Ok(begin(None));
-    }
-    let found = probe(spec).await?;
-    remember(spec, found);
-    Ok(begin(Some(found)))
-}
-
-/// The remembered era of a server that is not started yet, for those who choose its connections.
-pub(crate) async fn preload(spec: &ConnectionSpec) {
-    let era = &spec.era;
-    let _one_at_a_time = era.probe_lock.lock().await;
-    if era.usable().is_none()
-        && !era.known().is_doubted
-        && let Some((known, left)) = recall(spec).await
-    {
-        era.found(known, left);
-    }
-}
-
-async fn recall(spec: &ConnectionSpec) -> Option<(Era, Duration)> {
-    let key = format!("{ERAS}{}", spec.server());
-    let entries = spec.store.scan(&key).await.ok()?;
-    let entry = entries.into_iter().find(|entry| entry.key == key)?;
-    let kept: StoredEra = serde_json::from_slice(&entry.value).ok()?;
-    let same = kept.identity == spec.settings().identity();
-    same.then_some((kept.era, entry.expires_in?))
-}
-
-/// Keeps a verdict; nothing waits for the store.
-pub(crate) fn remember(spec: &ConnectionSpec, era: Era) {
-    let settings = spec.settings();
-    if settings.era != EraChoice::Auto {
-        return;
-    }
-    let ttl = settings.limits.era_remembered;
-    spec.era.found(era, ttl);
-    let kept = StoredEra {
-        identity: settings.identity(),
-        era,
-    };
-    let value = RawJson::from_value(&kept).as_bytes().clone();
-    let (store, server) = (spec.store.clone(), spec.server().clone());
-    actix_rt::spawn(async move {
-        let key = format!("{ERAS}{server}");
-        if let Err(error) = store.put(&key, value, Some(ttl)).await {
-            log::warn!(server = server.as_str(), error:%; "its era could not be kept");
-        }
-    });
-}
-
-/// Asks a process that is started for nothing else, and is gone afterwards: some servers end on
-/// any message before `initialize`.
-async fn probe(spec: &ConnectionSpec) -> Result<Era, String> {
-    const NUMBER: u64 = 0;
-    let (sender, mut events) = mpsc::unbounded_channel();
-    let sink = Rc::new(move |event| {
-        // Nobody listens any more.
-        let _ = sender.send(event);
-    });
-    let settings = spec.settings();
-    spec.counters.add(Counter::ErasProbed);
-    let link = spec.connector.open(sink).await;
-    let link = link.map_err(|error| error.to_string())?;
-    let by = Instant::now() + settings.limits.era_probe_timeout;
-    let answer = match link.send(modern::discover(NUMBER)) {
-        Ok(()) => timeout_at(by, answer_to(NUMBER, &mut events)).await,
-        Err(_) => Ok(None),
-    };
-    let answer = answer.ok().flatten();
-    let probed = answer
-        .as_ref()
-        .map_or(ProbeReply::Nothing, ProbeReply::Answer);
-    let verdict = verdict(probed, false);
-    log::info!(server = spec.server().as_str(), verdict:?; "server was asked which era it speaks");
-    link.close(settings.supervision.shutdown_timeout / 3).await;
-    match verdict {
-        EraVerdict::Modern => Ok(Era::Modern),
-        EraVerdict::Legacy => Ok(Era::Legacy),
-        EraVerdict::None(why) => Err(why),
-    }
-}
-
-/// The answer to the request of this number; `None` when the server ended first.
-async fn answer_to(
-    number: u64,
-    events: &mut mpsc::UnboundedReceiver<LinkEvent>,
-) -> Option<Outcome> {
-    while let Some(event) = events.recv().await {
-        match event {
-            LinkEvent::Received {
-                envelope: Envelope::Response(response),
-                ..
-            } => {
-                let id = response.id.as_ref();
-                let is_error = matches!(response.outcome, Outcome::Error(_));
-                // One that could not read the request names no id in its error.
-                if id.and_then(RequestId::as_number) == Some(number) || id.is_none() && is_error {
-                    return Some(response.outcome);
-                }
-            }
-            LinkEvent::Received { .. } | LinkEvent::SessionGone { .. } => {}
-            LinkEvent::Failed { .. } | LinkEvent::Closed(_) => return None,
+impl EraMemory {
+    fn found(era: Era, until: Instant) -> Self {
+        Self {
+            era: Some(era),
+            until: Some(until),
+            ..Self::default()
         }
     }
-    None
+
+    fn forget(&mut self) {
+        self.until = None;
+        self.is_doubted = true;
+        self.ended_when_asked = false;
+    }
+
+    fn usable(&self, now: Instant, is_in_use: bool) -> Option<Era> {
+        let holds = self.until.is_some_and(|until| is_in_use || until > now);
+        self.era.filter(|_| holds)
+    }
+}
+
+fn configured(choice: EraChoice) -> Option<Era> {
+    match choice {
+        EraChoice::Auto => None,
+        EraChoice::Legacy => Some(Era::Legacy),
+        EraChoice::Modern => Some(Era::Modern),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
-    fn raw(text: &str) -> RawJson {
-        RawJson::try_new(Bytes::from(text.to_owned())).unwrap()
-    }
-
     #[test]
-    fn c_life_09_everything_but_a_modern_answer_is_the_older_era() {
-        let result = |text: &str| Outcome::Result(raw(text));
-        let error = |text: &str| Outcome::Error(raw(text));
-        let table = [
-            (result(r#"{"supportedVersions":["2026-07-28"]}"#), true),
-            (
-                result(r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#),
-                true,
-            ),
-            (result(r#"{"supportedVersions":["2030-01-01"]}"#), true),
-            (result(r#"{"supportedVersions":["2025-11-25"]}"#), false),
-            (result("{}"), false),
-            (error(r#"{"code":-32020,"message":"x"}"#), true),
-            (error(r#"{"code":-32021,"message":"x","data":{}}"#), true),
-            (error(r#"{"code":-32022,"message":"x"}"#), true),
-            (
-                error(r#"{"code":-32022,"message":"x","data":{"supported":["2026-07-28"]}}"#),
-                true,
-            ),
-            (
-                error(r#"{"code":-32022,"message":"x","data":{"supported":["2025-11-25"]}}"#),
-                false,
-            ),
-            (error(r#"{"code":-32601,"message":"x"}"#), false),
-            (error(r#"{"code":-32602,"message":"x"}"#), false),
-            (error(r#"{"code":"odd"}"#), false),
-        ];
-        for (outcome, modern) in table {
-            let expected = if modern {
-                EraVerdict::Modern
-            } else {
-                EraVerdict::Legacy
-            };
-            for is_http in [true, false] {
-                let found = verdict(ProbeReply::Answer(&outcome), is_http);
-                assert_eq!(found, expected, "{outcome:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_outage_is_no_verdict_over_http_and_the_older_era_on_stdio() {
-        let status = |status| LinkError::Status {
-            status,
-            text: String::new(),
-        };
-        let lost = LinkError::Lost("gone".to_owned());
-        let odd = LinkError::Protocol("odd".to_owned());
-        let refused = LinkError::NotSent("refused".to_owned());
-        let table = [
-            (ProbeReply::Failed(&status(404)), true),
-            (ProbeReply::Failed(&status(400)), true),
-            (ProbeReply::Failed(&status(405)), true),
-            (ProbeReply::Failed(&status(401)), false),
-            (ProbeReply::Failed(&status(403)), false),
-            (ProbeReply::Failed(&status(503)), false),
-            (ProbeReply::Failed(&odd), true),
-            (ProbeReply::Failed(&lost), false),
-            (ProbeReply::Failed(&refused), false),
-            (ProbeReply::Nothing, false),
-        ];
-        for (probed, legacy) in table {
-            assert_eq!(
-                verdict(probed, true) == EraVerdict::Legacy,
-                legacy,
-                "{probed:?}"
-            );
-        }
-        assert_eq!(verdict(ProbeReply::Nothing, false), EraVerdict::Legacy);
+    fn a_verdict_expires_but_not_beside_a_living_connection() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(EraMemory::default().usable(start, true), None);
+        let mut known = EraMemory::found(Era::Modern, after(10));
+        assert_eq!(known.usable(after(9), false), Some(Era::Modern));
+        assert_eq!(known.usable(after(11), true), Some(Era::Modern));
+        assert_eq!(known.usable(after(11), false), None);
+        known.forget();
         assert_eq!(
-            verdict(ProbeReply::Failed(&lost), false),
-            EraVerdict::Legacy
+            (known.usable(start, true), known.era),
+            (None, Some(Era::Modern))
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_verdict_expires_but_not_beside_a_living_connection() {
-        let era = Arc::new(ServerEra::default());
-        assert_eq!(era.usable(), None);
-        era.found(Era::Modern, Duration::from_secs(10));
-        let living = era.live();
-        tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(era.usable(), Some(Era::Modern));
-        drop(living);
-        assert_eq!(era.usable(), None);
-        era.found(Era::Legacy, Duration::from_secs(10));
-        era.forget_era();
-        assert_eq!((era.usable(), era.current()), (None, Some(Era::Legacy)));
     }
 }

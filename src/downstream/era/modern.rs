@@ -42,11 +42,6 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> OutgoingFrame
     }
 }
 
-/// The first thing that a server is asked.
-pub(crate) fn discover(number: u64) -> OutgoingFrame {
-    own(number, &Method::Discover, &json!({}))
-}
-
 /// The headers of a message; transports without headers ignore them.
 pub(crate) fn headers(method: &Method, name: Option<ByteString>) -> Headers {
     Headers::new(REVISION.as_str(), method, name)

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use serde::Deserialize;
 use tokio::time::Instant;
+use url::Url;
 
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
@@ -64,6 +65,7 @@ pub(crate) enum UnhandledEvent {
         error: LinkError,
     },
     SessionGone,
+    SignIn(Url),
     Closed(LinkEnd),
     /// A subscription for a sessionless server, which the connection's own event stream serves.
     Subscription(Box<CallRequest>),
@@ -246,6 +248,7 @@ impl CallsInFlight {
                 self.on_session_gone(call);
                 Some(UnhandledEvent::SessionGone)
             }
+            LinkEvent::SignIn(url) => Some(UnhandledEvent::SignIn(url)),
             LinkEvent::Closed(ending) => Some(UnhandledEvent::Closed(ending)),
         }
     }

@@ -21,7 +21,7 @@ use crate::downstream::connection::spec::{
     CallSenders, ConnectionSpec, RoutedServerEvent, ServerEvent, ServerEventListener,
 };
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
-use crate::downstream::era::{self, ServerEra};
+use crate::downstream::era::ServerEra;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::server::{Server, ServerParts};
 use crate::downstream::pool::usage::Usage;
@@ -134,17 +134,18 @@ impl ConnectionManager {
         let spread = settings.name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
+        let settings = Arc::new(ArcSwap::from_pointee(settings));
+        let era = Arc::new(ServerEra::new(settings.clone(), self.parts.store.clone()));
         let parts = ServerParts {
-            settings: Arc::new(ArcSwap::from_pointee(settings)),
+            settings,
             connector,
             gate,
             breakers,
-            era: Arc::<ServerEra>::default(),
+            era: era.clone(),
             log,
         };
         let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known);
-        let of_server = spec.clone();
-        actix_rt::spawn(async move { era::preload(&of_server).await });
+        actix_rt::spawn(async move { era.load().await });
         Arc::new(Server {
             parts,
             shared,
@@ -188,9 +189,10 @@ impl ConnectionManager {
             client_tasks: Default::default(),
             subscription_registry: self.parts.subscription_registry.clone(),
             listener: self.parts.listener.clone(),
-            store: self.parts.store.clone(),
             random: self.parts.random.clone(),
             era: of_server.era.clone(),
+            starts: self.parts.starts.clone(),
+            progress: Default::default(),
             param_headers: ArcSwap::default(),
             counters: self.parts.counters.clone(),
             log: of_server.log.clone(),

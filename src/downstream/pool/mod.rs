@@ -45,6 +45,7 @@ use crate::downstream::pool::connection_manager::{
 };
 use crate::downstream::pool::server::Server;
 use crate::downstream::settings::ServerSettings;
+use crate::downstream::starting::StartQueue;
 use crate::downstream::subscription_registry::{
     SubscriptionChange, SubscriptionKey, SubscriptionRegistry,
 };
@@ -82,6 +83,8 @@ pub struct PoolParts {
     /// Where it is kept which era a server speaks.
     pub store: Arc<dyn Store>,
     pub random: Arc<dyn Random>,
+    /// How many programs start at once.
+    pub starts: StartQueue,
     pub make_connector: MakeConnector,
     pub counters: Counters,
     pub crashes: CrashSink,

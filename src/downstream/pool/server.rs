@@ -17,7 +17,7 @@ use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
 use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::{BreakerPermit, Breakers};
-use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
+use crate::downstream::settings::{ServerSettings, Sharing, TransportSettings};
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
@@ -73,11 +73,7 @@ impl Server {
 
     /// The era that the server is spoken to in, once it is known.
     pub fn era(&self) -> Option<Era> {
-        match self.parts.settings.load().era {
-            EraChoice::Legacy => Some(Era::Legacy),
-            EraChoice::Modern => Some(Era::Modern),
-            EraChoice::Auto => self.parts.era.current(),
-        }
+        self.parts.era.current()
     }
 
     /// The connection whose events concern a client without a session: that of its calls, or the
@@ -225,7 +221,9 @@ impl Server {
             }
         };
         let mut message = format!("server `{}` {state}", self.name());
-        if let Some(why) = &away.why {
+        if let Some(stage) = self.spec.progress.get() {
+            message.push_str(&format!(" ({})", stage.summary()));
+        } else if let Some(why) = &away.why {
             message.push_str(&format!(" (it {why})"));
         }
         message.push_str("; ");

@@ -16,6 +16,9 @@ pub struct ServerStatusView {
     pub transport: &'static str,
     /// `legacy` or `modern`, once it is known.
     pub era: Option<Era>,
+    /// What its start waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starting: Option<String>,
     /// The faults that are injected, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
@@ -66,6 +69,7 @@ impl Server {
             name: self.name().to_string(),
             transport: self.parts.connector.transport(),
             era: self.era(),
+            starting: self.spec.progress.get().map(|stage| stage.shown()),
             faults: self.settings().faults.as_ref().map(ToString::to_string),
             in_flight: self.parts.gate.running(),
             queued: self.parts.gate.waiting(),

@@ -5,6 +5,7 @@
 //! due.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -19,6 +20,8 @@ pub(crate) enum ChildEvent {
     Reconnect,
     /// The incarnation says that it can be used.
     Ready,
+    /// The incarnation is on its way, and will be ready within this time or fail by itself.
+    StillStarting(Duration),
     /// The incarnation is gone.
     Exit,
     /// The deadline has come.
@@ -150,6 +153,7 @@ impl RestartMachine {
             ChildEvent::Wake => self.wake(now),
             ChildEvent::Reconnect => self.reconnect(now),
             ChildEvent::Ready => self.ready(now),
+            ChildEvent::StillStarting(within) => self.still_starting(within, now),
             ChildEvent::Exit => self.exit(now, chance),
             ChildEvent::Tick => self.tick(now, chance),
             ChildEvent::Configure { settings, renew } => self.configure(settings, renew, now),
@@ -230,6 +234,13 @@ impl RestartMachine {
         Decision::NOTHING
     }
 
+    fn still_starting(&mut self, within: Duration, now: Instant) -> Decision {
+        if let ChildState::Starting { deadline } = &mut self.state {
+            *deadline = now + within.min(Settings::DURATION_MAX);
+        }
+        Decision::NOTHING
+    }
+
     fn exit(&mut self, now: Instant, chance: f64) -> Decision {
         let up_since = match &self.state {
             ChildState::Starting { .. } => None,
@@ -282,7 +293,7 @@ impl RestartMachine {
                 self.end(Action::Ask, AfterExit::Relaunch, now)
             }
             ChildState::Starting { deadline } => {
-                *deadline = now + self.settings.connect_timeout;
+                *deadline = (*deadline).max(now + self.settings.connect_timeout);
                 Decision::NOTHING
             }
             ChildState::Ending {

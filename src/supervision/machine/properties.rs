@@ -25,6 +25,7 @@ fn event(number: u8) -> ChildEvent {
         3..=5 => ChildEvent::Exit,
         6 => configure(false),
         7 => configure(true),
+        8 => ChildEvent::StillStarting(Duration::from_secs(5)),
         _ => Tick,
     }
 }

@@ -158,6 +158,10 @@ impl Link for FaultyLink {
         }
     }
 
+    fn is_read(&self) -> Option<bool> {
+        self.inner.is_read()
+    }
+
     fn forget(&self, call: u64) {
         self.inner.forget(call);
     }

@@ -102,6 +102,10 @@ impl Connector for FaultyConnector {
         Some(Box::new(FaultyLink { inner, faults }))
     }
 
+    fn starts_process(&self) -> bool {
+        self.inner.starts_process()
+    }
+
     fn knows_call_of_requests(&self) -> bool {
         self.inner.knows_call_of_requests()
     }

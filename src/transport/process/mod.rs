@@ -24,9 +24,9 @@ pub(crate) use tagged_linux::{TaggedProcess, end, find, reap};
 pub(crate) use tagged_other::{TaggedProcess, end, find, reap};
 
 #[cfg(not(unix))]
-pub(crate) use other::{ChildPipes, ProcessGroup, prepare};
+pub(crate) use other::{ChildPipes, PipeGauge, ProcessGroup, prepare};
 #[cfg(unix)]
-pub(crate) use unix::{ChildPipes, ProcessGroup, prepare};
+pub(crate) use unix::{ChildPipes, PipeGauge, ProcessGroup, prepare};
 
 /// Whether processes can be found by their tag on this system.
 pub(crate) const FINDS_TAGGED_PROCESSES: bool = cfg!(target_os = "linux");

@@ -1,7 +1,7 @@
 //! Process groups, signals and pipes of Unix systems.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{ChildStderr as StdStderr, ChildStdin as StdStdin, ChildStdout as StdStdout};
 
 use rustix::io::Errno;
@@ -173,6 +173,20 @@ impl ChildPipes {
             ChildStdout::from_std(StdStdout::from(self.stdout))?,
             ChildStderr::from_std(StdStderr::from(self.stderr))?,
         ))
+    }
+}
+
+/// Tells how much of what was written to a pipe is not read yet. Holds the pipe open.
+#[derive(Debug)]
+pub(crate) struct PipeGauge(OwnedFd);
+
+impl PipeGauge {
+    pub(crate) fn of(pipe: &ChildStdin) -> Option<Self> {
+        pipe.as_fd().try_clone_to_owned().ok().map(Self)
+    }
+
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        rustix::io::ioctl_fionread(&self.0).ok()
     }
 }
 

@@ -31,9 +31,10 @@ pub(super) fn recording_sink(inner: EventSink, recording: LinkRecording) -> Even
                 ..
             } => response.id.as_ref().and_then(RequestId::as_number),
             LinkEvent::Failed { call, .. } => Some(*call),
-            LinkEvent::Received { .. } | LinkEvent::SessionGone { .. } | LinkEvent::Closed(_) => {
-                None
-            }
+            LinkEvent::Received { .. }
+            | LinkEvent::SessionGone { .. }
+            | LinkEvent::SignIn(_)
+            | LinkEvent::Closed(_) => None,
         };
         recording.received(answered, entry);
         inner(event);
@@ -49,6 +50,10 @@ impl Link for RecordingLink {
         let entry = RecordedMessage::sent(now, call, &frame, body_max);
         self.recording.sent(call, frame, entry);
         Ok(())
+    }
+
+    fn is_read(&self) -> Option<bool> {
+        self.inner.is_read()
     }
 
     fn forget(&self, call: u64) {

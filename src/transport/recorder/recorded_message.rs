@@ -54,6 +54,8 @@ pub enum RecordedKind {
     /// One call failed in transport.
     Failed,
     SessionGone,
+    /// The server asks its user to sign in.
+    SignIn,
     Closed,
     /// A message of which only the beginning is known.
     Message,
@@ -124,6 +126,12 @@ impl RecordedMessage {
                 event_of(Some(*call), RecordedKind::Failed, &error.to_string())
             }
             LinkEvent::SessionGone { call } => event_of(*call, RecordedKind::SessionGone, ""),
+            // Its query is a secret.
+            LinkEvent::SignIn(url) => event_of(
+                None,
+                RecordedKind::SignIn,
+                url.host_str().unwrap_or_default(),
+            ),
             LinkEvent::Closed(end) => event_of(None, RecordedKind::Closed, &end.reason),
         }
     }

@@ -8,7 +8,9 @@ mod command;
 pub(super) mod lines;
 mod link_end;
 mod reader;
+mod sign_in;
 mod stderr;
+mod unread;
 mod writer;
 
 pub use command::PASSED_VARIABLES;
@@ -34,6 +36,7 @@ use crate::protocol::Revision;
 use crate::telemetry::LogRing;
 
 use reader::Reader;
+use unread::Unread;
 use writer::Writer;
 
 /// How long the system may take to end a killed process before the link gives up on it.
@@ -71,6 +74,10 @@ impl Connector for StdioConnector {
         .boxed_local()
     }
 
+    fn starts_process(&self) -> bool {
+        true
+    }
+
     fn knows_call_of_requests(&self) -> bool {
         false
     }
@@ -98,7 +105,9 @@ impl StdioConnector {
         let sink = Rc::new(LinkSink::new(sink));
         let (frames, queue) = mpsc::channel(settings.write_queue_max.max(1));
         let stop_writing = CancellationToken::new();
-        let writer = Writer::new(stdin, queue, stop_writing.clone(), Rc::clone(&sink));
+        let unread = Rc::new(Unread::new(&stdin));
+        let (stop, unsent) = (stop_writing.clone(), Rc::clone(&sink));
+        let writer = Writer::new(stdin, queue, stop, unsent, Rc::clone(&unread));
         let reader = Reader {
             log: self.log.clone(),
             sink: Rc::clone(&sink),
@@ -110,6 +119,7 @@ impl StdioConnector {
         let reader = watch(reader.run(stdout, stderr, writer), Rc::clone(&sink));
         Ok(StdioLink {
             frames: Some(frames),
+            unread,
             stop_writing,
             sink,
             group: Some(child.group),
@@ -131,6 +141,7 @@ async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<LinkSink>) {
 struct StdioLink {
     /// `None` once closing: then the writer closes the child's standard input.
     frames: Option<mpsc::Sender<OutgoingFrame>>,
+    unread: Rc<Unread>,
     stop_writing: CancellationToken,
     sink: Rc<LinkSink>,
     group: Option<GroupHandle>,
@@ -146,14 +157,22 @@ impl Link for StdioLink {
         sent.map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SendError::Full,
             mpsc::error::TrySendError::Closed(_) => SendError::Closed,
-        })
+        })?;
+        self.unread.on_queued();
+        Ok(())
+    }
+
+    fn is_read(&self) -> Option<bool> {
+        self.unread.is_empty()
     }
 
     /// Nothing is held per call.
     fn forget(&self, _call: u64) {}
 
     // A child process has no session, and one way for all messages.
-    fn set_revision(&self, _: Revision) {}
+    fn set_revision(&self, _: Revision) {
+        self.unread.stop();
+    }
 
     fn set_session(&self, _: HttpSession) {}
 
@@ -165,6 +184,7 @@ impl Link for StdioLink {
 
     fn close(mut self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.sink.mute();
+        self.unread.stop();
         self.frames = None;
         async move {
             let Some(mut group) = self.group.take() else {

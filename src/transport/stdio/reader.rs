@@ -51,7 +51,8 @@ impl Reader {
         let mut writer = AbortOnDropHandle::new(actix_rt::spawn(writer.run()));
         let log = self.log.clone();
         let tail = Rc::<RefCell<TailLines>>::default();
-        let stderr = stderr::read(stderr, log, Rc::clone(&tail));
+        let sink = Rc::clone(&self.sink);
+        let stderr = stderr::read(stderr, log, Rc::clone(&tail), sink);
         let stderr = AbortOnDropHandle::new(actix_rt::spawn(stderr));
 
         let end = self.read(stdout, &mut writer).await;

@@ -8,19 +8,31 @@ use tokio::process::ChildStderr;
 
 use super::lines::{Line, LineSplitter};
 use super::link_end::TailLines;
+use super::sign_in::SignInWatch;
 use crate::telemetry::{LogRing, LogSource};
+use crate::transport::LinkEvent;
+use crate::transport::link_sink::LinkSink;
 
 /// Longest line, in bytes; of a longer one only its presence is kept.
 const LINE_MAX: usize = 64 * 1024;
 
 /// Reads to the end.
-pub(super) async fn read(mut pipe: ChildStderr, log: LogRing, tail: Rc<RefCell<TailLines>>) {
+pub(super) async fn read(
+    mut pipe: ChildStderr,
+    log: LogRing,
+    tail: Rc<RefCell<TailLines>>,
+    sink: Rc<LinkSink>,
+) {
+    let mut sign_in = SignInWatch::default();
     let mut lines = LineSplitter::new(LINE_MAX);
-    let keep = |line: Line| match line {
+    let mut keep = |line: Line| match line {
         Line::Whole(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             log.push(LogSource::Stderr, &text);
             tail.borrow_mut().add(&text);
+            if let Some(url) = sign_in.request(&text) {
+                sink.send(LinkEvent::SignIn(url));
+            }
         }
         Line::TooLong { .. } => log.push(LogSource::Stderr, "(a line longer than 64 KiB)"),
     };

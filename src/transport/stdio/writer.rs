@@ -8,6 +8,7 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::unread::Unread;
 use crate::transport::link_sink::LinkSink;
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 
@@ -22,7 +23,10 @@ pub(super) struct Writer {
     queue: mpsc::Receiver<OutgoingFrame>,
     stop: CancellationToken,
     sink: Rc<LinkSink>,
+    unread: Rc<Unread>,
     batch: Vec<u8>,
+    /// Frames of the batch.
+    gathered: usize,
     /// Where each call of the batch begins in it.
     starts: Vec<(usize, u64)>,
 }
@@ -39,13 +43,16 @@ impl Writer {
         queue: mpsc::Receiver<OutgoingFrame>,
         stop: CancellationToken,
         sink: Rc<LinkSink>,
+        unread: Rc<Unread>,
     ) -> Self {
         Self {
             pipe,
             queue,
             stop,
             sink,
+            unread,
             batch: Vec::new(),
+            gathered: 0,
             starts: Vec::new(),
         }
     }
@@ -72,6 +79,7 @@ impl Writer {
             self.batch.clear();
             self.batch.shrink_to(BUFFER_KEPT);
             self.starts.clear();
+            self.gathered = 0;
             let next = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => None,
@@ -84,6 +92,7 @@ impl Writer {
             if let Err(ended) = self.write_batch().await {
                 return ended;
             }
+            self.unread.on_written(self.gathered);
         }
     }
 
@@ -98,6 +107,7 @@ impl Writer {
 
     fn append(&mut self, outgoing: &OutgoingFrame) {
         let start = self.batch.len();
+        self.gathered += 1;
         self.starts.extend(outgoing.call.map(|call| (start, call)));
         append_line(&mut self.batch, &outgoing.frame);
     }

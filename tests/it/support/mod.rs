@@ -20,7 +20,7 @@ pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};
 pub(crate) use keeper::Keeper;
 pub(crate) use processes::{alive, processes_of, signal};
-pub(crate) use servers::{Behaviour, HttpServer, example, python};
+pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::Events;
 pub(crate) use stdio::StdioClient;
 

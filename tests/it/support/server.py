@@ -1,15 +1,26 @@
 """An MCP server over stdio for tests: asks its client, hangs, dies, and answers what is odd.
 
 The environment says how it behaves: IT_SERVER is its name; with IT_NEEDS it ends at once unless
-that file exists; with IT_SILENT it answers nothing at all.
+that file exists; with IT_SILENT it answers nothing at all. It adds a line to the file IT_STARTS,
+ends as soon as it is sent the method IT_FATAL, and ignores the method IT_MUTE. With IT_SIGN_IN, a
+URL, it asks for a sign-in and answers nothing until the file IT_SIGNED_IN exists.
 """
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 
 NAME = os.environ.get("IT_SERVER", "?")
 needs = os.environ.get("IT_NEEDS")
 if needs and not os.path.exists(needs):
     print("it is not there:", needs, file=sys.stderr)
     sys.exit(3)
+
+if "IT_STARTS" in os.environ:
+    with open(os.environ["IT_STARTS"], "a") as starts:
+        starts.write("start\n")
+if "IT_SIGN_IN" in os.environ:
+    print("Please authorize this client by visiting:", file=sys.stderr)
+    print(os.environ["IT_SIGN_IN"], file=sys.stderr, flush=True)
+    while not os.path.exists(os.environ["IT_SIGNED_IN"]):
+        time.sleep(0.05)
 
 waiting = {}
 asked = 0
@@ -141,6 +152,10 @@ def answer(message):
 for line in sys.stdin:
     message = json.loads(line)
     if os.environ.get("IT_SILENT"):
+        continue
+    if message.get("method") == os.environ.get("IT_FATAL", ""):
+        sys.exit(4)
+    if message.get("method") == os.environ.get("IT_MUTE", ""):
         continue
     if "method" in message and "id" in message:
         answer(message)

@@ -38,11 +38,22 @@ env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}", {environment} }}
     )
 }
 
+/// What the HTTP server does with a method that it does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum UnknownMethod {
+    #[default]
+    NotFound,
+    ServerError,
+    Hangs,
+}
+
 /// What the HTTP server does; a test may change it at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Behaviour {
     /// Calls are answered as event streams.
     pub(crate) streams: bool,
+    /// The answer to methods that it does not know, instead of 404.
+    pub(crate) unknown: UnknownMethod,
     /// Everything is answered with 401.
     pub(crate) refuses: bool,
     /// Headers of the last call, names in lower case.
@@ -160,6 +171,14 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
     let message: Value = serde_json::from_slice(&body).unwrap();
     if message["method"] == "initialize" {
         return open(&message, &behaviour);
+    }
+    let unknown = behaviour.lock().unwrap().unknown;
+    if message["method"] == "server/discover" {
+        match unknown {
+            UnknownMethod::NotFound => {}
+            UnknownMethod::ServerError => return HttpResponse::InternalServerError().finish(),
+            UnknownMethod::Hangs => return std::future::pending().await,
+        }
     }
     let session = request.headers().get("mcp-session-id");
     let session = session.and_then(|id| id.to_str().ok()).unwrap_or_default();

@@ -26,6 +26,8 @@ impl Relay {
                 self.on_failed(call, &error).await
             }
             RelayEvent::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,
+            // Of programs only.
+            RelayEvent::Event(LinkEvent::SignIn(_)) => {}
             RelayEvent::Event(LinkEvent::Closed(ending)) => self.on_closed(&ending.reason).await,
         }
     }

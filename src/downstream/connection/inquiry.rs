@@ -1,0 +1,307 @@
+//! The questions with which a conversation begins: which is sent when, what proves the era, and
+//! how long each step may take (C-LIFE-08, B-ERA-01). Pure.
+//!
+//! All questions go over the same link. A server that refuses one or is silent is asked the other;
+//! an answer that comes late still counts, and the first that proves an era wins. Only a process
+//! that ended over `server/discover` is started again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::downstream::connection::handshake::{self, Negotiated};
+use crate::downstream::era::KnownEra;
+use crate::downstream::era::verdict::{self, EraVerdict};
+use crate::protocol::{Era, Method, Response};
+use crate::transport::LinkError;
+
+/// How long each step may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepTimeouts {
+    /// From the start of a program until it reads or writes.
+    pub(super) start: Duration,
+    /// From then on until `server/discover` is answered, before `initialize` is sent as well.
+    pub(super) probe: Duration,
+    /// For the answer to the last question.
+    pub(super) answer: Duration,
+    /// For a person who is asked to sign in.
+    pub(super) sign_in: Duration,
+}
+
+/// The next step.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    Wait,
+    /// Send the question of this era.
+    Send(Era),
+    Accept(Negotiated),
+    Fail(String),
+}
+
+#[derive(Debug)]
+enum Question {
+    NotSent,
+    Sent,
+    /// The server refused it, or it failed.
+    Refused(String),
+    /// A server that has a handshake, too, answered after `initialize` was sent: whose turn it is
+    /// shows the answer to that.
+    Kept(Box<Negotiated>),
+}
+
+#[derive(Debug)]
+pub(super) struct Inquiry {
+    known: KnownEra,
+    timeouts: StepTimeouts,
+    opened: Instant,
+    /// When the server was first known to read or write.
+    heard: Option<Instant>,
+    /// When the last question was sent or answered.
+    last_step: Instant,
+    is_answered: bool,
+    discover: Question,
+    initialize: Question,
+    sign_in_since: Option<Instant>,
+    /// `server/discover` failed in a way that says nothing of the era.
+    is_uncertain: bool,
+}
+
+impl Inquiry {
+    pub(super) fn new(known: KnownEra, timeouts: StepTimeouts, now: Instant) -> Self {
+        Self {
+            known,
+            timeouts,
+            opened: now,
+            heard: None,
+            last_step: now,
+            is_answered: false,
+            discover: Question::NotSent,
+            initialize: Question::NotSent,
+            sign_in_since: None,
+            is_uncertain: false,
+        }
+    }
+
+    /// The era of the first question.
+    pub(super) fn first(&self) -> Era {
+        match self.known {
+            KnownEra::Configured(era) | KnownEra::Remembered(era) => era,
+            KnownEra::Unknown => Era::Modern,
+        }
+    }
+
+    pub(super) fn is_heard(&self) -> bool {
+        self.heard.is_some()
+    }
+
+    /// Whether the era that was found is to be remembered.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.is_uncertain
+    }
+
+    /// Whether the server did not answer as one does of the era that is remembered.
+    pub(super) fn disproves_memory(&self) -> bool {
+        let first = match self.first() {
+            Era::Modern => &self.discover,
+            Era::Legacy => &self.initialize,
+        };
+        matches!(first, Question::Refused(_))
+    }
+
+    /// Whether a person is asked to sign in.
+    pub(super) fn awaits_sign_in(&self) -> bool {
+        self.sign_in_since.is_some()
+    }
+
+    /// Whether a process that has ended is started again without being asked for its era: it
+    /// ended over that question. `is_read` says whether it had read what was sent.
+    pub(super) fn ended_when_asked(&self, is_read: Option<bool>) -> bool {
+        self.known == KnownEra::Unknown
+            && matches!(self.discover, Question::Sent)
+            && !self.is_answered
+            && is_read != Some(false)
+    }
+
+    pub(super) fn on_sent(&mut self, era: Era, now: Instant) {
+        *self.question(era) = Question::Sent;
+        self.last_step = now;
+    }
+
+    /// The server reads or writes.
+    pub(super) fn on_heard(&mut self, now: Instant) {
+        self.heard.get_or_insert(now);
+    }
+
+    pub(super) fn on_sign_in(&mut self, now: Instant) {
+        self.sign_in_since = Some(now);
+    }
+
+    pub(super) fn on_discovered(&mut self, response: &Response, now: Instant) -> Step {
+        self.on_answer(now);
+        let verdict = verdict::of_answer(&response.outcome);
+        match handshake::discovered(response) {
+            Ok(found) if verdict == EraVerdict::Modern => {
+                let is_initialized = matches!(self.initialize, Question::Sent);
+                if is_initialized && verdict::speaks_both(&response.outcome) {
+                    self.discover = Question::Kept(Box::new(found));
+                    return Step::Wait;
+                }
+                Step::Accept(found)
+            }
+            // It never gets a handshake (C-LIFE-10).
+            Err(error) if verdict == EraVerdict::Modern => Step::Fail(error.to_string()),
+            Ok(_) => self.on_refused(Era::Modern, "server names no era".to_owned()),
+            Err(error) => self.on_refused(Era::Modern, error.to_string()),
+        }
+    }
+
+    pub(super) fn on_initialized(&mut self, response: &Response, now: Instant) -> Step {
+        self.on_answer(now);
+        match handshake::negotiated(response) {
+            Ok(found) => Step::Accept(found),
+            Err(error) => self.on_refused(Era::Legacy, error.to_string()),
+        }
+    }
+
+    /// A question failed in transport.
+    pub(super) fn on_failed(&mut self, era: Era, error: &LinkError, now: Instant) -> Step {
+        let reason = failure(era, error);
+        match verdict::of_failure(error) {
+            EraVerdict::Unreachable => return Step::Fail(reason),
+            EraVerdict::Unknown if era == Era::Legacy => return Step::Fail(reason),
+            EraVerdict::Unknown => self.is_uncertain = true,
+            EraVerdict::Modern | EraVerdict::Legacy => {}
+        }
+        self.on_answer(now);
+        self.on_refused(era, reason)
+    }
+
+    fn on_answer(&mut self, now: Instant) {
+        self.on_heard(now);
+        self.is_answered = true;
+        self.last_step = now;
+    }
+
+    fn on_refused(&mut self, era: Era, reason: String) -> Step {
+        *self.question(era) = Question::Refused(reason);
+        let may_ask_other = !matches!(self.known, KnownEra::Configured(_));
+        match (&mut self.discover, &mut self.initialize) {
+            (Question::Kept(found), _) => Step::Accept(Negotiated::clone(found)),
+            (Question::Sent, _) | (_, Question::Sent) => Step::Wait,
+            (Question::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
+            (_, Question::NotSent) if may_ask_other => Step::Send(Era::Legacy),
+            (Question::Refused(one), Question::Refused(other)) => {
+                Step::Fail(format!("{one}; {other}; {ERA_HINT}"))
+            }
+            (Question::Refused(only), _) | (_, Question::Refused(only)) => {
+                Step::Fail(std::mem::take(only))
+            }
+            (Question::NotSent, Question::NotSent | Question::Kept(_)) => Step::Wait,
+        }
+    }
+
+    fn question(&mut self, era: Era) -> &mut Question {
+        match era {
+            Era::Modern => &mut self.discover,
+            Era::Legacy => &mut self.initialize,
+        }
+    }
+
+    /// Whether `initialize` follows when `server/discover` is not answered.
+    fn may_send_initialize(&self) -> bool {
+        !matches!(self.known, KnownEra::Configured(_))
+            && matches!(self.discover, Question::Sent)
+            && matches!(self.initialize, Question::NotSent)
+    }
+
+    /// When [`Self::on_time`] is due. `tells_reading` says whether the transport tells if the
+    /// server has read what was sent.
+    pub(super) fn deadline(&self, tells_reading: bool) -> Instant {
+        let sends_next = self.may_send_initialize() && (self.is_heard() || !tells_reading);
+        if sends_next {
+            return self.last_active() + self.timeouts.probe;
+        }
+        let fails = if self.is_heard() {
+            self.last_active() + self.timeouts.answer
+        } else {
+            self.opened + self.timeouts.start
+        };
+        let signed_in = self
+            .sign_in_since
+            .map(|since| since + self.timeouts.sign_in);
+        signed_in.map_or(fails, |signed_in| fails.max(signed_in))
+    }
+
+    fn last_active(&self) -> Instant {
+        self.heard
+            .map_or(self.last_step, |heard| heard.max(self.last_step))
+    }
+
+    /// The deadline has come.
+    pub(super) fn on_time(&mut self, tells_reading: bool, now: Instant) -> Step {
+        if now < self.deadline(tells_reading) {
+            return Step::Wait;
+        }
+        if self.may_send_initialize() && (self.is_heard() || !tells_reading) {
+            return Step::Send(Era::Legacy);
+        }
+        if let Question::Kept(found) = &self.discover {
+            return Step::Accept(Negotiated::clone(found));
+        }
+        Step::Fail(self.too_late())
+    }
+
+    fn too_late(&self) -> String {
+        let time = humantime::format_duration;
+        let StepTimeouts {
+            start,
+            answer,
+            sign_in,
+            ..
+        } = self.timeouts;
+        if self.awaits_sign_in() {
+            return format!(
+                "nobody signed in in time ({}, `sign_in_timeout`)",
+                time(sign_in)
+            );
+        }
+        if !self.is_heard() {
+            let start = time(start);
+            return format!("it did not start to read or write in time ({start}, `start_timeout`)");
+        }
+        let answer = time(answer);
+        let unanswered = |asked: &Method| {
+            format!("`{asked}` was not answered in time ({answer}, `connect_timeout`)")
+        };
+        match (&self.discover, &self.initialize) {
+            (Question::Sent, Question::Sent) => format!(
+                "neither `server/discover` nor `initialize` was answered in time ({answer}, `connect_timeout`); {ERA_HINT}"
+            ),
+            (Question::Refused(other), _) => {
+                format!("{}; {other}; {ERA_HINT}", unanswered(&Method::Initialize))
+            }
+            (_, Question::Refused(other)) => {
+                format!("{}; {other}; {ERA_HINT}", unanswered(&Method::Discover))
+            }
+            (Question::Sent, _) => unanswered(&Method::Discover),
+            _ => unanswered(&Method::Initialize),
+        }
+    }
+}
+
+/// What to do when a server answers neither question as it should.
+const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
+
+/// Why a question failed in transport, with what to do.
+fn failure(era: Era, error: &LinkError) -> String {
+    let method = match era {
+        Era::Modern => Method::Discover,
+        Era::Legacy => Method::Initialize,
+    };
+    match error {
+        LinkError::Status { status: 401, .. } => format!(
+            "`{method}`: {error}; it wants to know who asks: set a header such as `Authorization` in [servers.NAME.headers]"
+        ),
+        _ => format!("`{method}`: {error}"),
+    }
+}

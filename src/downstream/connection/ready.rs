@@ -1,0 +1,135 @@
+//! What follows the handshake: worker channels, subscriptions, lists.
+
+use actix::{AsyncContext, Context};
+use serde_json::json;
+
+use crate::catalog::ItemKind;
+use crate::downstream::call_request::CallMessage;
+use crate::downstream::connection::Connection;
+use crate::downstream::connection::handshake::Negotiated;
+use crate::downstream::connection::own_requests::OwnRequest;
+use crate::downstream::connection::spec::CallSenders;
+use crate::downstream::connection::state::{ConnectionState, OpenConnection};
+use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::worker_channel::WorkerChannelHandle;
+use crate::protocol::{LogLevel, Method};
+use crate::telemetry::Counter;
+
+impl Connection {
+    pub(super) fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
+        log::info!(
+            server = self.spec.server().as_str(),
+            revision = negotiated.revision.as_str(),
+            generation = self.birth.generation();
+            "server is connected"
+        );
+        self.spec.counters.add(Counter::ServersConnected);
+        self.part.capabilities = negotiated.capabilities.clone();
+        self.part.info = negotiated.server_info.clone();
+        self.part.revision = negotiated.revision;
+        self.part.instructions = negotiated.instructions.clone();
+        self.drop_undeclared_lists(&negotiated);
+        match self.state.end() {
+            ConnectionState::Handshaking { calls, .. } => {
+                let is_modern = negotiated.is_modern();
+                let worker_channels = self.open_worker_channels(&calls, ctx);
+                if !is_modern {
+                    calls.link().listen();
+                }
+                self.state = ConnectionState::Ready(Box::new(OpenConnection {
+                    calls: *calls,
+                    negotiated,
+                    worker_channels,
+                }));
+            }
+            ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
+                open.negotiated = negotiated;
+                open.renewed();
+                self.state = ConnectionState::Ready(open);
+            }
+            ConnectionState::Opening | ConnectionState::Ending => return,
+        }
+        self.spec.breakers.renewed();
+        self.birth.ready(self.callers(ctx));
+        self.restore_subscriptions(ctx);
+        self.refresh(&ItemKind::ALL, ctx);
+    }
+
+    /// Opens a way in on each other arbiter, where the transport allows it.
+    fn open_worker_channels(
+        &self,
+        calls: &CallsInFlight,
+        ctx: &mut Context<Self>,
+    ) -> Vec<WorkerChannelHandle> {
+        let Some(session) = calls.link().http_session() else {
+            return Vec::new();
+        };
+        let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
+        let owner = || ctx.address().recipient();
+        let start =
+            |arbiter| WorkerChannelHandle::start(&self.spec, arbiter, session.clone(), owner());
+        others.map(start).collect()
+    }
+
+    pub(super) fn callers(&self, ctx: &mut Context<Self>) -> CallSenders {
+        let own = ctx.address().recipient::<CallMessage>();
+        let count = self.spec.arbiters.count().get();
+        let nearest = |index: usize| {
+            let mut channels = self.state.worker_channels().iter();
+            let channel = channels.find(|channel| channel.arbiter == index);
+            channel.map_or_else(
+                || own.clone(),
+                |channel| channel.address.clone().recipient(),
+            )
+        };
+        let ways = (0..count).map(nearest).collect();
+        CallSenders::new(ways, ctx.address().recipient())
+    }
+
+    /// Asks a fresh connection for what the sessions wanted of the one before.
+    pub(super) fn restore_subscriptions(&mut self, ctx: &mut Context<Self>) {
+        let Some(negotiated) = self.state.negotiated() else {
+            return;
+        };
+        if negotiated.is_modern() {
+            return self.update_listen_stream(ctx);
+        }
+        let subscribes = negotiated.has_subscriptions();
+        let (subscription_registry, key) =
+            (self.spec.subscription_registry.clone(), &self.spec.key);
+        let level = match key.session() {
+            Some(session) => subscription_registry.level_of(session),
+            None => subscription_registry.level(),
+        };
+        let uris = subscription_registry.subscriptions(self.spec.server(), key);
+        self.sent_log_level = None;
+        if let Some(level) = level {
+            self.request_log_level(level, ctx);
+        }
+        if subscribes {
+            for uri in uris {
+                self.subscribe(&uri, ctx);
+            }
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+        let own = OwnRequest::ConnectionCommand("resources/subscribe");
+        let params = json!({ "uri": uri });
+        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
+    }
+
+    pub(super) fn request_log_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
+        let negotiated = self.state.negotiated();
+        if negotiated.is_some_and(|negotiated| negotiated.has("logging")) {
+            self.sent_log_level = Some(level);
+            let own = OwnRequest::ConnectionCommand("logging/setLevel");
+            self.ask_server(
+                &Method::LoggingSetLevel,
+                &json!({ "level": level }),
+                own,
+                ctx,
+            );
+        }
+    }
+}

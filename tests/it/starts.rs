@@ -1,0 +1,114 @@
+//! How often a server's program is started until its era is known, and what its start waits for.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{
+    Behaviour, Client, Gateway, HttpServer, Setup, UnknownMethod, python, quick, text_of, until,
+};
+
+fn count(starts: &Path) -> usize {
+    fs::read_to_string(starts)
+        .unwrap_or_default()
+        .lines()
+        .count()
+}
+
+/// Starts a gateway twice in front of a server, and counts the starts of its program.
+async fn starts_of(behaviour: &str) -> [usize; 2] {
+    let directory = TempDir::new().unwrap();
+    let starts = directory.path().join("starts");
+    let environment = format!("IT_STARTS = \"{}\", {behaviour}", starts.display());
+    let times = "era_probe_timeout = \"200ms\"\n";
+    let config = format!("{}{}{times}", quick(), python("one", &environment));
+    let mut gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let result = client.call("one__echo", json!({})).await;
+    assert_eq!(text_of(&result), "one {}");
+    let first = count(&starts);
+    gateway.kill();
+    gateway.start_again().await;
+    gateway.all_up().await;
+    [first, count(&starts) - first]
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_question_is_started_once() {
+    assert_eq!(starts_of("").await, [1, 1]);
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_the_question_is_started_once() {
+    assert_eq!(starts_of("IT_MUTE = \"server/discover\"").await, [1, 1]);
+}
+
+#[tokio::test]
+async fn a_server_that_ends_over_the_question_is_asked_once_for_all() {
+    assert_eq!(starts_of("IT_FATAL = \"server/discover\"").await, [2, 1]);
+}
+
+#[tokio::test]
+async fn a_server_over_http_that_breaks_over_the_question_is_connected() {
+    for unknown in [UnknownMethod::ServerError, UnknownMethod::Hangs] {
+        let server = HttpServer::start(Behaviour {
+            unknown,
+            ..Default::default()
+        })
+        .await;
+        let times = "era_probe_timeout = \"200ms\"\n";
+        let config = format!("{}{}{times}", quick(), server.config("http"));
+        let gateway = Gateway::start(&config).await;
+        let client = Client::open(&gateway).await;
+        let result = client.call("http__echo", json!({"n": 1})).await;
+        assert_eq!(text_of(&result), "http {\"n\":1}");
+        let view = gateway.server("http").await;
+        assert_eq!(view["connection"]["shared"]["generation"], 1);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_everybody_says_how_to_sign_in() {
+    let server = HttpServer::start(Behaviour {
+        refuses: true,
+        ..Default::default()
+    })
+    .await;
+    let config = format!("{}{}", quick(), server.config("http"));
+    let gateway = Setup::new(&config).serve().await;
+    until("the reason", || async {
+        let view = gateway.server("http").await;
+        let why = view["connection"]["shared"]["last_exit"]
+            .as_str()?
+            .to_owned();
+        (why.contains("401") && why.contains("[servers.NAME.headers]")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_sign_in_is_waited_for() {
+    let directory = TempDir::new().unwrap();
+    let signed_in = directory.path().join("signed in");
+    let page = "https://auth.example/authorize?state=s3cret";
+    let environment = format!(
+        "IT_SIGN_IN = \"{page}\", IT_SIGNED_IN = \"{}\"",
+        signed_in.display()
+    );
+    let config = format!("{}{}", quick(), python("one", &environment));
+    let mut gateway = Setup::new(&config).serve().await;
+    let shown = format!("waiting for sign-in: open {page}");
+    until("the page", || async {
+        let one = gateway.server("one").await;
+        (one["state"] == "starting" && one["reason"] == shown.as_str()).then_some(())
+    })
+    .await;
+    fs::write(&signed_in, "").unwrap();
+    let one = gateway.wait_state("one", "up").await;
+    assert_eq!(one["connection"]["shared"]["restarts"], 0);
+    assert_eq!(one.get("reason"), Some(&json!(null)));
+    gateway.kill();
+    assert!(!gateway.log().contains("s3cret"), "{}", gateway.log());
+}
