@@ -215,12 +215,12 @@ fn lists_are_refreshed_by_interval_and_the_last_good_one_stays() {
         let server = world.stdio("a", plan).await;
         pass(seconds(60)).await;
         assert_eq!(server.of("tools/list").len(), 2);
-        server.refuse_method("tools/list");
+        server.fail_method("tools/list");
         pass(seconds(60)).await;
         assert_eq!(server.of("tools/list").len(), 3);
         assert_eq!(world.catalog.snapshot().tools().count(), 3);
         server.script(|script| {
-            script.refused.clear();
+            script.failing.clear();
             script.mute.insert("tools/list");
         });
         pass(seconds(60 + 31)).await;
@@ -240,7 +240,7 @@ fn a_list_that_failed_is_read_again_soon_and_then_more_rarely() {
     run(async {
         let world = World::new();
         let plan = |plan: &mut Plan| {
-            plan.script.refused.insert("tools/list");
+            plan.script.failing.insert("tools/list");
         };
         let server = world.stdio("a", plan).await;
         let lists = || server.of("tools/list").len();
@@ -261,12 +261,35 @@ fn a_list_that_failed_is_read_again_soon_and_then_more_rarely() {
 }
 
 #[test]
+fn a_list_that_the_server_does_not_know_is_empty_and_no_failure() {
+    run(async {
+        let world = World::new();
+        let plan = |plan: &mut Plan| {
+            plan.script.capabilities = json!({"tools": {}, "prompts": {}});
+            plan.script.refused.insert("prompts/list");
+        };
+        let server = world.stdio("a", plan).await;
+        pass(seconds(600)).await;
+        assert_eq!(server.of("prompts/list").len(), 1);
+        assert_eq!(world.catalog.snapshot().tools().count(), 3);
+        // Items that it had before are gone.
+        server.script(|script| {
+            script.refused.insert("tools/list");
+        });
+        server.say(note("notifications/tools/list_changed", json!({})));
+        pass(seconds(600)).await;
+        assert_eq!(server.of("tools/list").len(), 2);
+        assert_eq!(world.catalog.snapshot().tools().count(), 0);
+    });
+}
+
+#[test]
 fn the_last_good_list_stays_also_when_a_restarted_server_cannot_list() {
     run(async {
         let world = World::new();
         let server = world.stdio("a", |_| {}).await;
         pass(seconds(1)).await;
-        server.refuse_method("tools/list");
+        server.fail_method("tools/list");
         server.crash("crashed");
         pass(seconds(2)).await;
         assert_eq!(world.view("a").shared.phase.to_string(), "up");

@@ -26,6 +26,14 @@ pub(crate) enum Page {
     },
 }
 
+impl Page {
+    pub(crate) const EMPTY: Self = Self::Done {
+        items: Vec::new(),
+        cut: false,
+        caching: None,
+    };
+}
+
 impl ListFetch {
     pub(crate) fn new(kind: ItemKind) -> Self {
         Self {
@@ -34,6 +42,11 @@ impl ListFetch {
             pages: 0,
             caching: None,
         }
+    }
+
+    /// Whether no page came so far.
+    pub(crate) fn is_first(&self) -> bool {
+        self.pages == 0
     }
 
     /// Takes a page. Cursors are opaque, and an empty one is a cursor (C-CANC-05, C-CANC-06);

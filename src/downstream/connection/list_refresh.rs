@@ -14,8 +14,9 @@ use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ServerEvent;
+use crate::downstream::era::modern;
 use crate::downstream::worker_channel::WorkerChannelCommand;
-use crate::protocol::{Outcome, RawJson, Response};
+use crate::protocol::{Outcome, RawJson, Response, code};
 use crate::supervision::Backoff;
 
 /// A list is read again after this time at the earliest, however short its time to live.
@@ -108,6 +109,13 @@ impl Connection {
         let page = match &response.outcome {
             Outcome::Result(result) => {
                 fetch.on_page(result, limits.list_items_max, limits.list_pages_max)
+            }
+            // It has no such list, whatever its capabilities say: nothing is wrong.
+            Outcome::Error(error)
+                if fetch.is_first()
+                    && modern::error_code(error) == Some(code::METHOD_NOT_FOUND) =>
+            {
+                Ok(Page::EMPTY)
             }
             Outcome::Error(error) => Err(error_text(error)),
         };
