@@ -66,13 +66,15 @@ pub enum Command {
 
     /// Show the servers and sessions of the running gateway
     ///
-    /// Speaks to the gateway that uses the same configuration, through its data directory.
+    /// Speaks to the gateway that uses the same configuration, through its data directory; where
+    /// there is no configuration, to the only one that runs.
     Status(StatusArguments),
 
-    /// List, stop, start, restart or trip the servers of the running gateway, or show their logs
+    /// List, stop, start, restart, kill or trip the servers of the running gateway, or show their
+    /// logs
     ///
     /// Without a verb it lists them. Speaks to the gateway that uses the same configuration,
-    /// through its data directory.
+    /// through its data directory; where there is no configuration, to the only one that runs.
     Servers(ServersArguments),
 
     /// Run the built-in example server over stdin and stdout
@@ -136,7 +138,8 @@ pub struct StatusArguments {
 
     /// Show it again every second until Ctrl-C
     ///
-    /// Redraws a terminal; appends where the output is no terminal.
+    /// On a terminal in the place of what is there, which comes back at the end; appended where the
+    /// output is no terminal.
     #[arg(short, long)]
     pub watch: bool,
 }
@@ -171,6 +174,12 @@ pub enum ServersVerb {
     /// One that waits for its next attempt, or is idle, is started now.
     Start { name: String },
 
+    /// Kill the process of a server, to see it come back
+    ///
+    /// As if it had crashed: its calls fail, a report is written, and its supervisor starts it
+    /// again.
+    Kill { name: String },
+
     /// Refuse the calls of a server, or of one tool of it, until they are reset
     ///
     /// Opens its breaker. The server keeps running and its tools stay listed; TOOL is the name
@@ -181,6 +190,7 @@ pub enum ServersVerb {
     ///
     /// Closes breakers that opened by themselves too.
     Reset { name: String, tool: Option<String> },
+
     /// List the crash reports of a server, or of all, and show the last one
     ///
     /// Says how each connection ended that ended as it should not. Written by the gateway as JSON
@@ -193,12 +203,24 @@ pub enum ServersVerb {
     },
 
     /// Show the last lines of a server: its stderr, stray output, remarks of the gateway
-    Logs {
-        name: String,
-        /// Write JSON, for programs
-        #[arg(long)]
-        json: bool,
-    },
+    Logs(LogsArguments),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct LogsArguments {
+    pub name: String,
+
+    /// Write JSON, for programs
+    #[arg(long, conflicts_with = "follow")]
+    pub json: bool,
+
+    /// Go on with new lines until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Show the last N lines only
+    #[arg(short = 'n', long, value_name = "N")]
+    pub lines: Option<usize>,
 }
 
 #[cfg(test)]
@@ -254,7 +276,19 @@ mod tests {
     #[test]
     fn servers_are_listed_unless_a_verb_follows() {
         let name = || "files".to_owned();
-        let logs = |json| ServersVerb::Logs { name: name(), json };
+        let logs = |json| {
+            ServersVerb::Logs(LogsArguments {
+                name: name(),
+                json,
+                ..LogsArguments::default()
+            })
+        };
+        let followed = LogsArguments {
+            name: name(),
+            json: false,
+            follow: true,
+            lines: Some(20),
+        };
         let crashes = |name, json| Some(ServersVerb::Crashes { name, json });
         let cases = [
             ("servers", false, None),
@@ -296,7 +330,17 @@ mod tests {
                 false,
                 crashes(Some(name()), true),
             ),
+            (
+                "servers kill files",
+                false,
+                Some(ServersVerb::Kill { name: name() }),
+            ),
             ("servers logs files", false, Some(logs(false))),
+            (
+                "servers logs files -f -n 20",
+                false,
+                Some(ServersVerb::Logs(followed)),
+            ),
             ("-c a servers logs --json files", false, Some(logs(true))),
             ("servers logs files --json -c a", false, Some(logs(true))),
         ];
@@ -340,6 +384,9 @@ mod tests {
             "servers files",
             "servers stop files --json",
             "servers stop a b",
+            "servers kill",
+            "servers logs files -n x",
+            "servers logs files --follow --json",
         ];
         for text in refused {
             assert!(parse(text).is_err(), "{text}");

@@ -2,18 +2,18 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
 use mcpvisor::admin::{
-    ControlError, ControlRequest, ask, ask_status, crash_text, log_lines, notice_lines, redraw,
-    server_table, tree,
+    AlternateScreen, ControlError, ControlRequest, Instances, Screen, ask, ask_status, crash_text,
+    is_served, last_sequence, log_lines, notice_lines, other_gateway, server_table, tree,
 };
 use mcpvisor::cli::{
-    Arguments, Command, ConfigVerb, Header, ServersArguments, ServersVerb, StatusArguments,
-    StdioArguments,
+    Arguments, Command, ConfigVerb, Header, LogsArguments, ServersArguments, ServersVerb,
+    StatusArguments, StdioArguments,
 };
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{
@@ -218,32 +218,64 @@ fn print_config(verb: ConfigVerb) -> Result<(), CliError> {
 /// How often a watched status is shown.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
+/// How often new lines of a server's log are asked for.
+const FOLLOW_EVERY: Duration = Duration::from_millis(500);
+
+/// The data directory of the gateway that a command speaks to: that of this configuration, or
+/// where there is none, of the only gateway of this user.
+fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
+    let here = Config::data_dir_of(path, &ProcessEnvironment::new())?;
+    if is_served(&here) {
+        return Ok(here);
+    }
+    let is_named = path.is_some()
+        || std::env::var_os("MCPVISOR_DATA").is_some()
+        || Path::new("config.toml").exists();
+    let running = Instances::of_user().map_or_else(|_| Vec::new(), |found| found.running());
+    let other = other_gateway(&running, &here, !is_named)?;
+    let config = other.config.as_ref();
+    let config = config.map_or("built in".to_owned(), |path| path.display().to_string());
+    eprintln!("gateway with pid {}, configuration {config}", other.pid);
+    Ok(other.data_dir.clone())
+}
+
 fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), CliError> {
-    let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
-    let shown = |status: &Value| {
+    let data_dir = gateway_data_dir(path)?;
+    let shown = |status: &Value, screen: &Screen| {
         if arguments.json {
             pretty(status)
         } else {
-            Ok(tree(status))
+            Ok(tree(status, screen))
         }
     };
     current_thread_runtime()?.block_on(async {
+        let screen = Screen::of_stdout();
         if !arguments.watch {
-            return print(&shown(&ask_status(&data_dir).await?)?);
+            return print(&shown(&ask_status(&data_dir).await?, &screen)?);
         }
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         // The first answer tells whether there is anything to watch.
         let mut status = Ok(ask_status(&data_dir).await?);
+        let stdout = std::io::stdout();
+        let mut alternate = match stdout.is_terminal() {
+            true => Some(AlternateScreen::enter(stdout)?),
+            false => None,
+        };
         loop {
+            let screen = Screen::of_stdout();
             let text = match &status {
-                Ok(status) => shown(status)?,
+                Ok(status) => shown(status, &screen)?,
                 Err(error) => format!("{error}\n"),
             };
-            let is_terminal = std::io::stdout().is_terminal();
-            print(&if is_terminal { redraw(&text) } else { text })?;
+            match &mut alternate {
+                Some(alternate) => alternate.draw(&screen.cut_lines(&text))?,
+                None => print(&text)?,
+            }
             tokio::select! {
                 () = tokio::time::sleep(WATCH_EVERY) => {}
                 _ = interrupt.recv() => return Ok(()),
+                _ = terminate.recv() => return Ok(()),
             }
             status = ask_status(&data_dir).await;
         }
@@ -251,7 +283,8 @@ fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), C
 }
 
 fn run_servers_command(path: Option<&Path>, arguments: ServersArguments) -> Result<(), CliError> {
-    let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
+    let data_dir = gateway_data_dir(path)?;
+    let screen = Screen::of_stdout();
     let ask = |request| -> Result<Value, CliError> {
         let asked: Result<Value, ControlError> =
             current_thread_runtime()?.block_on(async { ask(&data_dir, &request).await });
@@ -263,33 +296,64 @@ fn run_servers_command(path: Option<&Path>, arguments: ServersArguments) -> Resu
             return print(&if arguments.json {
                 pretty(&status["servers"])?
             } else {
-                server_table(status)
+                server_table(status, &screen)
             });
         }
-        Some(ServersVerb::Logs { name, json }) => {
-            let lines = &ask(ControlRequest::Logs { server: name })?["logs"];
-            return print(&if json {
-                pretty(lines)?
-            } else {
-                log_lines(lines)
-            });
+        Some(ServersVerb::Logs(logs)) => {
+            return current_thread_runtime()?.block_on(show_logs(&data_dir, logs));
         }
         Some(ServersVerb::Crashes { name, json }) => {
             let crashes = &ask(ControlRequest::Crashes { server: name })?;
             return print(&if json {
                 pretty(crashes)?
             } else {
-                crash_text(crashes)
+                crash_text(crashes, &screen)
             });
         }
         Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
         Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
         Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },
+        Some(ServersVerb::Kill { name }) => ControlRequest::Kill { server: name },
         Some(ServersVerb::Trip { name, tool }) => ControlRequest::Trip { server: name, tool },
         Some(ServersVerb::Reset { name, tool }) => ControlRequest::Reset { server: name, tool },
     };
     let done = ask(request)?;
     print(&format!("{}\n", done["done"].as_str().unwrap_or("done")))
+}
+
+async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut request = ControlRequest::Logs {
+        server: arguments.name.clone(),
+        after: 0,
+        last: arguments.lines,
+    };
+    let mut seen = 0;
+    loop {
+        let lines = &ask(data_dir, &request).await?["logs"];
+        print(&if arguments.json {
+            pretty(lines)?
+        } else {
+            log_lines(lines, &screen)
+        })?;
+        if !arguments.follow {
+            return Ok(());
+        }
+        match last_sequence(lines) {
+            0 => {}
+            last => seen = last,
+        }
+        request = ControlRequest::Logs {
+            server: arguments.name.clone(),
+            after: seen,
+            last: None,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_EVERY) => {}
+            _ = interrupt.recv() => return Ok(()),
+        }
+    }
 }
 
 /// For commands that run on one thread.

@@ -66,7 +66,7 @@ impl ControlServer {
                         });
                     }
                     Err(error) => {
-                        log::warn!(error:%; "control socket does not accept");
+                        log::warn!(error:%; "the control socket accepts no connection");
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }
@@ -97,6 +97,11 @@ async fn answer(stream: UnixStream, operator: Rc<dyn Operator>) -> io::Result<()
     .to_string();
     answer.push('\n');
     writer.write_all(answer.as_bytes()).await
+}
+
+/// Whether a gateway that uses this data directory takes requests.
+pub fn is_served(data_dir: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(DataDir::control_socket(data_dir)).is_ok()
 }
 
 /// Asks the gateway that uses this data directory for its status.

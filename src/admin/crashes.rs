@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use log::Level;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -96,11 +97,19 @@ fn write_all(
         match reports_dir.keep(&report) {
             Ok(path) => {
                 counters.add(Counter::CrashesReported);
-                log::warn!(server, report = path.display().to_string().as_str(); "crash report is written");
+                // The line about the end itself says the reason. A server that never came up
+                // would repeat this one at each attempt.
+                let level = if report.was_up {
+                    Level::Info
+                } else {
+                    Level::Debug
+                };
+                let path = path.display().to_string();
+                log::log!(level, server, path; "crash report written, see `mcpvisor servers crashes {server}`");
             }
             Err(error) => {
                 counters.add(Counter::CrashesUnreported);
-                log::error!(server, error:%; "crash report cannot be written");
+                log::error!(server, error:%; "the crash report cannot be written");
             }
         }
     }

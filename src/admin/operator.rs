@@ -28,6 +28,10 @@ pub enum ControlRequest {
     Start {
         server: String,
     },
+    /// The processes of a server are killed.
+    Kill {
+        server: String,
+    },
     /// No calls to a server, or to a tool of it, until a reset.
     Trip {
         server: String,
@@ -38,9 +42,13 @@ pub enum ControlRequest {
         server: String,
         tool: Option<String>,
     },
-    /// The kept lines of a server.
+    /// The kept lines of a server: those after the line of this number, the last ones of them.
     Logs {
         server: String,
+        #[serde(default)]
+        after: u64,
+        #[serde(default)]
+        last: Option<usize>,
     },
     /// The crash reports of a server, or of all.
     Crashes {
@@ -121,9 +129,13 @@ pub(super) async fn answer(
 ) -> serde_json::Value {
     let (server, order) = match request {
         ControlRequest::Status => return serde_json::json!({ "status": operator.status() }),
-        ControlRequest::Logs { server } => {
+        ControlRequest::Logs {
+            server,
+            after,
+            last,
+        } => {
             return match operator.logs(&server) {
-                Ok(lines) => serde_json::json!({ "logs": lines }),
+                Ok(lines) => serde_json::json!({ "logs": selected(lines, after, last) }),
                 Err(why) => serde_json::json!({ "refused": why }),
             };
         }
@@ -136,6 +148,7 @@ pub(super) async fn answer(
         ControlRequest::Restart { server } => (server, ServerOrder::Restart),
         ControlRequest::Stop { server } => (server, ServerOrder::Stop),
         ControlRequest::Start { server } => (server, ServerOrder::Start),
+        ControlRequest::Kill { server } => (server, ServerOrder::Kill),
         ControlRequest::Trip { server, tool } => (server, ServerOrder::Trip(tool)),
         ControlRequest::Reset { server, tool } => (server, ServerOrder::Reset(tool)),
     };
@@ -145,9 +158,46 @@ pub(super) async fn answer(
     }
 }
 
+/// The lines after number `after`, at most the last so many. A number beyond all of them is of
+/// lines that were forgotten, as by a restart: then it counts as none.
+fn selected(mut lines: Vec<LogLine>, after: u64, last: Option<usize>) -> Vec<LogLine> {
+    let newest = lines.last().map_or(0, |line| line.sequence);
+    if after <= newest {
+        lines.retain(|line| line.sequence > after);
+    }
+    let skipped = last.map_or(0, |last| lines.len().saturating_sub(last));
+    lines.split_off(skipped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::LogSource;
+
+    #[test]
+    fn new_lines_are_selected_by_number() {
+        let line = |sequence| LogLine {
+            sequence,
+            at: 0,
+            source: LogSource::Stderr,
+            text: String::new(),
+        };
+        let cases: [(u64, Option<usize>, &[u64]); 7] = [
+            (0, None, &[3, 4, 5]),
+            (3, None, &[4, 5]),
+            (5, None, &[]),
+            (9, None, &[3, 4, 5]),
+            (0, Some(2), &[4, 5]),
+            (4, Some(2), &[5]),
+            (0, Some(0), &[]),
+        ];
+        for (after, last, expected) in cases {
+            let lines = selected((3..=5).map(line).collect(), after, last);
+            let numbers: Vec<u64> = lines.iter().map(|line| line.sequence).collect();
+            assert_eq!(numbers, expected, "{after} {last:?}");
+        }
+        assert!(selected(Vec::new(), 7, None).is_empty());
+    }
 
     #[test]
     fn a_server_that_cannot_be_operated_is_reported_with_the_reason() {

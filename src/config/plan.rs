@@ -35,6 +35,29 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What happens to servers, for the log.
+    pub fn words(&self) -> String {
+        let servers = |servers: &[Arc<ServerSettings>]| {
+            let names = servers.iter().map(|server| server.name.to_string());
+            names.collect::<Vec<_>>()
+        };
+        let stopped = self.stop.iter().map(ToString::to_string).collect();
+        let parts = [
+            ("started", servers(&self.start)),
+            ("restarted", servers(&self.restart)),
+            ("adjusted", servers(&self.retune)),
+            ("stopped", stopped),
+        ];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts
+            .map(|(verb, names)| format!("{verb} {}", names.join(" ")))
+            .collect();
+        if parts.is_empty() {
+            return "no server changes".to_owned();
+        }
+        parts.join("; ")
+    }
+
     /// Compares what runs with what is wanted. Secrets are compared by their values.
     pub fn between(running: &Config, wanted: &Config) -> Self {
         let gateway = GatewayTable::changed(wanted, running).into_iter();

@@ -116,7 +116,7 @@ fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnect
             return connector;
         };
         let name = server.name.as_str();
-        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into this server's connections (`faults`)");
+        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into its connections (`faults`)");
         let parts = FaultParts {
             random: random.clone(),
             log: log.clone(),

@@ -1,6 +1,7 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
 mod build;
+mod place;
 pub mod service;
 mod state;
 mod stdio;
@@ -13,13 +14,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use crate::admin::{AdminEndpoints, ConfigView, ControlServer, CrashWriter, DataDir, DataDirError};
+use crate::admin::{
+    AdminEndpoints, ConfigView, ControlServer, CrashWriter, DataDir, DataDirError, Registration,
+};
 use crate::auth::AllowAnonymous;
 use crate::calls::Sealing;
 use crate::catalog::ServerPart;
@@ -32,12 +34,10 @@ use crate::supervision::Arbiters;
 use crate::telemetry::{Counter, Counters, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
+use place::{listen, register};
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
 use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
 
 /// Time to finish what the store was asked for before the end.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
@@ -64,11 +64,8 @@ pub enum StartError {
     Store(#[from] OpenError),
     #[error("state file `{path}` cannot be read: {source}")]
     StateFile { path: PathBuf, source: StoreError },
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        address: SocketAddr,
-        source: io::Error,
-    },
+    #[error("cannot listen on {address}: {why}")]
+    Listen { address: SocketAddr, why: String },
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
 }
@@ -89,6 +86,7 @@ pub struct Gateway {
     /// The address that clients connect to, or `stdio`.
     listen: String,
     _control: ControlServer,
+    _registration: Option<Registration>,
     _data_dir: DataDir,
 }
 
@@ -135,6 +133,7 @@ impl Gateway {
         let address = server.address.map(|address| address.to_string());
         let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
         let arbiters = Arbiters::adopt(server.workers.clone())?;
+        let registration = register(&config, loaded.path.as_deref(), &address);
         let view = config_view(loaded.path, loaded.warnings);
         let servers = ready_servers(&config);
         let saved = SavedState::load(&store, &config, &servers).await;
@@ -162,7 +161,10 @@ impl Gateway {
             data_dir: config.data_dir.clone(),
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
-        log::info!(address = address.as_str(), endpoint = config.front.endpoint.as_str(); "gateway serves");
+        match server.address {
+            Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
+            None => log::info!("serves one client over stdin and stdout"),
+        }
         let downstreams = state.downstreams.clone();
         let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
         let gateway = Self {
@@ -178,6 +180,7 @@ impl Gateway {
             config,
             listen: address,
             _control: control,
+            _registration: registration,
             _data_dir: data_dir,
         };
         gateway
@@ -240,7 +243,7 @@ impl Gateway {
     async fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
         for server in &self.config.servers {
             if let ServerState::Misconfigured(reason) = &server.state {
-                log::error!(server = server.name.as_str(), reason; "server is misconfigured");
+                log::error!(server = server.name.as_str(), reason; "misconfigured");
             }
         }
         let start = ready_servers(&self.config).into_iter();
@@ -297,20 +300,9 @@ impl Gateway {
         }
         self.state.counters.add(Counter::ConfigReloaded);
         for key in &plan.needs_restart {
-            log::warn!(key = key.as_str(); "this change needs a restart");
+            log::warn!("`{key}` changes with a restart of the gateway");
         }
-        let names = |servers: &[Arc<ServerSettings>]| {
-            servers
-                .iter()
-                .map(|server| server.name.to_string())
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        log::info!(
-            start = names(&plan.start), restart = names(&plan.restart),
-            retune = names(&plan.retune), stop = plan.stop.len();
-            "configuration is applied"
-        );
+        log::info!("configuration is applied: {}", plan.words());
         self.config = loaded.config.with_fixed_of(&self.config);
         self.state
             .servers
@@ -341,7 +333,8 @@ impl Gateway {
     pub async fn stop(self) {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
-        log::info!(grace:? = grace; "gateway stops");
+        let within = humantime::format_duration(grace);
+        log::info!("stops; calls in flight may take up to {within}");
         if self.shares_socket {
             self.server.hand_over().await;
         } else {
@@ -353,7 +346,7 @@ impl Gateway {
             .await
             .is_err()
         {
-            log::warn!("some calls did not end in time; they are cancelled");
+            log::warn!("calls that did not end in time are cancelled");
         }
         self.server.drain();
         self.state.sessions.drain();
@@ -362,7 +355,7 @@ impl Gateway {
             .await
             .is_err()
         {
-            log::warn!("some servers did not stop in time; they are killed");
+            log::warn!("servers that did not stop in time are killed");
         }
         self.spawner.stop().await;
         let writer = self.crashes;
@@ -442,20 +435,6 @@ fn arrangement(config: &Config) -> Arrangement {
         catalog: config.catalog.clone(),
         first_list_wait: config.session.first_list_wait,
     }
-}
-
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let open = || {
-        let socket = if address.is_ipv4() {
-            TcpSocket::new_v4()?
-        } else {
-            TcpSocket::new_v6()?
-        };
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)?.into_std()
-    };
-    open().map_err(|source| StartError::Listen { address, source })
 }
 
 fn config_view(path: Option<PathBuf>, warnings: Vec<String>) -> ConfigView {

@@ -232,7 +232,7 @@ impl StreamHandler<InboxItem<DispatcherInput>> for Dispatcher {
             }
             InboxItem::GivenUp(DispatcherInput::ServerEvent(queued)) => {
                 let server = queued.message.server.as_str();
-                log::error!(server; "news of a server are given up: the gateway panics over them");
+                log::error!(server; "its news are given up: the gateway panics over them");
             }
             InboxItem::GivenUp(DispatcherInput::Arranged) => {}
         }

@@ -127,7 +127,7 @@ impl PartStore {
                 return;
             };
             if let Err(error) = store.put(&key, value, None).await {
-                log::warn!(server = part.server().as_str(), error:%; "lists could not be kept");
+                log::warn!(server = part.server().as_str(), error:%; "its lists could not be kept");
             }
         });
     }

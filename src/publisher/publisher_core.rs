@@ -111,13 +111,14 @@ impl PublisherCore {
         let max = self.sessions().map_or(EVENT_BYTES_AT_START, |sessions| {
             sessions.server_events_max()
         });
+        let server = message.server.clone();
         let Some(queued) = self.event_budget.admit(message, max) else {
             return self.counters.add(Counter::ServerEventsLost);
         };
         let event = DispatcherInput::ServerEvent(Arc::new(queued));
         if !self.inbox.put(event) {
             self.counters.add(Counter::ServerEventsLost);
-            log::error!("news of a server are lost: too many wait");
+            log::error!(server = server.as_str(); "its news are lost: too many wait");
         }
     }
 

@@ -54,6 +54,14 @@ impl ExitReason {
         matches!(self, Self::Panicked(_) | Self::FactoryPanicked(_))
     }
 
+    /// The reason without a word on its kind, where it has a text of its own.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Failed(error) => error.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// A stable word for logs, counters and views.
     pub fn code(&self) -> &'static str {
         match self {

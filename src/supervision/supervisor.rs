@@ -23,6 +23,8 @@ pub struct Supervisor<T: ChildValue> {
     child: Option<RunningChild>,
     /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
+    /// Why it is broken, once the log has said it: the attempts that follow say nothing new.
+    told_broken: Option<String>,
     timer: Option<SpawnHandle>,
     snapshot: watch::Sender<ChildSnapshot<T>>,
 }
@@ -61,6 +63,7 @@ impl<T: ChildValue> Supervisor<T> {
             child: None,
             value: None,
             timer: None,
+            told_broken: None,
             snapshot,
         };
         ChildRef::new(name, receiver, supervisor.start().recipient())
@@ -101,7 +104,7 @@ impl<T: ChildValue> Supervisor<T> {
         let on_exit = move |reason| to_exit.do_send(IncarnationEvent::Exit { generation, reason });
         let link = SupervisorLink::new(generation, exit.clone(), on_ready, on_start);
         let site = self.spec.arbiters.site(self.spec.key);
-        log::debug!(child = &*self.spec.name, generation, arbiter = site.index; "child starts");
+        log::debug!(child = &*self.spec.name, generation, arbiter = site.index; "starts");
         let shutdown = (self.spec.start.0)(&site, link, Box::new(on_exit));
         self.child = Some(RunningChild {
             shutdown,
@@ -125,8 +128,8 @@ impl<T: ChildValue> Supervisor<T> {
             } => reason.clone(),
             _ => ExitReason::Killed,
         };
-        log::warn!(child = &*self.spec.name, generation = self.generation, why:% = reason;
-            "child is killed");
+        log::debug!(child = &*self.spec.name, generation = self.generation, why:% = reason;
+            "killed");
         child.exit.kill_with_reason(reason);
     }
 
@@ -136,7 +139,7 @@ impl<T: ChildValue> Supervisor<T> {
             return;
         };
         log::error!(child = &*self.spec.name, generation = self.generation, arbiter = child.site.index;
-            "child blocks its thread and is left behind");
+            "blocks its thread and is left behind");
         self.value = None;
         self.snapshot.send_modify(|snapshot| {
             snapshot.stuck += 1;
@@ -222,7 +225,9 @@ impl<T: ChildValue> Supervisor<T> {
             other => other,
         };
         let level = match &reason {
-            ExitReason::Normal | ExitReason::Shutdown => log::Level::Info,
+            // Whoever asked has said so.
+            ExitReason::Shutdown => log::Level::Debug,
+            ExitReason::Normal => log::Level::Info,
             ExitReason::Panicked(_) | ExitReason::FactoryPanicked(_) => log::Level::Error,
             ExitReason::Failed(_)
             | ExitReason::LimitReached(_)
@@ -230,8 +235,7 @@ impl<T: ChildValue> Supervisor<T> {
             | ExitReason::ArbiterDead
             | ExitReason::StartTimeout => log::Level::Warn,
         };
-        log::log!(level, child = &*self.spec.name, generation = self.generation, why:% = reason;
-            "child is gone");
+        let generation = self.generation;
         self.child = None;
         self.value = None;
         self.snapshot.send_modify(|snapshot| {
@@ -239,6 +243,33 @@ impl<T: ChildValue> Supervisor<T> {
             snapshot.last_exit = Some(reason.clone());
         });
         self.handle_event(ChildEvent::Exit, ctx);
+        let state = self.machine.state();
+        let cause = reason.cause();
+        let is_broken = matches!(state, ChildState::Waiting { broken: true, .. });
+        let is_told = is_broken && self.told_broken.as_ref() == Some(&cause);
+        let level = if is_told { log::Level::Debug } else { level };
+        let then = after_exit(state, Instant::now());
+        log::log!(level, child = &*self.spec.name, generation, why = cause.as_str(); "{then}");
+        self.told_broken = is_broken.then_some(cause);
+    }
+}
+
+/// How it goes on with a child that has ended, for the log.
+fn after_exit(state: &ChildState, now: Instant) -> String {
+    match state {
+        ChildState::Waiting {
+            next_attempt,
+            broken,
+        } => {
+            let left = next_attempt.saturating_duration_since(now).as_millis();
+            let word = if *broken { "broken" } else { "down" };
+            format!("{word}, next attempt in {:.1}s", left as f64 / 1000.0)
+        }
+        ChildState::Starting { .. } | ChildState::Up { .. } | ChildState::Ending { .. } => {
+            "ended, and is started again".to_owned()
+        }
+        ChildState::Idle => "at rest".to_owned(),
+        ChildState::Stopped => "stopped".to_owned(),
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 /// Milliseconds since 1970; 0 on a machine whose clock is before that.
 pub fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -18,9 +21,50 @@ pub fn rfc3339(unix_millis: u64) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
+/// How much of a time is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockForm {
+    /// `20:03:12`
+    Time,
+    /// `2026-11-20 20:03:12`
+    DateAndTime,
+}
+
+/// A time in the zone of this machine.
+pub fn local_time(unix_millis: u64, form: ClockForm) -> String {
+    time_in(unix_millis, form, TimeZone::system())
+}
+
+fn time_in(unix_millis: u64, form: ClockForm, zone: TimeZone) -> String {
+    let millis = i64::try_from(unix_millis).unwrap_or(i64::MAX);
+    let time = Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX);
+    let pattern = match form {
+        ClockForm::Time => "%H:%M:%S",
+        ClockForm::DateAndTime => "%Y-%m-%d %H:%M:%S",
+    };
+    time.to_zoned(zone).strftime(pattern).to_string()
+}
+
 #[cfg(test)]
 mod tests {
+    use jiff::tz::offset;
+
     use super::*;
+
+    #[test]
+    fn local_times_are_those_of_their_zone() {
+        let table = [
+            (0, 0, "00:00:00", "1970-01-01 00:00:00"),
+            (1_700_000_000_123, 2, "00:13:20", "2023-11-15 00:13:20"),
+            (1_700_000_000_123, -5, "17:13:20", "2023-11-14 17:13:20"),
+        ];
+        for (at, hours, time, date_and_time) in table {
+            let shown = |form| time_in(at, form, TimeZone::fixed(offset(hours)));
+            assert_eq!(shown(ClockForm::Time), time);
+            assert_eq!(shown(ClockForm::DateAndTime), date_and_time);
+        }
+        assert!(!local_time(u64::MAX, ClockForm::DateAndTime).is_empty());
+    }
 
     #[test]
     fn times_are_written_for_people() {

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use super::clock::unix_millis;
+
 /// Where a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -23,6 +25,8 @@ pub enum LogSource {
 pub struct LogLine {
     /// Counts from 1 over the life of the ring; gaps do not occur.
     pub sequence: u64,
+    /// When it came, in milliseconds since 1970.
+    pub at: u64,
     pub source: LogSource,
     pub text: String,
 }
@@ -128,6 +132,7 @@ impl Ring {
         self.bytes += text.len();
         self.lines.push_back(LogLine {
             sequence: self.sequence,
+            at: unix_millis(),
             source,
             text,
         });

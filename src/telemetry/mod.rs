@@ -2,10 +2,17 @@
 
 mod clock;
 mod counters;
+mod explanation;
+mod log_line;
 mod log_ring;
 mod logging;
+mod one_line;
+mod paint;
 
-pub use clock::{rfc3339, unix_millis};
+pub use clock::{ClockForm, local_time, rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
+pub use explanation::explanation;
 pub use log_ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};
 pub use logging::init_logging;
+pub use one_line::one_line;
+pub use paint::{Paint, Style};

@@ -197,6 +197,9 @@ pub trait Link {
     /// has one; a server that refuses it (HTTP 405) is fine.
     fn listen(&self);
 
+    /// Kills the server's process, if this link started it, as if it had crashed.
+    fn kill(&self) {}
+
     /// Ends the link in order, within `grace` per step; the future ends when nothing is left.
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;
 }

@@ -185,6 +185,80 @@ async fn a_port_that_is_taken_is_said() {
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output).1;
     assert!(error.contains(&gateway.address.to_string()), "{error}");
+    for word in [
+        "`mcpvisor`",
+        &format!("pid {}", gateway.pid()),
+        "`listen`",
+        "PORT",
+    ] {
+        assert!(error.contains(word), "{word} in {error}");
+    }
+    let runtime = gateway.setup.directory.path().to_str().unwrap();
+    let setup = setup.variable("XDG_RUNTIME_DIR", runtime);
+    let error = text(&setup.command(&["serve"]).output().unwrap()).1;
+    let another = format!("by another mcpvisor (pid {} with ", gateway.pid());
+    assert!(error.contains(&another), "{error}");
+}
+
+#[tokio::test]
+async fn a_gateway_is_found_from_another_directory() {
+    let gateway = Gateway::start(&example("one")).await;
+    let runtime = gateway.setup.directory.path().to_str().unwrap();
+    let elsewhere = Setup::new("").variable("XDG_RUNTIME_DIR", runtime);
+    // A configuration in that place names another gateway.
+    let output = elsewhere.command(&["status"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output).1;
+    for word in [
+        "no gateway runs",
+        "--config /",
+        &format!("pid {}", gateway.pid()),
+    ] {
+        assert!(error.contains(word), "{word} in {error}");
+    }
+    std::fs::remove_file(elsewhere.path("config.toml")).unwrap();
+    let (out, error) = text(&elsewhere.command(&["servers"]).output().unwrap());
+    assert!(out.contains("one"), "{out}{error}");
+    assert!(error.contains("config.toml"), "{error}");
+    // One that was killed is forgotten.
+    let mut gateway = gateway;
+    gateway.kill();
+    let error = text(&elsewhere.command(&["status"]).output().unwrap()).1;
+    assert!(error.contains("`--config FILE`"), "{error}");
+}
+
+#[tokio::test]
+async fn the_log_for_people_names_servers_and_reasons() {
+    let config = format!(
+        "[gateway]\nlog = \"human\"\n{}[servers.gone]\ncommand = \"python3\"\nargs = [\"-c\", \"raise ValueError(chr(10) + 'x')\"]\nera = \"legacy\"\n",
+        example("one")
+    );
+    let gateway = Setup::new(&config).serve().await;
+    gateway.wait_state("one", "up").await;
+    let log = until("the end of the other", || async {
+        let log = gateway.log();
+        log.contains("ValueError").then_some(log)
+    })
+    .await;
+    for line in log.lines() {
+        // A date, a time, a level and a name.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert!(words[0].len() == 10 && words[1].len() == 8, "{line}");
+        assert!(["INFO", "WARN", "ERROR"].contains(&words[2]), "{line}");
+        assert!(["mcpvisor", "one", "gone"].contains(&words[3]), "{line}");
+        assert!(
+            !line.contains('\u{1b}') && !line.contains("actix"),
+            "{line}"
+        );
+    }
+    let address = format!("serves http://{}/mcp", gateway.address);
+    for part in [
+        &address,
+        "one          up",
+        ": process exited with code 1: ValueError:",
+    ] {
+        assert!(log.contains(part), "{part} in {log}");
+    }
 }
 
 #[tokio::test]

@@ -227,6 +227,7 @@ async fn logs_show_what_a_server_wrote() {
         (text.matches("noise 3 of 3").count() == 2).then_some(text)
     })
     .await;
+    let text = without_times(&text);
     for start in ["stderr  ", "stray   ", "gateway restarted by an operator"] {
         assert!(text.lines().any(|line| line.starts_with(start)), "{text}");
     }
@@ -235,6 +236,142 @@ async fn logs_show_what_a_server_wrote() {
     assert_eq!(lines.len(), text.lines().count());
     let restarted = lines.iter().find(|line| line["source"] == "gateway");
     assert_eq!(restarted.unwrap()["text"], "restarted by an operator");
+    let two = run(&gateway, &["servers", "logs", "one", "-n", "2"]).await;
+    let all: Vec<&str> = text.lines().collect();
+    let two = without_times(&two.unwrap());
+    assert_eq!(two.lines().collect::<Vec<_>>(), all[all.len() - 2..]);
+}
+
+/// The lines of a log without their times, which must be there.
+fn without_times(text: &str) -> String {
+    let line = |line: &str| {
+        let (time, rest) = line.split_at("2026-11-20 20:03:12 ".len());
+        let form: String = time
+            .chars()
+            .map(|character| {
+                if character.is_ascii_digit() {
+                    '0'
+                } else {
+                    character
+                }
+            })
+            .collect();
+        assert_eq!(form, "0000-00-00 00:00:00 ", "{line}");
+        format!("{rest}\n")
+    };
+    text.lines().map(line).collect()
+}
+
+#[tokio::test]
+async fn new_lines_of_a_log_are_followed() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let client = Client::open(&gateway).await;
+    let shown = gateway.setup.path("shown");
+    let mut follow = gateway.setup.command(&["servers", "logs", "one", "-f"]);
+    follow.stdout(std::fs::File::create(&shown).unwrap());
+    let mut follow = follow.stderr(Stdio::null()).spawn().unwrap();
+    for lines in [2, 5] {
+        let flood = json!({"lines": lines, "kind": "stderr"});
+        client.call("one__flood", flood).await;
+        let last = format!("noise {lines} of {lines}");
+        until("the new lines", || async {
+            let text = std::fs::read_to_string(&shown).unwrap();
+            (text.matches(&last).count() == 1).then_some(())
+        })
+        .await;
+    }
+    // Each of them once.
+    let text = std::fs::read_to_string(&shown).unwrap();
+    assert_eq!(text.matches("noise ").count(), 7, "{text}");
+    signal(i32::try_from(follow.id()).unwrap(), Signal::INT);
+    let status = until("its end", || {
+        let status = follow.try_wait().unwrap();
+        async move { status }
+    })
+    .await;
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_comes_back() {
+    let peer = HttpServer::start(Default::default()).await;
+    let config = quick() + &example("one") + &example("two") + &peer.config("web");
+    let gateway = Gateway::start(&config).await;
+    let (killed, other) = (gateway.server_pid("one"), gateway.server_pid("two"));
+    let generation = gateway.generation("one").await;
+    let said = run(&gateway, &["servers", "kill", "one"]).await.unwrap();
+    assert!(said.starts_with("server `one` is killed"), "{said}");
+    let server = gateway.wait_renewed("one", generation).await;
+    let exit = &server["connection"]["shared"]["last_exit"];
+    assert_eq!(exit, "failed: process ended by signal 9");
+    assert!(!alive(killed));
+    assert_eq!(gateway.server_pid("two"), other);
+    run(&gateway, &["servers", "stop", "one"]).await.unwrap();
+    for (name, part) in [("web", "by its URL"), ("one", "nothing to kill")] {
+        let error = run(&gateway, &["servers", "kill", name]).await.unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_watched_status_gives_the_terminal_back() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let shown = gateway.setup.path("shown");
+    // A terminal of its own; what is written to the script is typed there.
+    let script = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
+    let arguments = ["-c", script, Setup::BINARY, "status", "--watch"];
+    let mut watch = gateway.setup.command_of("python3", &arguments);
+    watch.env("TERM", "xterm").stdin(Stdio::piped());
+    watch.stdout(std::fs::File::create(&shown).unwrap());
+    let mut watch = watch.spawn().unwrap();
+    let text = || std::fs::read_to_string(&shown).unwrap();
+    until("a picture", || async {
+        text().contains("one · ").then_some(())
+    })
+    .await;
+    assert!(text().starts_with("\u{1b}[?1049h"), "{:?}", text());
+    assert!(text().contains("\u{1b}[32mup for"), "{:?}", text());
+    let mut typed = watch.stdin.take().unwrap();
+    std::io::Write::write_all(&mut typed, b"\x03").unwrap();
+    let status = until("its end", || {
+        let status = watch.try_wait().unwrap();
+        async move { status }
+    })
+    .await;
+    assert!(status.success(), "{status}");
+    assert!(text().ends_with("\u{1b}[?1049l"), "{:?}", text());
+}
+
+#[tokio::test]
+async fn servers_in_trouble_come_first_with_their_reason() {
+    let config = format!(
+        "{}{}[servers.gone]\ncommand = \"python3\"\nargs = [\"-c\", \"import nosuchmodule\"]\nera = \"legacy\"\n",
+        quick(),
+        example("one")
+    );
+    let gateway = Setup::new(&config).serve().await;
+    gateway.wait_state("one", "up").await;
+    let reason = "process exited with code 1: ModuleNotFoundError: No module named 'nosuchmodule'";
+    until("the reason", || async {
+        let table = run(&gateway, &["servers"]).await.unwrap();
+        let lines: Vec<&str> = table.lines().collect();
+        (lines[1].starts_with("gone") && lines[1].ends_with(reason)).then_some(())
+    })
+    .await;
+    let tree = run(&gateway, &["status"]).await.unwrap();
+    let place = |word: &str| tree.find(word).unwrap();
+    assert!(place("├─ gone") < place("└─ one"), "{tree}");
+    // The log says the same, and no line of it is without a name.
+    let line = gateway.log();
+    let line = line
+        .lines()
+        .find(|line| line.contains("nosuchmodule"))
+        .unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(
+        (&line["child"], &line["why"]),
+        (&json!("server/gone"), &json!(reason))
+    );
 }
 
 #[tokio::test]

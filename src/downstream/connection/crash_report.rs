@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::time::Instant;
+use url::Url;
 
 use crate::downstream::connection::spec::ConnectionSpec;
-use crate::downstream::settings::TransportSettings;
+use crate::downstream::settings::{ServerSettings, TransportSettings};
 use crate::telemetry::{LogLine, LogSource};
 use crate::transport::{LinkEnd, MessageReport, PendingCall, ProcessExit, Secrets};
 
@@ -70,10 +71,7 @@ impl ConnectionSpec {
         if keep == 0 || !life.was_open {
             return;
         }
-        let secrets = match &settings.transport {
-            TransportSettings::Stdio(stdio) => Secrets::of_stdio(stdio),
-            TransportSettings::Http(http) => Secrets::of_http(http),
-        };
+        let secrets = secrets(&settings);
         let now = Instant::now();
         let recording = recorder.report(now, &secrets);
         let lived = now.saturating_duration_since(life.began).as_millis();
@@ -98,6 +96,21 @@ impl ConnectionSpec {
         });
     }
 
+    /// An end as it is told: with the URL of a server that has one, without its secrets.
+    pub(crate) fn shown(&self, ending: LinkEnd) -> LinkEnd {
+        let settings = self.settings();
+        let reason = match &settings.transport {
+            TransportSettings::Stdio(stdio) => {
+                Secrets::likely_of_stdio(stdio).masked(&ending.reason)
+            }
+            TransportSettings::Http(http) => {
+                let reason = Secrets::of_http(http).masked(&ending.reason);
+                format!("{}: {reason}", place(&http.url))
+            }
+        };
+        LinkEnd { reason, ..ending }
+    }
+
     fn log_tail(&self, secrets: &Secrets) -> Vec<LogLine> {
         let masked = |line: LogLine| LogLine {
             text: match line.source {
@@ -107,5 +120,37 @@ impl ConnectionSpec {
             ..line
         };
         self.log.tail(LOG_MAX).into_iter().map(masked).collect()
+    }
+}
+
+fn secrets(settings: &ServerSettings) -> Secrets {
+    match &settings.transport {
+        TransportSettings::Stdio(stdio) => Secrets::of_stdio(stdio),
+        TransportSettings::Http(http) => Secrets::of_http(http),
+    }
+}
+
+/// A URL without what may be secret in it: user, password and query.
+fn place(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_holds_no_secret() {
+        let table = [
+            ("http://127.0.0.1:9/mcp", "http://127.0.0.1:9/mcp"),
+            (
+                "https://user:word@example.com/a?key=k#f",
+                "https://example.com/a",
+            ),
+            ("https://example.com:443", "https://example.com/"),
+        ];
+        for (url, expected) in table {
+            assert_eq!(place(&Url::parse(url).unwrap()), expected);
+        }
     }
 }

@@ -25,6 +25,7 @@ impl Connection {
     }
 
     fn end(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
+        let ending = self.spec.shown(ending);
         self.report(&ending);
         self.end_calls(&ending.reason);
         self.state.end();

@@ -129,7 +129,7 @@ impl Connection {
                 if cut {
                     log::warn!(
                         server = self.spec.server().as_str(), list = kind.member(), kept = items.len();
-                        "list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
+                        "its list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
                     );
                 }
                 let ingest = IngestLimits {
@@ -161,7 +161,7 @@ impl Connection {
             Err(error) => {
                 log::warn!(
                     server = self.spec.server().as_str(), error:%;
-                    "a tool is left out: clients over HTTP cannot call it"
+                    "a tool of it is left out: clients over HTTP cannot call it"
                 );
                 None
             }
@@ -199,7 +199,7 @@ impl Connection {
     fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
         log::warn!(
             server = self.spec.server().as_str(), list = kind.member(), reason;
-            "list could not be fetched; the last known one stays"
+            "its list could not be fetched; the last known one stays"
         );
         self.fetch_again(kind, ctx);
         self.fetched(ctx);

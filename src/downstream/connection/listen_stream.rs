@@ -182,7 +182,7 @@ impl Connection {
         listening.attempts = listening.attempts.saturating_add(1);
         log::info!(
             server = self.spec.server().as_str(), why, retry_in:? = delay;
-            "stream of changes ended"
+            "its stream of changes ended"
         );
         self.cancel_retry(ctx);
         self.listening.retry = Some(ctx.run_later(delay, |connection, ctx| {

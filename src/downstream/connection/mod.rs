@@ -300,7 +300,7 @@ impl Connection {
                 }
             }
             Some(OwnRequest::ConnectionCommand(name)) => {
-                log::warn!(server = self.spec.server().as_str(), method = name, error:%; "the request could not be sent to the server");
+                log::warn!(server = self.spec.server().as_str(), error:%; "`{name}` could not be sent");
             }
             // A client's call could not be sent: is the server still there?
             None => self.ping(ctx),
@@ -373,7 +373,7 @@ impl Connection {
                 OwnRequest::Ping => self.fail("`ping` was not answered in time", ctx),
                 OwnRequest::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
                 OwnRequest::ConnectionCommand(name) => {
-                    log::warn!(server = self.spec.server().as_str(), method = name; "the server did not answer in time");
+                    log::warn!(server = self.spec.server().as_str(); "`{name}` was not answered in time");
                 }
             }
         }
@@ -471,6 +471,11 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
             ConnectionCommand::Check => self.ping(ctx),
             ConnectionCommand::Retune => self.schedule_checks(ctx),
+            ConnectionCommand::Kill => {
+                if let Some(calls) = self.state.calls() {
+                    calls.link().kill();
+                }
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ impl Connection {
             // The handshake that is in progress opens a new session.
             other => return self.state = other,
         };
-        log::info!(server = self.spec.server().as_str(); "server forgot our session: new handshake");
+        log::info!(server = self.spec.server().as_str(); "forgot our session: new handshake");
         self.spec.counters.add(Counter::ServersRenewed);
         self.own.clear();
         // When only a worker channel was refused, this link still has the old session's id, which

@@ -135,6 +135,8 @@ pub enum ConnectionCommand {
     Check,
     /// The settings are different now.
     Retune,
+    /// The server's process is killed, if it has one.
+    Kill,
 }
 
 /// Where goes what servers say outside of calls; never waits.

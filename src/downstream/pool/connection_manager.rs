@@ -326,7 +326,7 @@ impl StreamHandler<InboxItem<ServerJob>> for ConnectionManager {
                     ServerJob::Notify(_) => None,
                 };
                 let server = server.map_or("-", ServerName::as_str);
-                log::error!(server; "a change of a server is given up: the gateway panics over it");
+                log::error!(server; "a change of it is given up: the gateway panics over it");
             }
         }
         self.jobs.done();

@@ -10,7 +10,9 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResu
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::catalog::ItemKind;
-use crate::downstream::connection::spec::{CallSenders, RoutedServerEvent, ServerEvent};
+use crate::downstream::connection::spec::{
+    CallSenders, ConnectionCommand, RoutedServerEvent, ServerEvent,
+};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY, close};
@@ -38,6 +40,8 @@ pub enum ServerOrder {
     Stop,
     /// In service again; one that waits for its next attempt is tried now.
     Start,
+    /// Its processes killed, as if they had crashed.
+    Kill,
     /// The breaker of the server, or of the tool of this native name, open until it is reset.
     Trip(Option<String>),
     /// The breaker of this tool closed; without a name all of the server's.
@@ -182,6 +186,7 @@ impl ConnectionManager {
                 server.shared.wake();
                 up
             }
+            ServerOrder::Kill => OrderProgress::Nothing(kill(&server)?.into()),
             ServerOrder::Trip(tool) => {
                 OrderProgress::Nothing(trip(&server, tool.as_deref())?.into())
             }
@@ -299,6 +304,29 @@ impl Server {
     }
 }
 
+/// Kills the processes of a server; its supervisor brings it back.
+fn kill(server: &Server) -> Result<&'static str, ServerOrderError> {
+    let name = server.name();
+    if server.parts.connector.transport() != "stdio" {
+        let why = format!("server `{name}` has no process here: it is reached by its URL");
+        return Err(ServerOrderError::Refused(why));
+    }
+    let mut killed = 0;
+    server.each_connection(|_, child| {
+        if let Ok(up) = child.current() {
+            up.value.command(ConnectionCommand::Kill);
+            killed += 1;
+        }
+    });
+    if killed == 0 {
+        let phase = server.shared.snapshot().status.phase();
+        let why = format!("server `{name}` is not up, there is nothing to kill: it is {phase}");
+        return Err(ServerOrderError::Refused(why));
+    }
+    log_remark(server, "killed by an operator");
+    Ok("is killed; `mcpvisor status` shows how it comes back")
+}
+
 /// Switches calls to a server or a tool of it off.
 fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError> {
     let Some(tool) = tool else {
@@ -347,7 +375,7 @@ fn reset(server: &Server, tool: Option<&str>) -> String {
 
 /// A remark in the server's log and in the gateway's.
 fn log_remark(server: &Server, text: &str) {
-    log::info!(server = server.name().as_str(); "server is {text}");
+    log::info!(server = server.name().as_str(); "{text}");
     server.parts.log.push(LogSource::Gateway, text);
 }
 

@@ -187,6 +187,10 @@ impl Link for FaultyLink {
         self.inner.listen();
     }
 
+    fn kill(&self) {
+        self.inner.kill();
+    }
+
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.faults.delivery.abort();
         self.inner.close(grace)

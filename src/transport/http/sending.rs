@@ -58,9 +58,31 @@ pub(in crate::transport) fn link_error(error: &SendRequestError) -> LinkError {
         SendRequestError::Connect(ConnectError::Disconnected) => {
             LinkError::Lost("the server closed the connection without an answer".to_owned())
         }
-        SendRequestError::Connect(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Connect(error) => LinkError::NotSent(not_connected(&error.to_string())),
         SendRequestError::Url(error) => LinkError::NotSent(error.to_string()),
         SendRequestError::Http(error) => LinkError::NotSent(error.to_string()),
         error => LinkError::Lost(error.to_string()),
+    }
+}
+
+/// Why a connection was not made. A server that speaks no TLS answers with bytes that are none.
+fn not_connected(error: &str) -> String {
+    const NO_TLS: [&str; 2] = ["InvalidContentType", "corrupt message"];
+    if NO_TLS.iter().any(|sign| error.contains(sign)) {
+        return format!("the port speaks no TLS, use `http://` instead of `https://` ({error})");
+    }
+    error.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_without_tls_is_named() {
+        let refused = "Connection refused (os error 111)";
+        assert_eq!(not_connected(refused), refused);
+        let told = not_connected("received corrupt message of type InvalidContentType");
+        assert!(told.contains("use `http://`"), "{told}");
     }
 }

@@ -77,6 +77,10 @@ impl Link for RecordingLink {
         self.inner.listen();
     }
 
+    fn kill(&self) {
+        self.inner.kill();
+    }
+
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.inner.close(grace)
     }

@@ -26,6 +26,26 @@ impl Secrets {
         Self::of(env.chain(args.filter_map(secret_of_argument)))
     }
 
+    /// Only what is likely to be secret, for a reason that people have to understand: a package
+    /// that is not there is named among the arguments, too.
+    pub fn likely_of_stdio(settings: &StdioSettings) -> Self {
+        let env = settings
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.expose_secret()));
+        let env = env.filter(|(name, value)| names_secret(name) || value.len() >= LONG_MIN);
+        let args: Vec<&str> = settings
+            .args
+            .iter()
+            .map(|arg| arg.expose_secret())
+            .collect();
+        let flags = [""].into_iter().chain(args.iter().copied());
+        let args = flags
+            .zip(&args)
+            .filter_map(|(flag, arg)| likely_secret(flag, arg));
+        Self::of(env.map(|(_, value)| value).chain(args))
+    }
+
     pub fn of_http(settings: &HttpSettings) -> Self {
         let headers = settings.headers.iter();
         let headers = headers.map(|(_, value)| value.expose_secret());
@@ -106,6 +126,32 @@ fn cut_secret_length(text: &str, secret: &str) -> usize {
         .unwrap_or(0)
 }
 
+/// Bytes from which on the value of any variable counts as a secret.
+const LONG_MIN: usize = 8;
+
+/// Bytes from which on a word of letters and digits counts as one.
+const TOKEN_MIN: usize = 20;
+
+fn names_secret(name: &str) -> bool {
+    const WORDS: [&str; 6] = ["token", "key", "secret", "pass", "auth", "cred"];
+    let name = name.to_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
+/// The secret in an argument after a flag: the value of one that names it, or a word that looks
+/// like a token.
+fn likely_secret<'a>(flag: &str, argument: &'a str) -> Option<&'a str> {
+    if let Some((flag, value)) = argument.split_once('=') {
+        return likely_secret(flag, value);
+    }
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let looks_like_token = argument.len() >= TOKEN_MIN
+        && argument.bytes().all(is_word)
+        && argument.bytes().any(|byte| byte.is_ascii_digit());
+    let is_named = flag.starts_with('-') && names_secret(flag) && !argument.starts_with('-');
+    (is_named || looks_like_token).then_some(argument)
+}
+
 /// Arguments may be secrets, but most are none: paths, packages, flags without a value.
 fn secret_of_argument(argument: &str) -> Option<&str> {
     if let Some((flag, value)) = argument.split_once('=')
@@ -154,6 +200,26 @@ mod tests {
         ];
         for (argument, expected) in cases {
             assert_eq!(secret_of_argument(argument), expected, "{argument}");
+        }
+    }
+
+    #[test]
+    fn a_secret_among_arguments_is_told_by_its_flag_or_its_look() {
+        let cases = [
+            ("--api-key", "hunter22", Some("hunter22")),
+            ("", "--token=hunter22", Some("hunter22")),
+            ("-y", "mcp-server-time", None),
+            ("-c", "import nosuchmodule", None),
+            ("--path", "/home/me/a", None),
+            ("--token", "--verbose", None),
+            (
+                "",
+                "ghp_0123456789abcdefghij",
+                Some("ghp_0123456789abcdefghij"),
+            ),
+        ];
+        for (flag, argument, expected) in cases {
+            assert_eq!(likely_secret(flag, argument), expected, "{flag} {argument}");
         }
     }
 

@@ -1,5 +1,8 @@
 //! Why a child's link ended, told from what can be known: its exit, its last words, its limits.
 
+use std::collections::VecDeque;
+
+use crate::telemetry::explanation;
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkEnd, messages};
 
@@ -46,14 +49,20 @@ const NO_FILES: [&str; 2] = ["too many open files", "emfile"];
 /// Lines of a stack trace; a refusal that is followed by more did not end the child.
 const TRACE_MAX: usize = 100;
 
-/// Bytes of the last line that go into the reason.
-const LINE_MAX: usize = 300;
+/// Lines that a reason is looked for in.
+const LINES_MAX: usize = 60;
 
-/// The last line with text on a child's standard error, often the reason why it ended, and the
-/// last one that tells of a limit, which a stack trace may follow.
+/// Bytes of such a line.
+const KEPT_MAX: usize = 1000;
+
+/// Bytes of a reason.
+const REASON_MAX: usize = 400;
+
+/// The last lines of a child's standard error, which often tell why it ended, and the last one
+/// that tells of a limit.
 #[derive(Debug, Default)]
 pub(super) struct TailLines {
-    last: Option<String>,
+    lines: VecDeque<String>,
     limit_line: Option<String>,
     /// Lines after it.
     since: usize,
@@ -61,20 +70,29 @@ pub(super) struct TailLines {
 
 impl TailLines {
     pub(super) fn add(&mut self, text: &str) {
-        let text = text.trim();
-        if text.is_empty() {
+        if self.lines.len() == LINES_MAX {
+            self.lines.pop_front();
+        }
+        let end = text.floor_char_boundary(KEPT_MAX);
+        let kept = text.get(..end).unwrap_or_default();
+        self.lines.push_back(kept.to_owned());
+        if text.trim().is_empty() {
             return;
         }
-        let short = messages::excerpt(text.as_bytes(), LINE_MAX);
-        if mentions_limit(&short) {
-            self.limit_line = Some(short.clone());
+        if mentions_limit(kept) {
+            self.limit_line = Some(messages::excerpt(kept.trim().as_bytes(), REASON_MAX));
             self.since = 0;
         } else if self.since < TRACE_MAX {
             self.since += 1;
         } else {
             self.limit_line = None;
         }
-        self.last = Some(short);
+    }
+
+    /// The lines that explain the end of the child.
+    fn explanation(&self) -> Option<String> {
+        let found = explanation(self.lines.iter().map(String::as_str))?;
+        Some(messages::excerpt(found.as_bytes(), REASON_MAX))
     }
 }
 
@@ -94,20 +112,25 @@ pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) ->
     let limit_line = words.limit_line.as_deref();
     let judged = exit.map(|exit| judge(exit, limit_line.unwrap_or_default(), limits));
     let mut limit = None;
-    let mut stderr_tail = words.last.as_deref();
+    let mut said = match exit {
+        Some(exit) if is_from_outside(exit) && judged != Some(LimitVerdict::Reached("cpu_max")) => {
+            None
+        }
+        _ => words.explanation(),
+    };
     match judged {
         Some(LimitVerdict::Reached(key)) => {
             what = format!("{what} at its limit `{}`", shown(key, limits));
             limit = Some(key);
-            stderr_tail = limit_line.or(stderr_tail);
+            said = limit_line.map(str::to_owned).or(said);
         }
         Some(LimitVerdict::Perhaps(key)) => {
             what = format!("{what}, perhaps at its limit `{}`", shown(key, limits));
         }
         Some(LimitVerdict::Other) | None => {}
     }
-    let reason = match stderr_tail {
-        Some(words) => format!("{what}: {words}"),
+    let reason = match said {
+        Some(said) => format!("{what}: {said}"),
         None => what,
     };
     LinkEnd {
@@ -168,6 +191,21 @@ fn is_crash(exit: ProcessExit) -> bool {
     }
 }
 
+/// Ended by a signal that others send: nothing that the program wrote explains it. Those of
+/// `abort` and of traps are its own, and it says before why.
+fn is_from_outside(exit: ProcessExit) -> bool {
+    /// `SIGTRAP` and `SIGABRT`, as numbered on Linux.
+    const OWN: [i32; 2] = [5, 6];
+    match exit {
+        ProcessExit::Signal(signal) => !OWN.contains(&signal),
+        ProcessExit::Code(code) => {
+            let signal = code - SHELL_SIGNAL;
+            (1..=31).contains(&signal) && !OWN.contains(&signal)
+        }
+        ProcessExit::Unknown => false,
+    }
+}
+
 /// A limit as it stands in the configuration.
 fn shown(key: &str, limits: ChildLimits) -> String {
     const MIB: u64 = 1 << 20;
@@ -182,6 +220,17 @@ fn shown(key: &str, limits: ChildLimits) -> String {
         _ => limits.open_files_max.map(|count| count.to_string()),
     };
     format!("{key} = {}", value.unwrap_or_default())
+}
+
+#[cfg(test)]
+impl TailLines {
+    fn of(lines: &[&str], limit_line: Option<&str>) -> Self {
+        Self {
+            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            limit_line: limit_line.map(str::to_owned),
+            since: 0,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -231,11 +280,7 @@ mod tests {
                 "{exit:?} {words}"
             );
         }
-        let words = |last: &str, limit_line: Option<&str>| TailLines {
-            last: Some(last.to_owned()),
-            limit_line: limit_line.map(str::to_owned),
-            since: 0,
-        };
+        let words = |last: &str, limit_line: Option<&str>| TailLines::of(&[last], limit_line);
         let told = link_end(
             ReadStop::ProcessExit(Signal(6)),
             &words("13: 0x1", Some("out of memory")),
@@ -276,6 +321,34 @@ mod tests {
         assert!(words.limit_line.is_some());
         words.add("all is well");
         assert_eq!(words.limit_line, None);
-        assert_eq!(words.last.as_deref(), Some("all is well"));
+        assert_eq!(words.explanation().as_deref(), Some("all is well"));
+    }
+
+    #[test]
+    fn words_explain_an_end_that_nobody_else_caused() {
+        use ProcessExit::{Code, Signal, Unknown};
+        let words = TailLines::of(
+            &["TypeError: x", "    at f (a.js:1)", "Node.js v20.20.2"],
+            None,
+        );
+        let table = [
+            (Code(1), "process exited with code 1: TypeError: x"),
+            (Signal(6), "process ended by signal 6: TypeError: x"),
+            (Signal(9), "process ended by signal 9"),
+            (Signal(15), "process ended by signal 15"),
+            (Code(143), "process exited with code 143"),
+            (Code(134), "process exited with code 134: TypeError: x"),
+            (Code(254), "process exited with code 254: TypeError: x"),
+            (Unknown, "process ended: TypeError: x"),
+        ];
+        for (exit, expected) in table {
+            let end = link_end(ReadStop::ProcessExit(exit), &words, ChildLimits::default());
+            assert_eq!(end.reason, expected);
+        }
+        let closed = link_end(ReadStop::OutputClosed, &words, ChildLimits::default());
+        assert_eq!(
+            closed.reason,
+            "server closed its standard output: TypeError: x"
+        );
     }
 }

@@ -182,6 +182,12 @@ impl Link for StdioLink {
 
     fn listen(&self) {}
 
+    fn kill(&self) {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+    }
+
     fn close(mut self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()> {
         self.sink.mute();
         self.unread.stop();

@@ -93,7 +93,8 @@ impl HttpLinkState {
     /// Takes the id that a server gives with its answer to `initialize` (C-HTTP-14).
     pub(super) fn adopt_session(&self, id: &HeaderValue) {
         if id.len() > SESSION_ID_MAX || id.to_str().is_err() {
-            log::warn!(length = id.len(); "unusable session id ignored");
+            let url = self.settings.url.origin().ascii_serialization();
+            log::warn!(url, length = id.len(); "its session id is unusable and is ignored");
             return;
         }
         let mut id = id.clone();
@@ -116,7 +117,10 @@ impl HttpLinkState {
                 *self.requests.borrow_mut() = Rc::new(requests);
                 *self.session.borrow_mut() = session;
             }
-            Err(error) => log::error!(error:%; "session cannot be used"),
+            Err(error) => {
+                let url = self.settings.url.origin().ascii_serialization();
+                log::error!(url, error:%; "its session cannot be used");
+            }
         }
     }
 

@@ -276,7 +276,8 @@ fn take_event(
             limit: link_state.settings.event_max,
         }),
         SseEvent::TooLarge => {
-            log::warn!(limit = link_state.settings.event_max; "an event over the limit was discarded");
+            let url = link_state.settings.url.origin().ascii_serialization();
+            log::warn!(url, limit = link_state.settings.event_max; "an event over the limit (`limits.event`) was discarded");
             Ok(false)
         }
     }

@@ -77,6 +77,7 @@ impl Setup {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env(name, value)
             .env("MCPVISOR_LISTEN", "127.0.0.1:0")
+            .env("XDG_RUNTIME_DIR", self.directory.path())
             .env("RUST_LOG", "info")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());

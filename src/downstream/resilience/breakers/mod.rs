@@ -243,10 +243,10 @@ impl Breakers {
             BreakerTransition::Closed => (Counter::BreakersClosed, "closed"),
         };
         self.counters.add(counter);
-        log::warn!(server = self.server.as_str(), tool, state; "breaker turned");
         let whose = tool.map(|tool| format!(" of tool {tool:?}"));
         let whose = whose.unwrap_or_default();
         let remark = format!("its breaker{whose} is {state}");
+        log::warn!(server = self.server.as_str(); "{remark}");
         self.log.push(LogSource::Gateway, &remark);
     }
 

@@ -1,0 +1,46 @@
+//! What operators read: the status, the servers, their logs and crashes. Pure.
+
+mod crash_text;
+mod log_text;
+mod screen;
+mod server_table;
+mod status_tree;
+mod trouble;
+
+pub use crash_text::crash_text;
+pub use log_text::{last_sequence, log_lines};
+pub use screen::Screen;
+pub use server_table::server_table;
+pub use status_tree::{notice_lines, tree};
+
+/// The two largest units, as `2h 3m`.
+fn duration(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0 => "<1s".to_owned(),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_has_its_two_largest_units() {
+        let table = [
+            (0, "<1s"),
+            (999, "<1s"),
+            (1500, "1s"),
+            (61_000, "1m 1s"),
+            (7_260_000, "2h 1m"),
+            (90_000_000, "1d 1h"),
+        ];
+        for (millis, expected) in table {
+            assert_eq!(duration(millis), expected);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The status as a tree: the gateway, what it keeps, and its servers in columns.
+
+use serde_json::Value;
+
+use super::duration;
+use super::screen::{Screen, padded, width};
+use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, open_breakers, reason};
+use crate::telemetry::one_line;
+
+/// Between two facts.
+const DOT: &str = " · ";
+
+/// Renders the status; one line for each thing that is supervised, servers in trouble first.
+pub fn tree(status: &Value, screen: &Screen) -> String {
+    let mut text = head(status);
+    text.push_str(&config(&status["config"]));
+    for actor in status["actors"].as_array().into_iter().flatten() {
+        let (name, phase) = (word(&actor["name"]), word(&actor["phase"]));
+        text.push_str(&format!("├─ {name}{DOT}{phase}{}\n", child(actor)));
+    }
+    text.push_str(&format!("├─ sessions {}\n", status["sessions"]));
+    let servers = by_trouble(status);
+    text.push_str(&format!("└─ servers {}\n", summary(&servers)));
+    let name_width = width(servers.iter().map(|server| name(server)));
+    let states: Vec<String> = servers.iter().map(|server| state(server)).collect();
+    let state_width = width(states.iter().map(String::as_str));
+    for (index, (server, state)) in servers.iter().zip(&states).enumerate() {
+        let is_last = index + 1 == servers.len();
+        let (branch, below) = if is_last {
+            ("└─", "  ")
+        } else {
+            ("├─", "│ ")
+        };
+        let used = "   ├─ ".chars().count() + name_width + state_width + 2 * DOT.chars().count();
+        let style = Trouble::of(server).style();
+        let line = format!(
+            "   {branch} {}{DOT}{}{DOT}{}",
+            padded(name(server), name_width),
+            screen.painted(style, &padded(state, state_width)),
+            screen.cut(&facts(server).join(DOT), used),
+        );
+        text.push_str(line.trim_end_matches(['·', ' ']));
+        text.push('\n');
+        text.push_str(&under(server, below));
+    }
+    text.push_str(&notice_lines(status));
+    text
+}
+
+/// How the catalog was merged: renamed, shortened and hidden items, a line each.
+pub fn notice_lines(status: &Value) -> String {
+    let notices = status["notices"].as_array().into_iter().flatten();
+    notices
+        .filter_map(|notice| Some(format!("note: {}\n", notice.as_str()?)))
+        .collect()
+}
+
+fn head(status: &Value) -> String {
+    let up = status["uptime_seconds"].as_u64().unwrap_or(0);
+    format!(
+        "mcpvisor {}{DOT}pid {}{DOT}up {}{DOT}{}\n",
+        word(&status["version"]),
+        status["pid"],
+        duration(up.saturating_mul(1000)),
+        place(status["listen"].as_str().unwrap_or("?")),
+    )
+}
+
+/// Where clients connect: an address, or `stdio`.
+fn place(listen: &str) -> String {
+    if listen.contains(':') {
+        format!("http://{listen}")
+    } else {
+        listen.to_owned()
+    }
+}
+
+fn config(config: &Value) -> String {
+    let path = config["path"].as_str().unwrap_or("built in");
+    let mut text = format!("├─ config {path}\n");
+    for warning in config["warnings"].as_array().into_iter().flatten() {
+        text.push_str(&format!("│    warning: {}\n", word(warning)));
+    }
+    if let Some(refused) = config["refused"].as_str() {
+        let refused = refused.replace('\n', "\n│    ");
+        text.push_str(&format!("│    last change was not applied: {refused}\n"));
+    }
+    for key in config["needs_restart"].as_array().into_iter().flatten() {
+        text.push_str(&format!("│    `{}` changes with a restart\n", word(key)));
+    }
+    text
+}
+
+/// The number of servers and, where not all are up, how many are in which state.
+fn summary(servers: &[&Value]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for server in servers {
+        let state = server["state"].as_str().unwrap_or("?");
+        match counts.iter_mut().find(|(known, _)| *known == state) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((state, 1)),
+        }
+    }
+    let counted = counts
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"));
+    let total = servers.len().to_string();
+    match counts.as_slice() {
+        [] | [("up", _)] => total,
+        _ => [total]
+            .into_iter()
+            .chain(counted)
+            .collect::<Vec<_>>()
+            .join(DOT),
+    }
+}
+
+fn name(server: &Value) -> &str {
+    server["name"].as_str().unwrap_or("?")
+}
+
+/// The state, and since when.
+fn state(server: &Value) -> String {
+    let state = server["state"].as_str().unwrap_or("?");
+    match server["connection"]["shared"]["phase_ms"].as_u64() {
+        Some(millis) => format!("{state} for {}", duration(millis)),
+        None => state.to_owned(),
+    }
+}
+
+/// The rest of a server's line: the trouble first, then what it is and does.
+fn facts(server: &Value) -> Vec<String> {
+    let connection = &server["connection"];
+    let trouble = Trouble::of(server);
+    let mut facts = Vec::new();
+    // Breakers have lines of their own.
+    if trouble != Trouble::Barred {
+        facts.push(reason(server));
+    }
+    if connection.is_object() {
+        facts.push(connection["transport"].as_str().unwrap_or("?").to_owned());
+        facts.push(format!("{} in flight", connection["in_flight"]));
+        let counted = |key: &str| connection[key].as_u64().filter(|count| *count > 0);
+        facts.extend(counted("queued").map(|count| format!("{count} waiting")));
+        facts.extend(counted("repeated").map(|count| format!("{count} calls repeated")));
+        if let Some(faults) = connection["faults"].as_str() {
+            facts.push(format!("FAULTS INJECTED: {faults}"));
+        }
+    }
+    let items = server["items"].as_object().into_iter().flatten();
+    let items = items.filter(|(_, count)| count.as_u64() != Some(0));
+    facts.extend(items.map(|(kind, count)| format!("{count} {kind}")));
+    let shared = &connection["shared"];
+    if shared["restarts"]
+        .as_u64()
+        .is_some_and(|restarts| restarts > 0)
+    {
+        let (generation, restarts) = (&shared["generation"], &shared["restarts"]);
+        facts.push(format!("generation {generation}{DOT}{restarts} restarts"));
+        if matches!(trouble, Trouble::Up | Trouble::Barred)
+            && let Some(exit) = last_exit(shared)
+        {
+            facts.push(format!("last exit: {exit}"));
+        }
+    }
+    facts.retain(|fact| !fact.is_empty());
+    facts
+}
+
+/// The lines below a server: its breakers, and connections that are not everybody's.
+fn under(server: &Value, below: &str) -> String {
+    let mut text = String::new();
+    for breaker in open_breakers(server) {
+        text.push_str(&format!("   {below}   └─ {}\n", breaker_text(breaker)));
+    }
+    let own = server["connection"]["own"].as_array().into_iter().flatten();
+    for own in own {
+        let owner = own["owner"].as_str().unwrap_or("?");
+        let phase = own["connection"]["phase"].as_str().unwrap_or("?");
+        let child = child(&own["connection"]);
+        text.push_str(&format!("   {below}   └─ {owner}{DOT}{phase}{child}\n"));
+    }
+    text
+}
+
+fn child(child: &Value) -> String {
+    let millis = child["phase_ms"].as_u64().unwrap_or(0);
+    let mut text = format!(
+        " for {}{DOT}generation {}{DOT}{} restarts",
+        duration(millis),
+        child["generation"],
+        child["restarts"]
+    );
+    if let Some(next) = child["next_attempt_ms"].as_u64() {
+        text.push_str(&format!("{DOT}next attempt in {}", duration(next)));
+    }
+    if let Some(exit) = last_exit(child) {
+        text.push_str(&format!("{DOT}last exit: {exit}"));
+    }
+    text
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => one_line(text),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(status: &Value) -> String {
+        tree(status, &Screen::default())
+    }
+
+    #[test]
+    fn breakers_that_are_not_closed_have_a_line() {
+        let closed = json!({"state": "closed", "failures": 2});
+        let open = json!({"tool": "rm", "state": "open", "failures": 0, "next_try_ms": 1500});
+        let server = json!({
+            "name": "files", "state": "up", "items": {},
+            "connection": {
+                "transport": "stdio", "in_flight": 0, "shared": {"generation": 1, "restarts": 0},
+                "breaker": closed, "tool_breakers": [closed, open],
+            },
+        });
+        let text = shown(&json!({"servers": [server]}));
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.contains("breaker"))
+            .collect();
+        assert_eq!(
+            lines,
+            ["        └─ breaker of \"rm\" · open · next try in 1s"]
+        );
+    }
+
+    #[test]
+    fn the_actors_of_the_gateway_itself_have_a_line_each() {
+        let actor = json!({
+            "name": "keeper", "phase": "up", "phase_ms": 3000, "generation": 2, "restarts": 1,
+            "last_exit": "panicked: oh",
+        });
+        let text = shown(&json!({"servers": [], "actors": [actor]}));
+        let line = "├─ keeper · up for 3s · generation 2 · 1 restarts · last exit: panicked: oh";
+        assert!(text.lines().any(|shown| shown == line), "{text}");
+    }
+
+    #[test]
+    fn servers_stand_in_columns_with_those_in_trouble_first() {
+        let connection =
+            |shared: Value| json!({"transport": "stdio", "in_flight": 0, "shared": shared});
+        let up = connection(json!({"phase_ms": 62_000, "generation": 2, "restarts": 1,
+            "last_exit": "was killed"}));
+        let down = connection(json!({"phase_ms": 100, "generation": 7, "restarts": 6,
+            "next_attempt_ms": 4000, "last_exit": "failed: process exited with code 1: boom"}));
+        let servers = json!([
+            {"name": "files", "state": "up", "items": {"tools": 11, "prompts": 0}, "connection": up},
+            {"name": "off", "state": "disabled", "items": {}},
+            {"name": "git", "state": "broken", "items": {}, "connection": down},
+        ]);
+        let status = json!({
+            "version": "1", "pid": 7, "uptime_seconds": 0, "listen": "127.0.0.1:12006",
+            "sessions": 2, "servers": servers, "config": {"path": "/srv/config.toml"},
+        });
+        let expected = "\
+mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
+├─ config /srv/config.toml
+├─ sessions 2
+└─ servers 3 · 1 broken · 1 up · 1 disabled
+   ├─ git   · broken for <1s · next attempt in 4s · process exited with code 1: boom · stdio · 0 in flight · generation 7 · 6 restarts
+   ├─ files · up for 1m 2s   · stdio · 0 in flight · 11 tools · generation 2 · 1 restarts · last exit: was killed
+   └─ off   · disabled
+";
+        assert_eq!(shown(&status), expected);
+        let narrow = Screen {
+            columns: Some(60),
+            ..Screen::default()
+        };
+        let cut = tree(&status, &narrow);
+        let servers = cut.lines().filter(|line| line.contains(" for "));
+        for line in servers {
+            assert!(line.chars().count() <= 60, "{line}");
+        }
+        assert!(
+            cut.contains("git   · broken for <1s · next attempt in 4s · process…"),
+            "{cut}"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Where a gateway is found: the address that it listens on, and the list of those that run.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use tokio::net::TcpSocket;
+
+use super::StartError;
+use crate::admin::{Instance, Instances, Registration, address_in_use};
+use crate::config::Config;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+
+pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let open = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)?.into_std()
+    };
+    open().map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::AddrInUse => address_in_use(address, &running()),
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine has no such address: choose another with `listen` under [gateway]"
+                    .to_owned()
+            }
+            _ => error.to_string(),
+        };
+        StartError::Listen { address, why }
+    })
+}
+
+/// Gateways of this user that run.
+fn running() -> Vec<Instance> {
+    Instances::of_user().map_or_else(|_| Vec::new(), |instances| instances.running())
+}
+
+/// Lets commands find this gateway from other directories.
+pub(super) fn register(config: &Config, path: Option<&Path>, listen: &str) -> Option<Registration> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let instance = Instance {
+        pid: std::process::id(),
+        data_dir: absolute(&config.data_dir),
+        config: path.map(absolute),
+        listen: listen.to_owned(),
+    };
+    let registered = Instances::of_user().and_then(|instances| instances.register(&instance));
+    match registered {
+        Ok(registration) => Some(registration),
+        Err(error) => {
+            log::warn!(error:%; "`mcpvisor status` finds this gateway with `--config` only");
+            None
+        }
+    }
+}

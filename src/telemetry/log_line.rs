@@ -1,0 +1,177 @@
+//! A line of the log for people: the time, how bad it is, who it is about, what happened and why.
+
+use log::Level;
+use log::kv::{Error, Key, Value, VisitSource};
+
+use super::one_line::one_line;
+use super::paint::{Paint, Style};
+
+/// Fields that say who a line is about.
+const WHO: [&str; 3] = ["server", "child", "url"];
+
+/// Fields that say why; they end the line, since they are the longest.
+const WHY: [&str; 5] = ["error", "reason", "why", "failure", "panic"];
+
+/// Fields for programs alone.
+const HIDDEN: [&str; 1] = ["generation"];
+
+/// Columns of a name; a longer one moves the rest of its line.
+const NAME_WIDTH: usize = 12;
+
+/// The name of lines about no server.
+const GATEWAY: &str = "mcpvisor";
+
+/// The parts of a line.
+pub(super) struct LogLineParts<'a> {
+    pub(super) time: &'a str,
+    pub(super) level: Level,
+    pub(super) target: &'a str,
+    pub(super) message: String,
+    pub(super) fields: Fields,
+}
+
+/// The fields of a line, in order.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl<'kvs> VisitSource<'kvs> for Fields {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {
+        self.0.push((key.to_string(), value.to_string()));
+        Ok(())
+    }
+}
+
+/// Whether a line comes from this program, and not from a library.
+pub(super) fn is_own(target: &str) -> bool {
+    target.split("::").next() == Some(GATEWAY)
+}
+
+/// The line without its end.
+pub(super) fn human_line(parts: &LogLineParts<'_>, paint: Paint) -> String {
+    let fields = &parts.fields.0;
+    let who = fields.iter().find(|(key, _)| WHO.contains(&key.as_str()));
+    let who = match who {
+        Some((_, name)) => one_line(name.strip_prefix("server/").unwrap_or(name)),
+        None if is_own(parts.target) => GATEWAY.to_owned(),
+        None => one_line(parts.target),
+    };
+    let mut what = one_line(&parts.message);
+    for (_, why) in fields.iter().filter(|(key, _)| WHY.contains(&key.as_str())) {
+        what.push_str(": ");
+        what.push_str(&one_line(why));
+    }
+    let is_other = |key: &str| !WHO.contains(&key) && !WHY.contains(&key) && !HIDDEN.contains(&key);
+    let others = fields.iter().filter(|(key, _)| is_other(key));
+    let others: Vec<String> = others
+        .map(|(key, value)| format!("{}={}", one_line(key), one_line(value)))
+        .collect();
+    let others = match others.as_slice() {
+        [] => String::new(),
+        others => format!("  ({})", others.join(", ")),
+    };
+    let (word, style) = level(parts.level);
+    let padding = " ".repeat(NAME_WIDTH.saturating_sub(who.chars().count()));
+    let what = match parts.level {
+        Level::Error => paint.apply(Style::Bad, &what),
+        Level::Debug | Level::Trace => paint.apply(Style::Dim, &what),
+        Level::Warn | Level::Info => what,
+    };
+    format!(
+        "{} {} {}{padding} {what}{}",
+        paint.apply(Style::Dim, parts.time),
+        paint.apply(style, word),
+        paint.apply(Style::Name, &who),
+        paint.apply(Style::Dim, &others),
+    )
+}
+
+fn level(level: Level) -> (&'static str, Style) {
+    match level {
+        Level::Error => ("ERROR", Style::Bad),
+        Level::Warn => ("WARN ", Style::Warning),
+        Level::Info => ("INFO ", Style::Good),
+        Level::Debug => ("DEBUG", Style::Dim),
+        Level::Trace => ("TRACE", Style::Dim),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(level: Level, target: &str, message: &str, fields: &[(&str, &str)]) -> String {
+        let fields = fields
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let parts = LogLineParts {
+            time: "20:03:12",
+            level,
+            target,
+            message: message.to_owned(),
+            fields: Fields(fields.collect()),
+        };
+        human_line(&parts, Paint::default())
+    }
+
+    #[test]
+    fn a_line_names_who_and_why() {
+        let table: [(Level, &str, &str, &[(&str, &str)], &str); 5] = [
+            (
+                Level::Warn,
+                "mcpvisor::supervision::supervisor",
+                "down, next attempt in 2s",
+                &[
+                    ("child", "server/files"),
+                    ("generation", "7"),
+                    ("index", "3"),
+                    ("why", "process exited with code 1"),
+                ],
+                "20:03:12 WARN  files        down, next attempt in 2s: process exited with code 1  (index=3)",
+            ),
+            (
+                Level::Info,
+                "mcpvisor::gateway",
+                "serves http://127.0.0.1:12006/mcp",
+                &[],
+                "20:03:12 INFO  mcpvisor     serves http://127.0.0.1:12006/mcp",
+            ),
+            (
+                Level::Error,
+                "mcpvisor::downstream",
+                "a call ended",
+                &[("panic", "one\ntwo"), ("server", "a\u{1b}[1m")],
+                "20:03:12 ERROR a\\u{1b}[1m   a call ended: one\\ntwo",
+            ),
+            (
+                Level::Debug,
+                "actix_server::worker",
+                "starting",
+                &[],
+                "20:03:12 DEBUG actix_server::worker starting",
+            ),
+            (
+                Level::Info,
+                "mcpvisor::x",
+                "m",
+                &[("server", "a-name-longer-than-its-column")],
+                "20:03:12 INFO  a-name-longer-than-its-column m",
+            ),
+        ];
+        for (level, target, message, fields, expected) in table {
+            assert_eq!(shown(level, target, message, fields), expected);
+        }
+    }
+
+    #[test]
+    fn only_our_own_modules_are_ours() {
+        let table = [
+            ("mcpvisor", true),
+            ("mcpvisor::gateway", true),
+            ("mcpvisor_other", false),
+            ("actix_server::server", false),
+        ];
+        for (target, expected) in table {
+            assert_eq!(is_own(target), expected, "{target}");
+        }
+    }
+}
