@@ -283,12 +283,6 @@ mod tests {
                 ..LogsArguments::default()
             })
         };
-        let followed = LogsArguments {
-            name: name(),
-            json: false,
-            follow: true,
-            lines: Some(20),
-        };
         let crashes = |name, json| Some(ServersVerb::Crashes { name, json });
         let cases = [
             ("servers", false, None),
@@ -336,11 +330,6 @@ mod tests {
                 Some(ServersVerb::Kill { name: name() }),
             ),
             ("servers logs files", false, Some(logs(false))),
-            (
-                "servers logs files -f -n 20",
-                false,
-                Some(ServersVerb::Logs(followed)),
-            ),
             ("-c a servers logs --json files", false, Some(logs(true))),
             ("servers logs files --json -c a", false, Some(logs(true))),
         ];
@@ -348,6 +337,22 @@ mod tests {
             let expected = Command::Servers(ServersArguments { json, verb });
             assert_eq!(parse(text).unwrap().verb(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn logs_are_followed_from_the_last_lines_on() {
+        let logs = ServersVerb::Logs(LogsArguments {
+            name: "files".to_owned(),
+            json: false,
+            follow: true,
+            lines: Some(20),
+        });
+        let expected = Command::Servers(ServersArguments {
+            json: false,
+            verb: Some(logs),
+        });
+        let parsed = parse("servers logs files -f -n 20").unwrap();
+        assert_eq!(parsed.verb(), expected);
     }
 
     #[test]

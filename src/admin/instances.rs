@@ -219,7 +219,7 @@ mod tests {
         fs::copy(&first.path, &copy).unwrap();
         assert_eq!(pids(), [2]);
         assert!(!copy.exists());
-        // What is no file of a gateway does no harm.
+        // Other files do no harm.
         let odd = instances.directory.join("odd.json");
         std::os::unix::fs::symlink("/etc/passwd", &odd).unwrap();
         fs::create_dir(instances.directory.join("folder.json")).unwrap();

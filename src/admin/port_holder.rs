@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::instances::Instance;
 use crate::telemetry::one_line;
 
-/// What to do about an address that is in use, and who holds it as far as that is known.
+/// The sentence about an address that is in use: who holds it, if that is known, and a way out.
 pub fn address_in_use(address: SocketAddr, running: &[Instance]) -> String {
     let holder = holder(address);
     let known = running.iter().find(|instance| {

@@ -35,7 +35,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What happens to servers, for the log.
+    /// The changes of servers in words, for the log.
     pub fn words(&self) -> String {
         let servers = |servers: &[Arc<ServerSettings>]| {
             let names = servers.iter().map(|server| server.name.to_string());

@@ -161,10 +161,7 @@ impl Gateway {
             data_dir: config.data_dir.clone(),
         });
         let control = ControlServer::start(&config.data_dir, operator)?;
-        match server.address {
-            Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
-            None => log::info!("serves one client over stdin and stdout"),
-        }
+        log_start(server.address, &config);
         let downstreams = state.downstreams.clone();
         let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
         let gateway = Self {
@@ -434,6 +431,13 @@ fn arrangement(config: &Config) -> Arrangement {
             .collect(),
         catalog: config.catalog.clone(),
         first_list_wait: config.session.first_list_wait,
+    }
+}
+
+fn log_start(address: Option<SocketAddr>, config: &Config) {
+    match address {
+        Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
+        None => log::info!("serves one client over stdin and stdout"),
     }
 }
 

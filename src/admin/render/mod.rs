@@ -1,4 +1,4 @@
-//! What operators read: the status, the servers, their logs and crashes. Pure.
+//! Texts for operators: the status, the servers, their logs and crashes. Pure.
 
 mod crash_text;
 mod log_text;

@@ -134,7 +134,7 @@ fn names_error(line: &str) -> bool {
     caused || name.ends_with("Error") || name.ends_with("Exception")
 }
 
-/// What npm says of itself, without what it says every time.
+/// The error that npm reports, without the lines that stand in every report.
 fn npm_error(lines: &[String]) -> Option<Vec<String>> {
     const EVERY_TIME: [&str; 14] = [
         "A complete log of this run",

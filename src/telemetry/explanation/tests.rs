@@ -1,6 +1,6 @@
 use super::*;
 
-/// What programs wrote as they ended: a title, the output, and the reason in it.
+/// Outputs of programs as they ended: a title, the output, and the reason in it.
 const OUTPUTS: &str = include_str!("outputs.txt");
 
 #[test]
