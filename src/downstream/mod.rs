@@ -8,6 +8,8 @@
 //! - `pool`: which connection serves whom; starts, stops and replaces connections
 //! - `connection`: the actor behind one connection: handshake, lists, pings, event stream
 //! - `worker_channel`: calls from other threads over the same HTTP connection
+//! - `parts`: what connections have in common
+//! - `server_event`, `crash`: what servers say outside of calls, and how connections ended
 //! - `in_flight`: the calls under way on one link, used by connection and worker channel
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
 //! - `starting`: how many programs start at once, and how far each has come
@@ -19,12 +21,15 @@ mod call_request;
 mod caller;
 mod connection;
 mod connection_key;
+mod crash;
 mod deadlines;
 mod era;
 mod in_flight;
+mod parts;
 mod pool;
 mod resilience;
 mod reverse_request;
+mod server_event;
 mod settings;
 mod starting;
 mod subscription_registry;
@@ -36,21 +41,20 @@ pub use call_request::{
     Reply, TaskMode,
 };
 pub use caller::Caller;
-pub use connection::crash_report::{CrashReport, CrashSink};
 pub use connection::handshake::{HandshakeError, Negotiated};
-pub use connection::spec::{
-    CallSenders, ConnectionCommand, RoutedServerEvent, ServerEvent, ServerEventListener,
-    SharedQuestion,
-};
+pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner};
+pub use crash::{CrashReport, CrashSink};
+pub use parts::{MakeConnector, PoolParts};
 pub use pool::lease::Lease;
 pub use pool::server::Server;
 pub use pool::server_order::{ServerOrder, ServerOrderError};
 pub use pool::server_view::{OwnConnectionView, ServerStatusView};
 pub use pool::usage::UseGuard;
-pub use pool::{Downstreams, MakeConnector, PoolParts, ServerChange};
+pub use pool::{Downstreams, ServerChange};
 pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
+pub use server_event::{RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion};
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };

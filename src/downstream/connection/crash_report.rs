@@ -1,56 +1,19 @@
-//! The report of a connection that ended badly.
+//! Writing the report of a connection that ended badly.
 
-use std::sync::Arc;
-
-use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
 
 use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::crash::CrashReport;
 use crate::downstream::settings::{ServerSettings, TransportSettings};
 use crate::telemetry::{LogLine, LogSource};
-use crate::transport::{LinkEnd, MessageReport, PendingCall, ProcessExit, Secrets};
-
-/// Where reports go; it must not block.
-pub type CrashSink = Arc<dyn Fn(CrashReport) + Send + Sync>;
+use crate::transport::{LinkEnd, Secrets};
 
 /// Lines of the server's log in a report.
 const LOG_MAX: usize = 50;
 
 /// Calls that are named in a report.
 const PENDING_MAX: usize = 100;
-
-/// The end of one incarnation of a connection. Values of the configuration that may be secrets
-/// are masked in every text.
-#[derive(Clone, Debug, Serialize)]
-pub struct CrashReport {
-    pub server: String,
-    /// Whose connection: `shared`, `profile` or `session` with the beginning of its id.
-    pub connection: String,
-    pub transport: &'static str,
-    pub generation: u64,
-    /// Whether its handshake was done.
-    pub was_up: bool,
-    pub lived_ms: u64,
-    pub reason: String,
-    /// `{"code": 1}` or `{"signal": 9}`, of a process whose end is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit: Option<ProcessExit>,
-    /// The limit that it is known to have reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<&'static str>,
-    /// Requests without an answer, in all.
-    pub pending_calls: usize,
-    /// The first of them.
-    pub pending: Vec<PendingCall>,
-    /// The last messages, oldest first.
-    pub messages: Vec<MessageReport>,
-    /// The last lines of its stderr, stray output and remarks of the gateway.
-    pub log: Vec<LogLine>,
-    /// How many reports of this server are kept.
-    #[serde(skip)]
-    pub keep: usize,
-}
 
 /// When an incarnation began, and how far it came.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +41,10 @@ impl ConnectionSpec {
         let mut pending = recording.pending;
         let pending_calls = pending.len();
         pending.truncate(PENDING_MAX);
-        (self.crashes)(CrashReport {
+        (self.of_all.crashes)(CrashReport {
             server: self.server.to_string(),
             connection: self.key.owner.to_string(),
-            transport: self.connector.transport(),
+            transport: self.of_server.connector.transport(),
             generation: life.generation,
             was_up: life.was_up,
             lived_ms: u64::try_from(lived).unwrap_or(u64::MAX),
@@ -119,7 +82,12 @@ impl ConnectionSpec {
             },
             ..line
         };
-        self.log.tail(LOG_MAX).into_iter().map(masked).collect()
+        self.of_server
+            .log
+            .tail(LOG_MAX)
+            .into_iter()
+            .map(masked)
+            .collect()
     }
 }
 

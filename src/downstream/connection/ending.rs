@@ -4,7 +4,7 @@ use actix::{ActorContext as _, Context};
 
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::crash_report::ConnectionLife;
-use crate::downstream::connection::spec::ServerEvent;
+use crate::downstream::server_event::ServerEvent;
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::supervision::ExitReason;
 use crate::telemetry::Counter;
@@ -29,7 +29,7 @@ impl Connection {
         self.report(&ending);
         self.end_calls(&ending.reason);
         self.state.end();
-        self.spec.counters.add(Counter::ServersLost);
+        self.spec.of_all.counters.add(Counter::ServersLost);
         self.tell(ServerEvent::Away);
         self.birth.exit().fail(ending.reason);
         ctx.stop();

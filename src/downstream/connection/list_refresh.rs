@@ -13,8 +13,8 @@ use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
-use crate::downstream::connection::spec::ServerEvent;
 use crate::downstream::era::modern;
+use crate::downstream::server_event::ServerEvent;
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Outcome, RawJson, Response, code};
 use crate::supervision::Backoff;
@@ -154,7 +154,8 @@ impl Connection {
         if kind != ItemKind::Tools {
             return items;
         }
-        let has_headers = self.is_modern() && self.spec.connector.knows_call_of_requests();
+        let has_headers =
+            self.is_modern() && self.spec.of_server.connector.knows_call_of_requests();
         let usable = |tool: RawJson| match ParamHeaders::of_tool(&tool) {
             Ok(_) => Some(tool),
             Err(_) if !has_headers => Some(headers::strip_annotations(&tool).unwrap_or(tool)),
@@ -257,7 +258,7 @@ impl Connection {
     fn publish(&mut self) {
         let part = Arc::new(self.part.clone());
         self.spec.last_part.store(Some(part.clone()));
-        if self.is_modern() && self.spec.connector.knows_call_of_requests() {
+        if self.is_modern() && self.spec.of_server.connector.knows_call_of_requests() {
             self.publish_headers();
         }
         self.spec.listed.send_replace(true);

@@ -12,7 +12,7 @@ use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::listen_filter::{ListenFilter, subscription_of};
 use crate::downstream::connection::own_requests::OwnRequest;
-use crate::downstream::connection::spec::ServerEvent;
+use crate::downstream::server_event::ServerEvent;
 use crate::downstream::subscription_registry::SubscriptionKey;
 use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Outcome, RawJson, RequestId, Response, notification,
@@ -83,7 +83,7 @@ impl Connection {
             return;
         }
         let (subscription_registry, server, key) = (
-            &self.spec.subscription_registry,
+            &self.spec.of_all.subscription_registry,
             self.spec.server(),
             &self.spec.key,
         );
@@ -100,7 +100,7 @@ impl Connection {
         }
         let params = wanted.params();
         if let Some(number) = self.ask_server(&Method::Listen, &params, OwnRequest::Listen, ctx) {
-            self.spec.counters.add(Counter::ServersListened);
+            self.spec.of_all.counters.add(Counter::ServersListened);
             self.listening.opening = Some(ListenStream {
                 number,
                 wanted,
@@ -160,7 +160,7 @@ impl Connection {
             .flat_map(|it| it.wanted.tasks())
         {
             let task = SubscriptionKey::new(self.spec.server(), &self.spec.key, id);
-            self.spec.subscription_registry.end_task(&task);
+            self.spec.of_all.subscription_registry.end_task(&task);
         }
     }
 
@@ -178,7 +178,7 @@ impl Connection {
         } else {
             return;
         }
-        let delay = delay(listening.attempts, self.spec.random.chance());
+        let delay = delay(listening.attempts, self.spec.of_all.random.chance());
         listening.attempts = listening.attempts.saturating_add(1);
         log::info!(
             server = self.spec.server().as_str(), why, retry_in:? = delay;
@@ -251,7 +251,7 @@ impl Connection {
             return;
         };
         calls.link().forget(number);
-        if !self.spec.connector.knows_call_of_requests() {
+        if !self.spec.of_server.connector.knows_call_of_requests() {
             let params = json!({ "requestId": number, "reason": "replaced" });
             let frame = notification(&Method::Cancelled, Some(&params));
             // A dead link reports its own end.

@@ -46,13 +46,12 @@ use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::connection::listen_filter::without_subscription;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
-use crate::downstream::connection::spec::{
-    CallSenders, ConnectionCommand, ConnectionSpec, RoutedServerEvent, ServerEvent,
-};
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::era::LiveConnection;
 use crate::downstream::era::modern;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
 use crate::protocol::{
@@ -130,7 +129,7 @@ impl Connection {
         ctx: &mut Context<Self>,
     ) -> Option<u64> {
         let calls = self.state.calls()?;
-        let number = self.spec.numbers.next();
+        let number = self.spec.of_all.numbers.next();
         let settings = self.spec.settings();
         let within = match own {
             OwnRequest::Ping => settings.limits.ping_timeout,
@@ -208,7 +207,7 @@ impl Connection {
             UnhandledEvent::Subscription(exchange) => self.on_subscription(*exchange, ctx),
             UnhandledEvent::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
             UnhandledEvent::RevisionRefused => {
-                self.spec.era.forget();
+                self.spec.of_server.era.forget();
                 let revision = modern::REVISION;
                 self.fail(format!("it does not speak {revision} any more"), ctx);
             }
@@ -278,7 +277,7 @@ impl Connection {
     fn tell(&self, news: ServerEvent) {
         let server = self.spec.server().clone();
         let key = self.spec.key.clone();
-        (self.spec.listener)(RoutedServerEvent { server, key, news });
+        (self.spec.of_all.listener)(RoutedServerEvent { server, key, news });
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {

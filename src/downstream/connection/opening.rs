@@ -36,7 +36,7 @@ impl Connection {
     /// Waits for its turn, where a program is to be started, and opens the link.
     pub(super) fn start(&mut self, ctx: &mut Context<Self>) {
         let spec = self.spec.clone();
-        let has_queue = spec.connector.starts_process();
+        let has_queue = spec.of_server.connector.starts_process();
         if has_queue {
             spec.progress.set(Some(StartStage::Queued));
             // The time in the queue counts against no clock.
@@ -44,7 +44,7 @@ impl Connection {
         }
         let beginning = async move {
             let place = match has_queue {
-                true => spec.starts.enter().await,
+                true => spec.of_all.starts.enter().await,
                 false => None,
             };
             (spec.look_up_era().await, place)
@@ -63,13 +63,13 @@ impl Connection {
         self.birth
             .still_starting(settings.limits.start_timeout + SUPERVISOR_LATER);
         ctx.run_later(PLACE_KEPT, |connection, _| drop(connection.place.take()));
-        self.living = Some(self.spec.era.live());
+        self.living = Some(self.spec.of_server.era.live());
         let address = ctx.address();
         let recording = self.spec.recorder.load().recording();
         let sink = recording.sink(Rc::new(move |event| {
             address.do_send(LinkEventMessage(event))
         }));
-        let opening = wrap_future::<_, Self>(self.spec.connector.open(sink));
+        let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
         ctx.spawn(opening.map(move |link, connection, ctx| match link {
             Ok(link) => connection.opened(recording.link(link), known, ctx),
             Err(error) => connection.fail(error.to_string(), ctx),
@@ -86,8 +86,8 @@ impl Connection {
             sign_in: settings.limits.sign_in_timeout,
         };
         let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
-        if known == KnownEra::Unknown && self.spec.connector.starts_process() {
-            self.spec.counters.add(Counter::ErasProbed);
+        if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
+            self.spec.of_all.counters.add(Counter::ErasProbed);
         }
         let first = inquiry.first();
         self.state = ConnectionState::Handshaking { calls, inquiry };
@@ -112,7 +112,7 @@ impl Connection {
             Step::Accept(negotiated) => return self.accept(negotiated, ctx),
             Step::Fail(reason) => {
                 if self.state.inquiry().is_some_and(|it| it.disproves_memory()) {
-                    self.spec.era.forget();
+                    self.spec.of_server.era.forget();
                 }
                 return self.fail(reason, ctx);
             }
@@ -150,7 +150,7 @@ impl Connection {
             let step = inquiry.on_time(tells_reading, Instant::now());
             if matches!(step, Step::Fail(_)) {
                 // Perhaps what is remembered was wrong.
-                self.spec.era.forget();
+                self.spec.of_server.era.forget();
             }
             if step != Step::Wait {
                 self.take_step(step, ctx);
@@ -225,7 +225,8 @@ impl Connection {
             return self.fail(format!("`initialize`: {error}"), ctx);
         };
         // A process that does not read any more is about to end, and says why.
-        if self.spec.connector.starts_process() && matches!(error, LinkError::NotSent(_)) {
+        if self.spec.of_server.connector.starts_process() && matches!(error, LinkError::NotSent(_))
+        {
             return;
         }
         let step = inquiry.on_failed(era, error, Instant::now());
@@ -242,16 +243,16 @@ impl Connection {
         };
         let ended = inquiry.ended_when_asked(is_read);
         if !ended && inquiry.first() == Era::Modern {
-            self.spec.era.forget();
+            self.spec.of_server.era.forget();
         }
-        if !ended || !self.spec.connector.starts_process() {
+        if !ended || !self.spec.of_server.connector.starts_process() {
             return false;
         }
         log::info!(
             server = self.spec.server().as_str(), reason = ending.reason.as_str();
             "server ended when it was asked for its era, and is started again without that"
         );
-        self.spec.era.ended_when_asked();
+        self.spec.of_server.era.ended_when_asked();
         self.own.clear();
         self.state = ConnectionState::Opening;
         self.open(KnownEra::Remembered(Era::Legacy), ctx);
@@ -262,8 +263,8 @@ impl Connection {
     fn accept(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
         let era = negotiated.revision.era();
         match self.state.inquiry().map(|inquiry| inquiry.is_certain()) {
-            Some(true) => self.spec.era.remember(era),
-            Some(false) => self.spec.era.presume(era),
+            Some(true) => self.spec.of_server.era.remember(era),
+            Some(false) => self.spec.of_server.era.presume(era),
             None => {}
         }
         let late = self.own.take_questions();

@@ -17,13 +17,15 @@ use crate::telemetry::Counter;
 
 impl Connection {
     pub(super) fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
+        let generation = self.birth.generation();
+        let again = if generation > 1 { " again" } else { "" };
         log::info!(
             server = self.spec.server().as_str(),
             revision = negotiated.revision.as_str(),
-            generation = self.birth.generation();
-            "server is connected"
+            generation;
+            "up{again}"
         );
-        self.spec.counters.add(Counter::ServersConnected);
+        self.spec.of_all.counters.add(Counter::ServersConnected);
         self.part.capabilities = negotiated.capabilities.clone();
         self.part.info = negotiated.server_info.clone();
         self.part.revision = negotiated.revision;
@@ -49,7 +51,7 @@ impl Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
-        self.spec.breakers.renewed();
+        self.spec.of_server.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_subscriptions(ctx);
         self.refresh(&ItemKind::ALL, ctx);
@@ -64,7 +66,8 @@ impl Connection {
         let Some(session) = calls.link().http_session() else {
             return Vec::new();
         };
-        let others = (0..self.spec.arbiters.count().get()).filter(|index| *index != self.spec.home);
+        let others =
+            (0..self.spec.of_all.arbiters.count().get()).filter(|index| *index != self.spec.home);
         let owner = || ctx.address().recipient();
         let start =
             |arbiter| WorkerChannelHandle::start(&self.spec, arbiter, session.clone(), owner());
@@ -73,7 +76,7 @@ impl Connection {
 
     pub(super) fn callers(&self, ctx: &mut Context<Self>) -> CallSenders {
         let own = ctx.address().recipient::<CallMessage>();
-        let count = self.spec.arbiters.count().get();
+        let count = self.spec.of_all.arbiters.count().get();
         let nearest = |index: usize| {
             let mut channels = self.state.worker_channels().iter();
             let channel = channels.find(|channel| channel.arbiter == index);
@@ -95,8 +98,10 @@ impl Connection {
             return self.update_listen_stream(ctx);
         }
         let subscribes = negotiated.has_subscriptions();
-        let (subscription_registry, key) =
-            (self.spec.subscription_registry.clone(), &self.spec.key);
+        let (subscription_registry, key) = (
+            self.spec.of_all.subscription_registry.clone(),
+            &self.spec.key,
+        );
         let level = match key.session() {
             Some(session) => subscription_registry.level_of(session),
             None => subscription_registry.level(),

@@ -20,7 +20,7 @@ impl Connection {
             other => return self.state = other,
         };
         log::info!(server = self.spec.server().as_str(); "forgot our session: new handshake");
-        self.spec.counters.add(Counter::ServersRenewed);
+        self.spec.of_all.counters.add(Counter::ServersRenewed);
         self.own.clear();
         // When only a worker channel was refused, this link still has the old session's id, which
         // must not be sent with `initialize`.

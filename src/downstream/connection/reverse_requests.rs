@@ -4,8 +4,8 @@ use actix::{AsyncContext, Context};
 
 use crate::downstream::call_request::Question;
 use crate::downstream::connection::Connection;
-use crate::downstream::connection::spec::{ServerEvent, SharedQuestion};
 use crate::downstream::reverse_request;
+use crate::downstream::server_event::{ServerEvent, SharedQuestion};
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::Request;
 use crate::transport::OutgoingFrame;

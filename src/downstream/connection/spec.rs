@@ -1,7 +1,7 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -9,51 +9,34 @@ use tokio::sync::watch;
 
 use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
-use crate::downstream::call_request::{CallMessage, Question};
-use crate::downstream::connection::crash_report::CrashSink;
+use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection_key::ConnectionKey;
-use crate::downstream::era::{KnownEra, ServerEra};
+use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
+use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
-use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::settings::ServerSettings;
-use crate::downstream::starting::{StartProgress, StartQueue};
-use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::id::{CallNumbers, ServerName};
-use crate::protocol::{Era, LogLevel, Notification};
-use crate::supervision::{Arbiters, Random};
-use crate::telemetry::{Counters, LogRing};
-use crate::transport::{Connector, Recorder};
+use crate::downstream::starting::StartProgress;
+use crate::id::ServerName;
+use crate::protocol::{Era, LogLevel};
+use crate::transport::Recorder;
 
 /// The spec of a connection; the same for every incarnation.
 pub(crate) struct ConnectionSpec {
     pub(crate) server: ServerName,
-    /// Replaced by a reload that needs no new connection.
-    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
+    pub(crate) of_server: ServerParts,
+    pub(crate) of_all: PoolParts,
     pub(crate) key: ConnectionKey,
-    pub(crate) connector: Arc<dyn Connector>,
-    pub(crate) arbiters: Arbiters,
     /// Index of the arbiter that the connection lives on.
     pub(crate) home: usize,
-    pub(crate) numbers: CallNumbers,
     pub(crate) load: Arc<ConnectionLoad>,
-    pub(crate) breakers: Arc<Breakers>,
     /// Tasks that clients follow themselves.
     pub(crate) client_tasks: ClientTasks,
-    pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
-    pub(crate) listener: ServerEventListener,
-    pub(crate) random: Arc<dyn Random>,
-    pub(crate) era: Arc<ServerEra>,
-    pub(crate) starts: StartQueue,
     pub(crate) progress: StartProgress,
-    /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
-    pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
-    pub(crate) counters: Counters,
-    /// Lines that the server writes beside its messages.
-    pub(crate) log: LogRing,
     /// The last messages of the incarnation that lives.
     pub(crate) recorder: ArcSwap<Recorder>,
-    pub(crate) crashes: CrashSink,
+    /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
+    pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     /// The items that the server offered last: they hold until an incarnation has listed something
     /// else.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
@@ -67,21 +50,21 @@ impl ConnectionSpec {
     }
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
-        self.settings.load_full()
+        self.of_server.settings.load_full()
     }
 
     /// The era in which the first question is asked.
     pub(crate) async fn look_up_era(&self) -> KnownEra {
         // That transport ended with the older era.
-        if self.connector.transport() == "sse" {
+        if self.of_server.connector.transport() == "sse" {
             return KnownEra::Configured(Era::Legacy);
         }
-        self.era.look_up().await
+        self.of_server.era.look_up().await
     }
 
     /// Forgets what an earlier incarnation recorded.
     pub(crate) fn begin_recording(&self) {
-        let recorder = Recorder::new(self.settings.load().recorder);
+        let recorder = Recorder::new(self.of_server.settings.load().recorder);
         self.recorder.store(Arc::new(recorder));
     }
 }
@@ -137,48 +120,4 @@ pub enum ConnectionCommand {
     Retune,
     /// The server's process is killed, if it has one.
     Kill,
-}
-
-/// Where goes what servers say outside of calls; never waits.
-pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
-
-/// An event of a server that belongs to no call.
-#[derive(Clone)]
-pub struct RoutedServerEvent {
-    pub server: ServerName,
-    pub key: ConnectionKey,
-    pub news: ServerEvent,
-}
-
-#[derive(Clone)]
-pub enum ServerEvent {
-    /// The server was listed; the part may be equal to the one before.
-    Listed(Arc<ServerPart>),
-    ResourceUpdated(Notification),
-    Log(Notification),
-    /// The state of a task of a sessionless server.
-    Task(Notification),
-    /// A question to the session that the connection belongs to, outside of any call.
-    Question(SharedQuestion),
-    /// This connection was lost; another one is on its way.
-    Away,
-    /// This connection, which was not everybody's, is closed.
-    Closed,
-    /// Another notification that clients may understand.
-    Other(Notification),
-}
-
-/// A question that one of those who hold it may take.
-#[derive(Clone)]
-pub struct SharedQuestion(Arc<Mutex<Option<Question>>>);
-
-impl SharedQuestion {
-    pub(crate) fn new(question: Question) -> Self {
-        Self(Arc::new(Mutex::new(Some(question))))
-    }
-
-    /// `None` if somebody else took it.
-    pub fn take(&self) -> Option<Question> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }

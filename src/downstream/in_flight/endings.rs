@@ -176,7 +176,7 @@ impl CallsInFlight {
             return;
         }
         // On a transport with a stream for each call, the end of the stream says it (C-CANC-02).
-        if !(self.is_modern && self.spec.connector.knows_call_of_requests()) {
+        if !(self.is_modern && self.spec.of_server.connector.knows_call_of_requests()) {
             let params = json!({ "requestId": wire_id, "reason": reason });
             let frame = notification(&Method::Cancelled, Some(&params));
             // A dead link reports its own end.

@@ -86,7 +86,7 @@ impl CallsInFlight {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
-        self.spec.counters.add(Counter::TasksFollowed);
+        self.spec.of_all.counters.add(Counter::TasksFollowed);
         call.reply.task_created();
         let status = task.status;
         if call.task_mode == TaskMode::Bridged {
@@ -302,7 +302,7 @@ impl CallsInFlight {
             task: &followed.task.id,
             responses,
         };
-        let wire_id = self.spec.numbers.next();
+        let wire_id = self.spec.of_all.numbers.next();
         let outgoing = about.frame(self.is_modern, wire_id, &call.caller);
         let sent = if self.awaits_handshake {
             call.state = WireState::AwaitsHandshake;
@@ -320,7 +320,7 @@ impl CallsInFlight {
 
     /// Nobody waits for a task any more (S-CANC-04).
     pub(super) fn cancel_task(&mut self, id: &str, caller: &Caller) {
-        let wire_id = self.spec.numbers.next();
+        let wire_id = self.spec.of_all.numbers.next();
         let cancel = TaskRequest::cancel(id).frame(self.is_modern, wire_id, caller);
         self.abandon(wire_id);
         // If the server cannot be notified, the task ends with its time to live.
@@ -337,7 +337,9 @@ impl CallsInFlight {
             && let Some(task) = Task::from_legacy_created(result)
         {
             let about = TaskRequest::cancel(&task.id);
-            let _ = self.link.send(about.legacy(self.spec.numbers.next()));
+            let _ = self
+                .link
+                .send(about.legacy(self.spec.of_all.numbers.next()));
         }
     }
 

@@ -41,12 +41,12 @@ impl CallsInFlight {
             let stop = Stop(format!("it asked for more input {ROUNDS_MAX} times"));
             return self.refuse_input(number, &stop);
         }
-        let numbers = &self.spec.numbers;
+        let numbers = &self.spec.of_all.numbers;
         let (round, questions) = match InputRound::plan(required, &call.caller, || numbers.next()) {
             Ok(planned) => planned,
             Err(stop) => return self.refuse_input(number, &stop),
         };
-        self.spec.counters.add(Counter::InputRounds);
+        self.spec.of_all.counters.add(Counter::InputRounds);
         repeatable
             .elicitation_ids
             .extend(round.urls.iter().cloned());
@@ -96,7 +96,7 @@ impl CallsInFlight {
         number: u64,
         error: &RawJson,
     ) -> Option<UnhandledEvent> {
-        let has_headers = self.spec.connector.knows_call_of_requests();
+        let has_headers = self.spec.of_server.connector.knows_call_of_requests();
         let call = self.calls.get_mut(&number)?;
         let repeatable = call.repeatable.as_mut()?;
         if !has_headers || std::mem::replace(&mut repeatable.headers_renewed, true) {
@@ -129,7 +129,7 @@ impl CallsInFlight {
         let Some(repeatable) = &call.repeatable else {
             return;
         };
-        let wire_id = self.spec.numbers.next();
+        let wire_id = self.spec.of_all.numbers.next();
         let (spec, declared) = (&self.spec, &self.declared);
         let answers = answers.as_ref();
         let outgoing = rewrite::modern(spec, declared, &call.caller, repeatable, wire_id, answers);

@@ -94,7 +94,7 @@ pub(super) fn modern(
         caller: declaring_tasks.as_ref().unwrap_or(caller),
     };
     let mut outgoing = rewritten.frame(declared, wire_id, answers);
-    if spec.connector.knows_call_of_requests() {
+    if spec.of_server.connector.knows_call_of_requests() {
         outgoing.headers = Some(rewritten.headers(&spec.param_headers.load()));
     }
     outgoing

@@ -17,17 +17,17 @@ use tokio::sync::{Notify, watch};
 
 use crate::catalog::ServerPart;
 use crate::downstream::connection::Connection;
-use crate::downstream::connection::spec::{
-    CallSenders, ConnectionSpec, RoutedServerEvent, ServerEvent, ServerEventListener,
-};
+use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
+use crate::downstream::parts::{PoolParts, ServerParts};
+use crate::downstream::pool::Servers;
 use crate::downstream::pool::own_connections::OwnConnections;
-use crate::downstream::pool::server::{Server, ServerParts};
+use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
-use crate::downstream::pool::{PoolParts, Servers};
 use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::ServerName;
 use crate::supervision::{
@@ -178,26 +178,15 @@ impl ConnectionManager {
         let load = Arc::new(ConnectionLoad::new(of_server.gate.clone()));
         let spec = Arc::new(ConnectionSpec {
             server: server.clone(),
-            settings: of_server.settings.clone(),
+            of_server: of_server.clone(),
+            of_all: self.parts.clone(),
             key,
-            connector: of_server.connector.clone(),
-            arbiters: arbiters.clone(),
             home: arbiters.index(spread),
-            numbers: self.parts.numbers.clone(),
             load,
-            breakers: of_server.breakers.clone(),
             client_tasks: Default::default(),
-            subscription_registry: self.parts.subscription_registry.clone(),
-            listener: self.parts.listener.clone(),
-            random: self.parts.random.clone(),
-            era: of_server.era.clone(),
-            starts: self.parts.starts.clone(),
             progress: Default::default(),
-            param_headers: ArcSwap::default(),
-            counters: self.parts.counters.clone(),
-            log: of_server.log.clone(),
             recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
-            crashes: self.parts.crashes.clone(),
+            param_headers: ArcSwap::default(),
             last_part: ArcSwapOption::new(known),
             listed: watch::Sender::new(is_known),
         });

@@ -37,27 +37,23 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::ServerPart;
-use crate::downstream::connection::crash_report::CrashSink;
-use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ServerEventListener};
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::connection_manager::{
     ConnectionManager, OpenConnection, ServerJob, close, stop,
 };
 use crate::downstream::pool::server::Server;
+use crate::downstream::server_event::ServerEventListener;
 use crate::downstream::settings::ServerSettings;
-use crate::downstream::starting::StartQueue;
 use crate::downstream::subscription_registry::{
     SubscriptionChange, SubscriptionKey, SubscriptionRegistry,
 };
-use crate::id::{CallNumbers, ServerName, SessionId};
+use crate::id::{ServerName, SessionId};
 use crate::protocol::LogLevel;
-use crate::store::Store;
 use crate::supervision::{
-    Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Random, Settings, Start,
-    Supervisor,
+    Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Settings, Start, Supervisor,
 };
-use crate::telemetry::{Counters, LogRing};
-use crate::transport::Connector;
 
 /// Changes that wait for the manager; each concerns one server.
 const JOBS_MAX: usize = 1_000_000;
@@ -68,27 +64,7 @@ const MANAGER_WAIT: Duration = Duration::from_secs(5);
 /// How often a connection is asked for whose manager dies meanwhile.
 const OPEN_TRIES: usize = 2;
 
-/// Makes the connector of a server: a seam, through which tests inject one in memory.
-pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
-
 pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
-
-/// The shared parts of all connections.
-#[derive(Clone)]
-pub struct PoolParts {
-    pub arbiters: Arbiters,
-    pub numbers: CallNumbers,
-    pub subscription_registry: Arc<SubscriptionRegistry>,
-    pub listener: ServerEventListener,
-    /// Where it is kept which era a server speaks.
-    pub store: Arc<dyn Store>,
-    pub random: Arc<dyn Random>,
-    /// How many programs start at once.
-    pub starts: StartQueue,
-    pub make_connector: MakeConnector,
-    pub counters: Counters,
-    pub crashes: CrashSink,
-}
 
 /// All servers, by name. Cheap to clone; usable from any thread.
 #[derive(Clone)]

@@ -3,26 +3,24 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use crate::catalog::ServerPart;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
-use crate::downstream::era::ServerEra;
+use crate::downstream::parts::ServerParts;
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
-use crate::downstream::resilience::admission::AdmissionGate;
-use crate::downstream::resilience::breakers::{BreakerPermit, Breakers};
+use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::downstream::settings::{ServerSettings, Sharing, TransportSettings};
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::LogRing;
-use crate::transport::{Connector, HttpKind};
+use crate::transport::HttpKind;
 
 /// A server, as sessions see it. Shared by all threads.
 pub struct Server {
@@ -36,19 +34,6 @@ pub struct Server {
     /// An operator took it out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) retries: Mutex<RetryBudget>,
-}
-
-/// The parts that all connections of a server share.
-#[derive(Clone)]
-pub(crate) struct ServerParts {
-    /// Replaced by a reload that needs no new connection.
-    pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
-    pub(crate) connector: Arc<dyn Connector>,
-    /// Its calls in flight, and those that wait.
-    pub(crate) gate: Arc<AdmissionGate>,
-    pub(crate) breakers: Arc<Breakers>,
-    pub(crate) era: Arc<ServerEra>,
-    pub(crate) log: LogRing,
 }
 
 impl Server {

@@ -10,14 +10,13 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResu
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::catalog::ItemKind;
-use crate::downstream::connection::spec::{
-    CallSenders, ConnectionCommand, RoutedServerEvent, ServerEvent,
-};
+use crate::downstream::connection::spec::CallSenders;
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY, close};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::ServerName;
 use crate::supervision::{ChildPhase, ChildRef};

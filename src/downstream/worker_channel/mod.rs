@@ -73,7 +73,7 @@ impl WorkerChannelHandle {
         session: HttpSession,
         owner: Recipient<WorkerChannelEvent>,
     ) -> Self {
-        let site = spec.arbiters.at(arbiter);
+        let site = spec.of_all.arbiters.at(arbiter);
         let (spec, watcher) = (spec.clone(), owner.clone());
         let worker_channel = spawn_temporary(
             &site.arbiter,
@@ -123,7 +123,12 @@ impl Actor for WorkerChannel {
         let sink = recording.sink(Rc::new(move |event| {
             address.do_send(LinkEventMessage(event))
         }));
-        let Some(link) = self.spec.connector.worker_link(self.session.clone(), sink) else {
+        let Some(link) = self
+            .spec
+            .of_server
+            .connector
+            .worker_link(self.session.clone(), sink)
+        else {
             return ctx.stop();
         };
         let link = recording.link(link);
