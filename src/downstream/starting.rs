@@ -46,15 +46,14 @@ pub(crate) enum StartStage {
 }
 
 impl StartStage {
-    /// For operators.
-    pub(crate) fn shown(&self) -> String {
+    /// The page to sign in at, for operators only: its query may be a secret.
+    pub(crate) fn page(&self) -> Option<&Url> {
         match self {
-            Self::SignIn(page) => format!("{}: open {page}", self.summary()),
-            Self::Queued | Self::Download(_) => self.summary(),
+            Self::SignIn(page) => Some(page),
+            Self::Queued | Self::Download(_) => None,
         }
     }
 
-    /// For clients: without the page, which may hold a secret.
     pub(crate) fn summary(&self) -> String {
         match self {
             Self::Queued => "waiting to start".to_owned(),

@@ -14,7 +14,7 @@ use crate::admin::{
 };
 use crate::catalog::ItemKind;
 use crate::config::ServerState;
-use crate::downstream::{Downstreams, Server, ServerOrder};
+use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
 use crate::supervision::Arbiters;
@@ -52,6 +52,15 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
     })
 }
 
+/// What the start of a server waits for, for operators.
+fn starting(view: &ServerStatusView) -> Option<String> {
+    let stage = view.starting.as_ref()?;
+    Some(match &view.sign_in {
+        Some(page) => format!("{stage}: open {page}"),
+        None => stage.clone(),
+    })
+}
+
 /// The status for clients: without what servers wrote, which may hold anything.
 pub(super) fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
     // The sessions that hold it are part of the state.
@@ -62,6 +71,10 @@ pub(super) fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSour
         for server in tree["servers"].as_array_mut().into_iter().flatten() {
             if let Some(connection) = server["connection"].as_object_mut() {
                 connection.remove("log_tail");
+                if connection.remove("sign_in").is_some() {
+                    let starting = connection.get("starting").cloned();
+                    server["reason"] = starting.unwrap_or_default();
+                }
             }
         }
         tree
@@ -166,7 +179,7 @@ impl GatewayState {
                 (ServerState::Ready(_), Some(view)) => {
                     let halted = found.filter(|(_, server)| server.is_halted());
                     let reason = halted.map(|(_, server)| server.halted().message);
-                    let reason = reason.or_else(|| view.starting.clone());
+                    let reason = reason.or_else(|| starting(view));
                     (view.shared.phase.to_string(), reason)
                 }
                 (ServerState::Ready(_), None) => ("starting".to_owned(), None),

@@ -97,7 +97,11 @@ async fn a_server_that_asks_for_a_sign_in_is_waited_for() {
         "IT_SIGN_IN = \"{page}\", IT_SIGNED_IN = \"{}\"",
         signed_in.display()
     );
-    let config = format!("{}{}", quick(), python("one", &environment));
+    let config = format!(
+        "[gateway]\ntree_resource = true\nfirst_list_wait = \"0s\"\n{}{}",
+        quick(),
+        python("one", &environment)
+    );
     let mut gateway = Setup::new(&config).serve().await;
     let shown = format!("waiting for sign-in: open {page}");
     until("the page", || async {
@@ -105,6 +109,14 @@ async fn a_server_that_asks_for_a_sign_in_is_waited_for() {
         (one["state"] == "starting" && one["reason"] == shown.as_str()).then_some(())
     })
     .await;
+    // Clients are not told the page: it is the operator's.
+    let client = Client::open(&gateway).await;
+    let tree = client
+        .get("resources/read", json!({"uri": "mcpvisor://tree"}))
+        .await;
+    let tree = tree.to_string();
+    assert!(tree.contains("waiting for sign-in"), "{tree}");
+    assert!(!tree.contains("s3cret"), "{tree}");
     fs::write(&signed_in, "").unwrap();
     let one = gateway.wait_state("one", "up").await;
     assert_eq!(one["connection"]["shared"]["restarts"], 0);

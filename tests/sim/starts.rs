@@ -130,8 +130,9 @@ fn a_server_that_asks_for_a_sign_in_is_waited_for() {
         let server = world.stdio("a", waits).await;
         server.sign_in(0, page);
         settle().await;
-        let shown = world.view("a").starting.unwrap();
-        assert_eq!(shown, format!("waiting for sign-in: open {page}"));
+        let view = world.view("a");
+        assert_eq!(view.starting.as_deref(), Some("waiting for sign-in"));
+        assert_eq!(view.sign_in.as_deref(), Some(page));
         // Others start meanwhile.
         world.stdio("b", |_| {}).await;
         assert_eq!(world.view("b").shared.phase, ChildPhase::Up);

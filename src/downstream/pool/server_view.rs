@@ -1,9 +1,11 @@
 //! The observable state of a server: the same for the status, logs and tests.
 
 use serde::Serialize;
+use url::Url;
 
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::BreakerView;
+use crate::downstream::starting::StartStage;
 use crate::protocol::Era;
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};
@@ -19,6 +21,9 @@ pub struct ServerStatusView {
     /// What its start waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
+    /// The page on which its start waits for somebody to sign in. A secret may be in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sign_in: Option<String>,
     /// The faults that are injected, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
@@ -64,12 +69,16 @@ impl Server {
                 connection: child.view(),
             });
         });
+        let stage = self.spec.progress.get();
         let (breaker, tool_breakers) = self.parts.breakers.view();
         ServerStatusView {
             name: self.name().to_string(),
             transport: self.parts.connector.transport(),
             era: self.era(),
-            starting: self.spec.progress.get().map(|stage| stage.shown()),
+            starting: stage.as_ref().map(StartStage::summary),
+            sign_in: stage
+                .as_ref()
+                .and_then(|stage| stage.page().map(Url::to_string)),
             faults: self.settings().faults.as_ref().map(ToString::to_string),
             in_flight: self.parts.gate.running(),
             queued: self.parts.gate.waiting(),
