@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_line_names_who_and_why() {
-        let table: [(Level, &str, &str, &[(&str, &str)], &str); 5] = [
+        type Row<'a> = (Level, &'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+        let table: [Row<'_>; 5] = [
             (
                 Level::Warn,
                 "mcpvisor::supervision::supervisor",

@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn colours_are_for_terminals_that_want_them() {
-        let table: [(bool, &[(&str, &str)], bool); 7] = [
+        type Row<'a> = (bool, &'a [(&'a str, &'a str)], bool);
+        let table: [Row<'_>; 7] = [
             (true, &[], true),
             (true, &[("TERM", "xterm-256color")], true),
             (true, &[("NO_COLOR", "")], true),

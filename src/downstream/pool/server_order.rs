@@ -10,7 +10,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResu
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::catalog::ItemKind;
-use crate::downstream::connection::spec::CallSenders;
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY, close};
