@@ -39,9 +39,6 @@ pub(crate) struct Script {
     pub(crate) queue: usize,
 }
 
-/// The revision of a server that is played with a handshake, and as if it had none as well.
-pub(crate) const BOTH: &str = "2025-11-25 and 2026-07-28";
-
 /// The revision of a server that is played without sessions.
 pub(crate) const SESSIONLESS: &str = "2026-07-28";
 
@@ -181,13 +178,6 @@ impl Server {
             drop(script);
             return self.refuse(frame, -32603, "fails by the script");
         }
-        if script.revision == BOTH && method == "server/discover" {
-            let versions = [SESSIONLESS, "2025-11-25"];
-            let result =
-                json!({"supportedVersions": versions, "capabilities": script.capabilities});
-            drop(script);
-            return self.answer(frame, result);
-        }
         if script.revision == SESSIONLESS && method != "initialize" {
             drop(script);
             return self.react_sessionless(frame);
@@ -199,7 +189,7 @@ impl Server {
                 return self.refuse(frame, -32601, "unknown");
             }
             "initialize" => json!({
-                "protocolVersion": script.revision.split(' ').next(),
+                "protocolVersion": script.revision,
                 "capabilities": script.capabilities,
                 "serverInfo": {"name": "played", "version": "1"},
                 "instructions": script.instructions,

@@ -305,3 +305,83 @@ fn failure(era: Era, error: &LinkError) -> String {
         _ => format!("`{method}`: {error}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUTS: StepTimeouts = StepTimeouts {
+        start: Duration::from_secs(120),
+        probe: Duration::from_secs(5),
+        answer: Duration::from_secs(30),
+        sign_in: Duration::from_secs(600),
+    };
+
+    fn begun(known: KnownEra, start: Instant) -> Inquiry {
+        let mut inquiry = Inquiry::new(known, TIMEOUTS, start);
+        inquiry.on_sent(inquiry.first(), start);
+        inquiry
+    }
+
+    #[test]
+    fn each_step_has_a_clock_of_its_own() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut inquiry = begun(KnownEra::Unknown, start);
+        assert_eq!(inquiry.deadline(true), at(120));
+        inquiry.on_heard(at(100));
+        assert_eq!(inquiry.deadline(true), at(105));
+        assert_eq!(inquiry.on_time(true, at(104)), Step::Wait);
+        assert_eq!(inquiry.on_time(true, at(105)), Step::Send(Era::Legacy));
+        inquiry.on_sent(Era::Legacy, at(105));
+        assert_eq!(inquiry.deadline(true), at(135));
+        inquiry.on_sign_in(at(110));
+        assert_eq!(inquiry.deadline(true), at(710));
+        assert!(matches!(inquiry.on_time(true, at(710)), Step::Fail(_)));
+    }
+
+    #[test]
+    fn where_nobody_tells_what_was_read_the_clocks_run_from_the_start() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut inquiry = begun(KnownEra::Unknown, start);
+        assert_eq!(inquiry.on_time(false, at(5)), Step::Send(Era::Legacy));
+        inquiry.on_sent(Era::Legacy, at(5));
+        assert_eq!(inquiry.deadline(false), at(120));
+        inquiry.on_heard(at(50));
+        assert_eq!(inquiry.deadline(false), at(80));
+    }
+
+    #[test]
+    fn a_process_ended_over_the_question_if_it_read_it_and_answered_nothing() {
+        let start = Instant::now();
+        let lost = LinkError::Lost("gone".to_owned());
+        let unknown = begun(KnownEra::Unknown, start);
+        assert!(unknown.ended_when_asked(Some(true)) && unknown.ended_when_asked(None));
+        assert!(!unknown.ended_when_asked(Some(false)));
+        let mut answered = begun(KnownEra::Unknown, start);
+        answered.on_failed(Era::Modern, &lost, start);
+        assert!(!answered.ended_when_asked(Some(true)));
+        for known in [
+            KnownEra::Remembered(Era::Modern),
+            KnownEra::Configured(Era::Modern),
+        ] {
+            assert!(!begun(known, start).ended_when_asked(Some(true)));
+        }
+    }
+
+    #[test]
+    fn only_an_era_that_is_not_configured_is_left_for_the_other() {
+        let start = Instant::now();
+        let odd = LinkError::Protocol("odd".to_owned());
+        let asked = |known, era| begun(known, start).on_failed(era, &odd, start);
+        let remembered = asked(KnownEra::Remembered(Era::Legacy), Era::Legacy);
+        assert_eq!(remembered, Step::Send(Era::Modern));
+        assert_eq!(
+            asked(KnownEra::Unknown, Era::Modern),
+            Step::Send(Era::Legacy)
+        );
+        let configured = asked(KnownEra::Configured(Era::Modern), Era::Modern);
+        assert!(matches!(configured, Step::Fail(_)));
+    }
+}
