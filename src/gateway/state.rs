@@ -52,7 +52,7 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
     })
 }
 
-/// What the start of a server waits for, for operators.
+/// The reason why the start of a server takes long, for operators.
 fn starting(view: &ServerStatusView) -> Option<String> {
     let stage = view.starting.as_ref()?;
     Some(match &view.sign_in {

@@ -289,7 +289,7 @@ impl Inquiry {
     }
 }
 
-/// What to do when a server answers neither question as it should.
+/// Advice for a server that answers neither question as it should.
 const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
 
 /// Why a question failed in transport, with what to do.

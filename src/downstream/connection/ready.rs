@@ -1,4 +1,4 @@
-//! What follows the handshake: worker channels, subscriptions, lists.
+//! After the handshake: worker channels, subscriptions, lists.
 
 use actix::{AsyncContext, Context};
 use serde_json::json;

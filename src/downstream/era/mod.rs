@@ -51,7 +51,7 @@ impl Drop for LiveConnection {
     }
 }
 
-/// What is known of the era of a server that is about to be connected.
+/// The era of a server that is about to be connected, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownEra {
     /// It is spoken to in no other.
@@ -91,7 +91,7 @@ impl ServerEra {
         configured(self.settings.load().era).or(self.known().era)
     }
 
-    /// What a connection begins with; the store is asked once.
+    /// Looks up the era with which a connection begins; the store is asked once.
     pub(crate) async fn look_up(&self) -> KnownEra {
         if let Some(era) = configured(self.settings.load().era) {
             return KnownEra::Configured(era);

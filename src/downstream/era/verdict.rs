@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::protocol::{Era, Outcome, RawJson, Revision, code};
 use crate::transport::LinkError;
 
-/// What is known of the era after `server/discover` was answered, or failed.
+/// The conclusion from the answer to `server/discover`, or from its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EraVerdict {
     Modern,

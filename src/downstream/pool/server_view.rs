@@ -18,7 +18,7 @@ pub struct ServerStatusView {
     pub transport: &'static str,
     /// `legacy` or `modern`, once it is known.
     pub era: Option<Era>,
-    /// What its start waits for.
+    /// The reason why its start takes long, if there is one to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
     /// The page on which its start waits for somebody to sign in. A secret may be in it.
