@@ -16,7 +16,7 @@ pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
 pub struct RoutedServerEvent {
     pub server: ServerName,
     pub key: ConnectionKey,
-    pub news: ServerEvent,
+    pub event: ServerEvent,
 }
 
 #[derive(Clone)]

@@ -73,7 +73,7 @@ impl CatalogPublisher {
         self.core.publish_freshness(&state);
         drop(state);
         if !self.core.inbox.put(DispatcherInput::Arranged) {
-            log::error!("a change of the catalog waits for the next one: too many news wait");
+            log::error!("a change of the catalog waits for the next one: too many events wait");
         }
     }
 

@@ -42,8 +42,8 @@ impl Dispatcher {
     }
 
     fn on_server_event(&mut self, message: &RoutedServerEvent, ctx: &mut Context<Self>) {
-        let RoutedServerEvent { server, key, news } = message;
-        let lists_changed = match news {
+        let RoutedServerEvent { server, key, event } = message;
+        let lists_changed = match event {
             ServerEvent::Listed(part) => {
                 let changed = self.core.listed(key, part);
                 if !changed && !self.merge_due {
@@ -232,7 +232,7 @@ impl StreamHandler<InboxItem<DispatcherInput>> for Dispatcher {
             }
             InboxItem::GivenUp(DispatcherInput::ServerEvent(queued)) => {
                 let server = queued.message.server.as_str();
-                log::error!(server; "its news are given up: the gateway panics over them");
+                log::error!(server; "its events are given up: the gateway panics over them");
             }
             InboxItem::GivenUp(DispatcherInput::Arranged) => {}
         }

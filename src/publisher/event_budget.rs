@@ -36,7 +36,7 @@ impl EventBudget {
     /// Gives a message its place among no more than `max` bytes of its server; `None` when there
     /// is none. Lists and the states of connections always have one: there are few of them.
     pub(super) fn admit(&self, message: RoutedServerEvent, max: usize) -> Option<QueuedEvent> {
-        let Some(frame) = droppable_bytes(&message.news) else {
+        let Some(frame) = droppable_bytes(&message.event) else {
             return Some(QueuedEvent {
                 message,
                 _permit: None,
@@ -81,8 +81,8 @@ impl Drop for EventPermit {
 }
 
 /// Bytes of what a server may say as often as it likes.
-fn droppable_bytes(news: &ServerEvent) -> Option<usize> {
-    match news {
+fn droppable_bytes(event: &ServerEvent) -> Option<usize> {
+    match event {
         ServerEvent::ResourceUpdated(said)
         | ServerEvent::Log(said)
         | ServerEvent::Task(said)
@@ -102,11 +102,11 @@ mod tests {
     use crate::downstream::ConnectionKey;
     use crate::protocol::Envelope;
 
-    fn said(server: &str, news: ServerEvent) -> RoutedServerEvent {
+    fn said(server: &str, event: ServerEvent) -> RoutedServerEvent {
         RoutedServerEvent {
             server: ServerName::try_new(server).unwrap(),
             key: ConnectionKey::shared(),
-            news,
+            event,
         }
     }
 

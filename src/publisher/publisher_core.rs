@@ -118,7 +118,7 @@ impl PublisherCore {
         let event = DispatcherInput::ServerEvent(Arc::new(queued));
         if !self.inbox.put(event) {
             self.counters.add(Counter::ServerEventsLost);
-            log::error!(server = server.as_str(); "its news are lost: too many wait");
+            log::error!(server = server.as_str(); "its events are lost: too many wait");
         }
     }
 

@@ -114,7 +114,7 @@ impl<R: FnOnce(ExitReason)> ExitReport<R> {
             other => other,
         };
         if let Err(panic) = catch_panic(|| on_exit(reason)) {
-            log::error!(panic = &*panic; "the news of a child's end was lost in a panic");
+            log::error!(panic = &*panic; "a child's end could not be reported: a panic");
         }
     }
 }

@@ -290,9 +290,9 @@ impl<T: ChildValue> Drop for Supervisor<T> {
             child.exit.kill();
         }
         self.snapshot.send_if_modified(|snapshot| {
-            let news = !matches!(snapshot.status, ChildStatus::Stopped);
+            let is_new = !matches!(snapshot.status, ChildStatus::Stopped);
             snapshot.status = ChildStatus::Stopped;
-            news
+            is_new
         });
     }
 }
@@ -312,15 +312,15 @@ impl<T> Message for IncarnationEvent<T> {
 impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
     type Result = ();
 
-    fn handle(&mut self, news: IncarnationEvent<T>, ctx: &mut Self::Context) {
+    fn handle(&mut self, event: IncarnationEvent<T>, ctx: &mut Self::Context) {
         let (IncarnationEvent::Ready { generation, .. }
         | IncarnationEvent::StillStarting { generation, .. }
-        | IncarnationEvent::Exit { generation, .. }) = &news;
+        | IncarnationEvent::Exit { generation, .. }) = &event;
         // A late event: of an old incarnation, or of one that was left behind.
         if *generation != self.generation || self.child.is_none() {
             return;
         }
-        match news {
+        match event {
             IncarnationEvent::Ready { value, .. } => {
                 self.value = Some(value);
                 self.handle_event(ChildEvent::Ready, ctx);

@@ -169,7 +169,7 @@ fn a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored() {
         sleep(Duration::from_millis(1)).await;
         assert!(
             !changes.has_changed().unwrap(),
-            "late news changed something"
+            "late messages changed something"
         );
         assert_eq!(child.current().unwrap().generation, 2);
         child.stop();

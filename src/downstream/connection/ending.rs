@@ -30,7 +30,7 @@ impl Connection {
         self.end_calls(&ending.reason);
         self.state.end();
         self.spec.of_all.counters.add(Counter::ServersLost);
-        self.tell(ServerEvent::Away);
+        self.send_event(ServerEvent::Away);
         self.birth.exit().fail(ending.reason);
         ctx.stop();
     }

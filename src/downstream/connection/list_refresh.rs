@@ -262,6 +262,6 @@ impl Connection {
             self.publish_headers();
         }
         self.spec.listed.send_replace(true);
-        self.tell(ServerEvent::Listed(part));
+        self.send_event(ServerEvent::Listed(part));
     }
 }

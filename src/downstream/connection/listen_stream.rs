@@ -144,7 +144,7 @@ impl Connection {
             }
             let params = RawJson::from_value(&json!({ "uri": uri }));
             let updated = Notification::new(Method::ResourcesUpdated, &params);
-            self.tell(ServerEvent::ResourceUpdated(updated));
+            self.send_event(ServerEvent::ResourceUpdated(updated));
         }
     }
 

@@ -30,6 +30,7 @@ mod own_requests;
 mod ready;
 mod renewal;
 mod reverse_requests;
+mod server_events;
 pub(crate) mod spec;
 mod state;
 
@@ -44,19 +45,15 @@ use tokio::time::Instant;
 
 use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
-use crate::downstream::connection::listen_filter::without_subscription;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::era::LiveConnection;
 use crate::downstream::era::modern;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
-use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
-use crate::protocol::{
-    Era, LogLevel, Method, Notification, Outcome, RequestId, Response, notification, request,
-};
+use crate::protocol::{Era, LogLevel, Method, Outcome, RequestId, Response, notification, request};
 use crate::supervision::{self, Shutdown};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 use list_refresh::ListState;
@@ -240,44 +237,6 @@ impl Connection {
     fn unread_question(&self, response: &Response) -> Option<u64> {
         let is_error = matches!(response.outcome, Outcome::Error(_)) && response.id.is_none();
         is_error.then(|| self.own.sole_discover()).flatten()
-    }
-
-    fn on_notification(&mut self, notification: Notification, ctx: &mut Context<Self>) {
-        if notification.method == Method::SubscriptionsAcknowledged {
-            return self.on_acknowledged(&notification, ctx);
-        }
-        if !self.listening.is_current(&notification) {
-            return;
-        }
-        let notification = if self.is_modern() {
-            without_subscription(notification)
-        } else {
-            notification
-        };
-        let news = match notification.method {
-            Method::ToolsListChanged => return self.list_changed(&[ItemKind::Tools], ctx),
-            Method::PromptsListChanged => return self.list_changed(&[ItemKind::Prompts], ctx),
-            Method::ResourcesListChanged => {
-                let kinds = [ItemKind::Resources, ItemKind::ResourceTemplates];
-                return self.list_changed(&kinds, ctx);
-            }
-            Method::ResourcesUpdated => ServerEvent::ResourceUpdated(notification),
-            // Of some request, but nobody can tell whose.
-            Method::LogMessage if self.is_modern() => return,
-            Method::LogMessage => ServerEvent::Log(notification),
-            Method::Cancelled | Method::Progress => return,
-            Method::Tasks => ServerEvent::Task(notification),
-            // Of a task that nobody follows here any more.
-            Method::TaskStatus => return,
-            _ => ServerEvent::Other(notification),
-        };
-        self.tell(news);
-    }
-
-    fn tell(&self, news: ServerEvent) {
-        let server = self.spec.server().clone();
-        let key = self.spec.key.clone();
-        (self.spec.of_all.listener)(RoutedServerEvent { server, key, news });
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {

@@ -38,7 +38,7 @@ impl Connection {
         };
         if let Some(request) = calls.ask_any(request) {
             let question = Question::new(request, ctx.address().recipient());
-            self.tell(ServerEvent::Question(SharedQuestion::new(question)));
+            self.send_event(ServerEvent::Question(SharedQuestion::new(question)));
         }
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn close(
         listener(RoutedServerEvent {
             server: server.name().clone(),
             key,
-            news: ServerEvent::Closed,
+            event: ServerEvent::Closed,
         });
     }
 }

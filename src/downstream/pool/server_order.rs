@@ -203,7 +203,7 @@ impl ConnectionManager {
         (self.parts.listener)(RoutedServerEvent {
             server: server.name().clone(),
             key: ConnectionKey::shared(),
-            news: ServerEvent::Away,
+            event: ServerEvent::Away,
         });
         server.shared.hold();
         let own = server.own.take_out(|_| true);

@@ -1,0 +1,49 @@
+//! Notifications of a server that belong to no call.
+
+use actix::Context;
+
+use crate::catalog::ItemKind;
+use crate::downstream::connection::Connection;
+use crate::downstream::connection::listen_filter::without_subscription;
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::protocol::{Method, Notification};
+
+impl Connection {
+    pub(super) fn on_notification(&mut self, notification: Notification, ctx: &mut Context<Self>) {
+        if notification.method == Method::SubscriptionsAcknowledged {
+            return self.on_acknowledged(&notification, ctx);
+        }
+        if !self.listening.is_current(&notification) {
+            return;
+        }
+        let notification = if self.is_modern() {
+            without_subscription(notification)
+        } else {
+            notification
+        };
+        let event = match notification.method {
+            Method::ToolsListChanged => return self.list_changed(&[ItemKind::Tools], ctx),
+            Method::PromptsListChanged => return self.list_changed(&[ItemKind::Prompts], ctx),
+            Method::ResourcesListChanged => {
+                let kinds = [ItemKind::Resources, ItemKind::ResourceTemplates];
+                return self.list_changed(&kinds, ctx);
+            }
+            Method::ResourcesUpdated => ServerEvent::ResourceUpdated(notification),
+            // Of some request, but nobody can tell whose.
+            Method::LogMessage if self.is_modern() => return,
+            Method::LogMessage => ServerEvent::Log(notification),
+            Method::Cancelled | Method::Progress => return,
+            Method::Tasks => ServerEvent::Task(notification),
+            // Of a task that nobody follows here any more.
+            Method::TaskStatus => return,
+            _ => ServerEvent::Other(notification),
+        };
+        self.send_event(event);
+    }
+
+    pub(super) fn send_event(&self, event: ServerEvent) {
+        let server = self.spec.server().clone();
+        let key = self.spec.key.clone();
+        (self.spec.of_all.listener)(RoutedServerEvent { server, key, event });
+    }
+}
