@@ -189,6 +189,22 @@ async fn a_call_that_may_have_run_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_redirects_is_followed() {
+    let server = HttpServer::start(Behaviour {
+        redirects: true,
+        ..Behaviour::default()
+    })
+    .await;
+    let url = format!("http://{}/mcp", server.address);
+    let mut client = StdioClient::open(&Setup::new(""), &["--connect", &url]).await;
+    let result = client.call(1, "echo", json!({"n": 1})).await;
+    assert_eq!(text_of(&result), r#"http {"n":1}"#);
+    client.close_stdin();
+    assert!(client.ended().await.1.success());
+    assert_eq!(server.behaviour().deleted, 1);
+}
+
+#[tokio::test]
 async fn a_session_that_the_server_forgot_is_opened_anew() {
     let mut server = HttpServer::start(Behaviour::default()).await;
     let setup = Setup::new("").variable("KEY", "k-1");

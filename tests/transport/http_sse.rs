@@ -159,6 +159,34 @@ fn the_end_of_the_stream_is_the_end_of_the_link() {
 }
 
 #[test]
+fn an_answer_over_the_limit_fails_its_call_at_once() {
+    run(async {
+        let (peer, stream) = sse_peer();
+        let settings = HttpSettings {
+            event_max: 1000,
+            ..settings(&peer.url)
+        };
+        let (link, mut events) = open(settings).await;
+        let long = "x".repeat(100_000);
+        stream.say(event(&format!(
+            r#"{{"jsonrpc":"2.0","id":7,"result":{{"text":"{long}"}}}}"#
+        )));
+        let error = LinkError::TooLarge {
+            name: "limits.event",
+            limit: 1000,
+        };
+        assert_eq!(events.next().await, format!("failed 7: {error}"));
+        // What answers nothing fails nothing, and the stream goes on.
+        stream.say(event(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"text":"{long}"}}}}"#
+        )));
+        stream.say(event(&result(8)));
+        assert_eq!(events.next().await, "result 8 {}");
+        link.close(GRACE).await;
+    });
+}
+
+#[test]
 fn a_silent_stream_counts_as_broken() {
     run(async {
         let (peer, _stream) = sse_peer();

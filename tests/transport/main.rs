@@ -12,6 +12,7 @@ mod http_raw;
 mod http_sessionless;
 mod http_sse;
 mod http_stream;
+mod redirects;
 mod stdio;
 mod stdio_end;
 mod stdio_limits;

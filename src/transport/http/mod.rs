@@ -3,6 +3,7 @@
 pub(super) mod body;
 pub(super) mod link_tasks;
 mod no_date_timer;
+pub(super) mod redirect;
 pub(super) mod request_factory;
 pub(super) mod sending;
 pub(super) mod sse;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use awc::http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use awc::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use awc::http::{Method, StatusCode};
 use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::transport::http::body::{self, BodyKind, body_kind};
 use crate::transport::http::link_tasks::{LinkTasks, NOTE_MAX};
+use crate::transport::http::redirect;
 use crate::transport::http::request_factory::{RequestFactory, freeze};
 use crate::transport::http::sending::{
     EXCERPT_MAX, REFUSAL_MAX, is_repeatable, link_error, send_or_repeat,
@@ -20,6 +21,8 @@ pub(super) struct MessagePoster {
     pub(super) tasks: LinkTasks,
     call: FrozenClientRequest,
     note: FrozenClientRequest,
+    /// Sends again what was redirected.
+    client: Client,
 }
 
 /// Why a message was not taken.
@@ -46,6 +49,7 @@ impl MessagePoster {
             tasks: LinkTasks::new(sink),
             call: request(&factory.calls)?,
             note: request(&factory.streams)?,
+            client: factory.streams.clone(),
         })
     }
 
@@ -65,7 +69,7 @@ impl MessagePoster {
         self.tasks.start_call(call, async move {
             poster.tasks.wait_for_initialized().await;
             let may_repeat = || is_repeatable(&frame);
-            let sent = timeout(NOTE_MAX, post(&poster.call, &frame, may_repeat)).await;
+            let sent = timeout(NOTE_MAX, poster.post(&poster.call, &frame, may_repeat)).await;
             poster.tasks.finish(call);
             match sent {
                 // A server that holds its answer to the POST may answer on the stream.
@@ -86,39 +90,47 @@ impl MessagePoster {
         let (poster, of_task) = (Rc::clone(self), frame.clone());
         self.tasks.start_note(&frame, async move {
             // Twice the same notification or answer says the same.
-            match post(&poster.note, &of_task, || true).await {
+            match poster.post(&poster.note, &of_task, || true).await {
                 Ok(()) => {}
                 Err(PostError::SessionGone) => poster.closed(SESSION_GONE.to_owned()),
                 Err(PostError::Other(error)) => poster.tasks.fail(None, error),
             }
         })
     }
-}
 
-async fn post(
-    request: &FrozenClientRequest,
-    frame: &Bytes,
-    may_repeat: impl FnOnce() -> bool,
-) -> Result<(), PostError> {
-    let sent = send_or_repeat(|| request.send_body(frame.clone()), may_repeat).await;
-    let mut response = sent.map_err(|error| PostError::Other(link_error(&error)))?;
-    let is_taken = response.status().is_success();
-    if is_taken && body_kind(&response) == BodyKind::Events {
-        return Ok(());
+    async fn post(
+        &self,
+        request: &FrozenClientRequest,
+        frame: &Bytes,
+        may_repeat: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
+        let send = || async {
+            let response = request.send_body(frame.clone()).await?;
+            let none = HeaderMap::new();
+            let following = redirect::follow(&self.client, request, &none, frame.clone(), response);
+            following.await.map(|(last, _)| last)
+        };
+        let sent = send_or_repeat(send, may_repeat).await;
+        let mut response = sent.map_err(|error| PostError::Other(link_error(&error)))?;
+        let is_taken = response.status().is_success();
+        if is_taken && body_kind(&response) == BodyKind::Events {
+            return Ok(());
+        }
+        // Read, so that the connection can be used again.
+        let body = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
+        if is_taken {
+            return Ok(());
+        }
+        Err(refusal(&response, &body.unwrap_or_default()))
     }
-    // Read, so that the connection can be used again.
-    let body = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
-    if is_taken {
-        return Ok(());
-    }
-    Err(refusal(&response, &body.unwrap_or_default()))
 }
 
 const SESSION_GONE: &str = "the server does not know the session of the event stream any more";
 
 fn refusal(response: &ClientResponse, body: &[u8]) -> PostError {
     let status = response.status();
-    let text = messages::excerpt(body, EXCERPT_MAX);
+    let text = redirect::refusal(response);
+    let text = text.unwrap_or_else(|| messages::excerpt(body, EXCERPT_MAX));
     if is_session_gone(status, &text) {
         return PostError::SessionGone;
     }

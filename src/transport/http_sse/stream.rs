@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use awc::ClientResponse;
 use awc::http::Method;
-use awc::http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
+use awc::http::header::{ACCEPT, CACHE_CONTROL, HeaderMap, HeaderValue};
+use bytes::Bytes;
 use url::Url;
 
 use super::endpoint;
 use super::message_poster::MessagePoster;
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
-use crate::transport::http::request_factory::RequestFactory;
+use crate::transport::http::redirect;
+use crate::transport::http::request_factory::{RequestFactory, freeze};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
-use crate::transport::{HttpSettings, LinkEvent, LinkOpenError, Tls, messages};
+use crate::transport::{HttpSettings, LinkError, LinkEvent, LinkOpenError, Tls, messages};
 
 /// Bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
@@ -51,15 +53,24 @@ pub(super) async fn open(
         .request(&factory.streams, Method::GET)
         .insert_header((ACCEPT, HeaderValue::from_static("text/event-stream")))
         .insert_header((CACHE_CONTROL, HeaderValue::from_static("no-store")));
-    let response = request.send().await;
-    let response =
-        response.map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
+    let request = freeze(request)?;
+    let following = async {
+        let response = request.send().await?;
+        let none = HeaderMap::new();
+        redirect::follow(&factory.streams, &request, &none, Bytes::new(), response).await
+    };
+    let (response, uri) = following
+        .await
+        .map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
     let status = response.status();
     if !status.is_success() || body_kind(&response) != BodyKind::Events {
-        let text = format!(
+        let mut text = format!(
             "GET was answered with HTTP status {} and no event stream",
             status.as_u16()
         );
+        if let Some(refusal) = redirect::refusal(&response) {
+            text = format!("{text}: {refusal}");
+        }
         return Err(LinkOpenError::Other(text));
     }
     let mut stream = EventStream {
@@ -68,17 +79,20 @@ pub(super) async fn open(
         response,
         early: Vec::new(),
     };
-    let endpoint = stream.endpoint().await.map_err(LinkOpenError::Other)?;
+    let url = uri.to_string().parse();
+    let url = url.unwrap_or_else(|_| settings.url.clone());
+    let endpoint = stream.endpoint(&url).await;
+    let endpoint = endpoint.map_err(LinkOpenError::Other)?;
     factory.set_url(&endpoint)?;
     Ok(OpenedStream { factory, stream })
 }
 
 impl EventStream {
-    /// Reads up to the `endpoint` event; messages may follow it in the same bytes.
-    async fn endpoint(&mut self) -> Result<Url, String> {
+    /// Reads up to the `endpoint` event of the stream at `url`; messages may follow it in the same bytes.
+    async fn endpoint(&mut self, url: &Url) -> Result<Url, String> {
         let idle_max = self.settings.stream_idle_timeout;
         while let Some(chunk) = next_chunk(&mut self.response, idle_max).await? {
-            let (url, early) = (&self.settings.url, &mut self.early);
+            let early = &mut self.early;
             let mut found = None;
             self.decoder.feed(&chunk, |event| match event {
                 SseEvent::Message(message) if found.is_none() && message.kind == "endpoint" => {
@@ -135,8 +149,13 @@ fn take(message_poster: &MessagePoster, event: SseEvent, event_max: usize) {
                 log::debug!(error:%, text = text.as_str(); "event is no message");
             }
         }
-        SseEvent::TooLarge => {
+        SseEvent::TooLarge { response_id } => {
             log::warn!(limit = event_max; "an event over the limit (`limits.event`) was discarded");
+            if let Some(call) = response_id {
+                let (name, limit) = ("limits.event", event_max);
+                let error = LinkError::TooLarge { name, limit };
+                message_poster.tasks.fail(Some(call), error);
+            }
         }
     }
 }

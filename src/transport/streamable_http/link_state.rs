@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use awc::FrozenClientRequest;
-use awc::error::FreezeRequestError;
-use awc::http::header::HeaderValue;
+use awc::error::{FreezeRequestError, SendRequestError};
+use awc::http::header::{HeaderMap, HeaderValue};
+use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -15,6 +15,7 @@ use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::transport::http::link_tasks::LinkTasks;
+use crate::transport::http::redirect;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
     EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages,
@@ -68,6 +69,23 @@ impl HttpLinkState {
         headers: &StandardHeaders,
     ) -> Result<FrozenClientRequest, FreezeRequestError> {
         self.sessionless_request_cache.of(headers, &self.server)
+    }
+
+    /// Sends a request again to where its answer points, if it may be.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SendRequestError`] when a request failed on its way.
+    pub(super) async fn follow(
+        &self,
+        request: &FrozenClientRequest,
+        extra: &HeaderMap,
+        body: Bytes,
+        response: ClientResponse,
+    ) -> Result<ClientResponse, SendRequestError> {
+        let client = &self.server.streams;
+        let (last, _) = redirect::follow(client, request, extra, body, response).await?;
+        Ok(last)
     }
 
     pub(super) fn http_session(&self) -> Option<HttpSession> {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::link_state::HttpLinkState;
 use super::requests::SessionRequests;
 use crate::bridge::headers::Headers;
+use crate::transport::http::redirect;
 
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
@@ -35,13 +36,13 @@ impl HttpMessage {
         link_state: &HttpLinkState,
         in_session: &FrozenClientRequest,
     ) -> Result<ClientResponse, SendRequestError> {
-        let frame = self.frame.clone();
+        let none = HeaderMap::new();
         let Some(headers) = &self.headers else {
-            return in_session.send_body(frame).await;
+            return self.send(link_state, in_session, &none).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
         if headers.params.is_empty() {
-            return request.send_body(frame).await;
+            return self.send(link_state, &request, &none).await;
         }
         let mut params = HeaderMap::with_capacity(headers.params.len());
         for (name, value) in &headers.params {
@@ -51,6 +52,28 @@ impl HttpMessage {
                 _ => log::warn!(header = name.as_str(); "header cannot be sent"),
             }
         }
-        request.extra_headers(params).send_body(frame).await
+        self.send(link_state, &request, &params).await
+    }
+
+    async fn send(
+        &self,
+        link_state: &HttpLinkState,
+        request: &FrozenClientRequest,
+        extra: &HeaderMap,
+    ) -> Result<ClientResponse, SendRequestError> {
+        let frame = self.frame.clone();
+        let response = if extra.is_empty() {
+            request.send_body(frame).await?
+        } else {
+            request
+                .extra_headers(extra.clone())
+                .send_body(frame)
+                .await?
+        };
+        if !redirect::leads_on(&response) {
+            return Ok(response);
+        }
+        let following = link_state.follow(request, extra, self.frame.clone(), response);
+        Box::pin(following).await
     }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use awc::ClientResponse;
 use awc::http::StatusCode;
+use awc::http::header::HeaderMap;
 use bytes::Bytes;
 use serde::Deserialize;
 
@@ -14,6 +15,7 @@ use super::stream;
 use crate::protocol::{Envelope, Outcome, code};
 use crate::transport::http::body::{self, BodyKind, body_kind};
 use crate::transport::http::link_tasks::NOTE_MAX;
+use crate::transport::http::redirect;
 use crate::transport::http::sending::{
     EXCERPT_MAX, REFUSAL_MAX, is_repeatable, link_error, send_or_repeat,
 };
@@ -126,7 +128,8 @@ async fn handle_refusal(
         return;
     }
     let status = status.as_u16();
-    let text = messages::excerpt(&body, EXCERPT_MAX);
+    let text = redirect::refusal(response);
+    let text = text.unwrap_or_else(|| messages::excerpt(&body, EXCERPT_MAX));
     link_state
         .tasks
         .fail(call, LinkError::Status { status, text });
@@ -197,7 +200,13 @@ pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
     if !requests.has_session {
         return;
     }
-    match requests.delete.send().await {
+    let deleted = async {
+        let response = requests.delete.send().await?;
+        let none = HeaderMap::new();
+        let following = link_state.follow(&requests.delete, &none, Bytes::new(), response);
+        following.await
+    };
+    match deleted.await {
         Ok(response) => log::debug!(status = response.status().as_u16(); "session ended"),
         Err(error) => log::debug!(error:%; "session was not ended"),
     }

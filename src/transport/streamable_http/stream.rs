@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use awc::ClientResponse;
 use awc::http::StatusCode;
-use awc::http::header::HeaderValue;
+use awc::http::header::{HeaderMap, HeaderValue};
+use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
 use super::link_state::HttpLinkState;
@@ -148,12 +149,18 @@ async fn get(
     requests: &SessionRequests,
     last_id: Option<HeaderValue>,
 ) -> GetOutcome {
-    let request = match last_id {
-        Some(id) => requests.listen.extra_header((LAST_EVENT_ID, id)).send(),
-        None => requests.listen.send(),
+    let request = &requests.listen;
+    let mut extra = HeaderMap::new();
+    if let Some(id) = last_id {
+        extra.insert(LAST_EVENT_ID, id);
+    }
+    let answer = async {
+        let response = request.extra_headers(extra.clone()).send().await?;
+        let following = link_state.follow(request, &extra, Bytes::new(), response);
+        following.await
     };
     let idle_max = link_state.settings.stream_idle_timeout;
-    let response = match timeout(idle_max, request).await {
+    let response = match timeout(idle_max, answer).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => return GetOutcome::Failed(link_error(&error).to_string()),
         Err(_) => return GetOutcome::Failed("no answer to GET".to_owned()),
@@ -271,11 +278,11 @@ fn take_event(
                 Ok(false)
             })
         }
-        SseEvent::TooLarge if call.is_some() => Err(LinkError::TooLarge {
+        SseEvent::TooLarge { .. } if call.is_some() => Err(LinkError::TooLarge {
             name: "limits.event",
             limit: link_state.settings.event_max,
         }),
-        SseEvent::TooLarge => {
+        SseEvent::TooLarge { .. } => {
             let url = link_state.settings.url.origin().ascii_serialization();
             log::warn!(url, limit = link_state.settings.event_max; "an event over the limit (`limits.event`) was discarded");
             Ok(false)

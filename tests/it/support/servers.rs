@@ -54,6 +54,8 @@ pub(crate) struct Behaviour {
     pub(crate) streams: bool,
     /// The answer to methods that it does not know, instead of 404.
     pub(crate) unknown: UnknownMethod,
+    /// It serves at `/mcp/`, to which `/mcp` redirects.
+    pub(crate) redirects: bool,
     /// Everything is answered with 401.
     pub(crate) refuses: bool,
     /// Headers of the last call, names in lower case.
@@ -151,6 +153,11 @@ type Shared = web::Data<Mutex<Behaviour>>;
 async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResponse {
     if behaviour.lock().unwrap().refuses {
         return HttpResponse::Unauthorized().body("no token");
+    }
+    if behaviour.lock().unwrap().redirects && request.path() == "/mcp" {
+        return HttpResponse::TemporaryRedirect()
+            .insert_header(("location", "/mcp/"))
+            .finish();
     }
     match request.method().as_str() {
         "POST" => {}

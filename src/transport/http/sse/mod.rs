@@ -7,12 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
+use crate::transport::messages::MessageScanner;
+
 /// One event of a stream; comments are none (C-HTTP-17).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SseEvent {
     Message(SseMessage),
     /// An event was longer than the limit; its bytes are gone.
-    TooLarge,
+    TooLarge {
+        /// The number of the request that it answered.
+        response_id: Option<u64>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +47,7 @@ pub(crate) struct SseDecoder {
     event_max: usize,
     /// The beginning of a line that has not ended yet.
     line: Vec<u8>,
-    /// The rest of that line is of no use: a comment, or too long.
-    line_dropped: bool,
+    line_rest: LineRest,
     event: PartialEvent,
     last_id: Option<String>,
     /// Events that were complete, those without data included.
@@ -55,13 +59,24 @@ pub(crate) struct SseDecoder {
     at_start: bool,
 }
 
+/// How the rest of a line is taken whose end has not come yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineRest {
+    Kept,
+    /// It is data over the limit, of which only the id is looked for.
+    Scanned,
+    /// It is of no use: a comment, or another field that is too long.
+    Dropped,
+}
+
 /// The fields of an event that has not ended yet.
 #[derive(Debug, Default)]
 struct PartialEvent {
     data: Option<Vec<u8>>,
     kind: String,
     id: Option<String>,
-    too_large: bool,
+    /// All that is kept of data over the limit.
+    too_large: Option<MessageScanner>,
 }
 
 impl SseDecoder {
@@ -70,7 +85,7 @@ impl SseDecoder {
         Self {
             event_max,
             line: Vec::new(),
-            line_dropped: false,
+            line_rest: LineRest::Kept,
             event: PartialEvent::default(),
             last_id: None,
             count: 0,
@@ -98,7 +113,7 @@ impl SseDecoder {
     /// A new connection of the same stream: what was incomplete is dropped, id and delay stay.
     pub(crate) fn reconnected(&mut self) {
         self.line.clear();
-        self.line_dropped = false;
+        self.line_rest = LineRest::Kept;
         self.event = PartialEvent::default();
         self.after_cr = false;
         self.at_start = true;
@@ -124,7 +139,7 @@ impl SseDecoder {
                 self.end_line(part)
             } else {
                 self.keep(part);
-                self.line_dropped = false;
+                self.line_rest = LineRest::Kept;
                 let mut line = std::mem::take(&mut self.line);
                 let event = self.end_line(&line);
                 line.clear();
@@ -141,19 +156,27 @@ impl SseDecoder {
     /// Keeps the beginning of a line. Of a comment and of a line that is too long only the first
     /// byte is kept, which tells it from an empty one.
     fn keep(&mut self, part: &[u8]) {
-        if self.line_dropped {
-            return;
+        match self.line_rest {
+            LineRest::Kept => {}
+            LineRest::Scanned => return self.event.scan(part),
+            LineRest::Dropped => return,
         }
         let first = self.line.first().or(part.first()).copied();
         let is_comment = first == Some(b':');
         let length = self.line.len() + part.len();
         if is_comment || length > self.line_max() {
-            self.line_dropped = true;
-            self.event.too_large |= !is_comment;
+            self.line_rest = LineRest::Dropped;
+            if !is_comment {
+                self.event.exceed();
+            }
+            let line = [self.line.as_slice(), part].concat();
+            if let Some(value) = line.strip_prefix(b"data:") {
+                self.line_rest = LineRest::Scanned;
+                self.event.scan(value);
+            }
             self.line.clear();
-            self.line.extend(is_comment.then_some(b':').or(first));
-            if self.event.too_large {
-                self.event.data = None;
+            self.line.extend(first);
+            if self.event.too_large.is_some() {
                 self.line.shrink_to(NAME_MAX);
             }
             return;
@@ -211,9 +234,9 @@ impl SseDecoder {
     fn data(&mut self, value: &[u8]) {
         let event = &mut self.event;
         let length = event.data.as_ref().map_or(0, |data| data.len() + 1);
-        if event.too_large || length + value.len() > self.event_max {
-            event.too_large = true;
-            event.data = None;
+        if event.too_large.is_some() || length + value.len() > self.event_max {
+            event.exceed();
+            event.scan(value);
             return;
         }
         match &mut event.data {
@@ -227,14 +250,15 @@ impl SseDecoder {
 
     fn end_event(&mut self) -> Option<SseEvent> {
         let event = std::mem::take(&mut self.event);
-        let is_event = event.id.is_some() || event.data.is_some() || event.too_large;
+        let is_event = event.id.is_some() || event.data.is_some() || event.too_large.is_some();
         self.count += u64::from(is_event);
         if let Some(id) = event.id {
             // An empty id takes the last one back.
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
-        if event.too_large {
-            return Some(SseEvent::TooLarge);
+        if let Some(scanner) = event.too_large {
+            let response_id = scanner.response_id();
+            return Some(SseEvent::TooLarge { response_id });
         }
         let data = Bytes::from(event.data?);
         let kind = event.kind;
@@ -254,7 +278,7 @@ pub fn read_events<'a>(
         decoder.feed(piece, |event| {
             events.push(match event {
                 SseEvent::Message(message) => Some(message.data),
-                SseEvent::TooLarge => None,
+                SseEvent::TooLarge { .. } => None,
             });
         });
     }
@@ -264,6 +288,20 @@ pub fn read_events<'a>(
 impl PartialEvent {
     fn length(&self) -> usize {
         self.data.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Gives the data up, but for the id that may be in it.
+    fn exceed(&mut self) {
+        let scanner = self.too_large.get_or_insert_default();
+        if let Some(data) = self.data.take() {
+            scanner.feed(&data);
+        }
+    }
+
+    fn scan(&mut self, part: &[u8]) {
+        if let Some(scanner) = &mut self.too_large {
+            scanner.feed(part);
+        }
     }
 }
 

@@ -7,7 +7,10 @@ fn decode(decoder: &mut SseDecoder, chunks: &[&[u8]]) -> Vec<String> {
     for chunk in chunks {
         decoder.feed(chunk, |event| {
             events.push(match event {
-                SseEvent::TooLarge => "too large".to_owned(),
+                SseEvent::TooLarge { response_id: None } => "too large".to_owned(),
+                SseEvent::TooLarge {
+                    response_id: Some(id),
+                } => format!("too large answer to {id}"),
                 SseEvent::Message(message) => {
                     let data = String::from_utf8_lossy(&message.data).into_owned();
                     format!("{}|{data}", message.kind)
@@ -104,6 +107,43 @@ fn an_event_over_the_limit_is_dropped_alone() {
             expected.push("|next");
             assert_eq!(events, expected, "{chunk}");
             assert!(decoder.line.capacity() <= 256);
+        }
+    }
+}
+
+#[test]
+fn an_answer_over_the_limit_says_which_request_it_answers() {
+    let long = "x".repeat(2000);
+    let answer = "too large answer to 7";
+    let cases = [
+        (format!(r#"data: {{"id":7,"result":"{long}"}}"#), answer),
+        (format!(r#"data:{{"result":"{long}","id":7}}"#), answer),
+        (
+            format!("data: {{\"id\"\ndata: :7,\"result\":\"{long}\"}}"),
+            answer,
+        ),
+        (
+            format!("data: {{\"result\":\"{long}\"\n:\"id\":8,{long}\ndata: ,\"id\":7}}"),
+            answer,
+        ),
+        (
+            format!("data: {{\"result\":\"{long}\"\nid: {long}\ndata: ,\"id\":7}}"),
+            answer,
+        ),
+        (r#"data: {"id":7,"result":{}}"#.to_owned(), answer),
+        (
+            format!(r#"data: {{"id":7,"method":"{long}"}}"#),
+            "too large",
+        ),
+        (format!(r#"data: {{"result":"{long}"}}"#), "too large"),
+        (format!(r#"dat: {{"id":7,"result":"{long}"}}"#), "too large"),
+    ];
+    for (text, expected) in cases {
+        for chunk in [1, 7, 10_000] {
+            let mut decoder = SseDecoder::new(10);
+            let text = format!("{text}\n\ndata: next\n\n");
+            let chunks: Vec<&[u8]> = text.as_bytes().chunks(chunk).collect();
+            assert_eq!(decode(&mut decoder, &chunks), [expected, "|next"], "{text}");
         }
     }
 }

@@ -1,0 +1,170 @@
+//! Redirects to another path of the same origin, such as `/mcp` to `/mcp/`.
+//!
+//! Only 307 and 308 are followed, which keep the method and the body, and only within the origin,
+//! because requests carry credentials. Any other redirect is a refusal that names its target.
+
+use awc::error::SendRequestError;
+use awc::http::header::{HeaderMap, LOCATION};
+use awc::http::{StatusCode, Uri};
+use awc::{Client, ClientResponse, FrozenClientRequest};
+use bytes::Bytes;
+use url::Url;
+
+use crate::transport::messages;
+
+/// Redirects in a row that are followed.
+const HOPS_MAX: usize = 5;
+
+/// Longest address that is followed, in bytes.
+const LOCATION_MAX: usize = 4096;
+
+/// Bytes of a refused target that are shown.
+const SHOWN_MAX: usize = 300;
+
+/// Whether an answer may point to where the request is to be sent.
+pub(in crate::transport) fn leads_on(response: &ClientResponse) -> bool {
+    matches!(
+        response.status(),
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+    )
+}
+
+/// Sends a request again to where its answer points, as often as it may be; returns the last
+/// answer and where it came from.
+///
+/// # Errors
+///
+/// Returns [`SendRequestError`] when a request failed on its way.
+pub(in crate::transport) async fn follow(
+    client: &Client,
+    request: &FrozenClientRequest,
+    extra: &HeaderMap,
+    body: Bytes,
+    mut response: ClientResponse,
+) -> Result<(ClientResponse, Uri), SendRequestError> {
+    let mut uri = request.get_uri().clone();
+    for _ in 0..HOPS_MAX {
+        if !leads_on(&response) {
+            break;
+        }
+        let location = response.headers().get(LOCATION);
+        let Some(next) = location.and_then(|location| target(&uri, location.as_bytes())) else {
+            break;
+        };
+        log::debug!(from:% = uri.path(), to:% = next.path(); "redirect is followed");
+        let mut again = client
+            .request(request.get_method().clone(), next.clone())
+            .camel_case()
+            .no_decompress();
+        for (name, value) in request.headers() {
+            again.headers_mut().append(name.clone(), value.clone());
+        }
+        for (name, value) in extra {
+            again.headers_mut().insert(name.clone(), value.clone());
+        }
+        response = if body.is_empty() {
+            again.send().await?
+        } else {
+            again.send_body(body.clone()).await?
+        };
+        uri = next;
+    }
+    Ok((response, uri))
+}
+
+/// Where `location` points to, if that is within the origin.
+fn target(from: &Uri, location: &[u8]) -> Option<Uri> {
+    if location.len() > LOCATION_MAX {
+        return None;
+    }
+    let from = Url::parse(&from.to_string()).ok()?;
+    let mut to = from.join(std::str::from_utf8(location).ok()?).ok()?;
+    let has_credentials = !to.username().is_empty() || to.password().is_some();
+    if to.origin() != from.origin() || has_credentials {
+        return None;
+    }
+    to.set_fragment(None);
+    Uri::try_from(to.as_str()).ok()
+}
+
+/// The sentence for a redirect that was not followed; `None` for another answer.
+pub(in crate::transport) fn refusal(response: &ClientResponse) -> Option<String> {
+    if !response.status().is_redirection() {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?;
+    let shown = shown(location.as_bytes());
+    Some(format!(
+        "it points to `{shown}`; only 307 and 308 within the same origin are followed, at most \
+         {HOPS_MAX} times"
+    ))
+}
+
+/// A target without its query and credentials, which may be secret.
+fn shown(location: &[u8]) -> String {
+    let text = String::from_utf8_lossy(location);
+    let path_end = text.find(['?', '#']).unwrap_or(text.len());
+    let text = text.get(..path_end).unwrap_or_default();
+    let text = match Url::parse(text) {
+        Ok(url) if url.has_host() => {
+            format!("{}{}", url.origin().ascii_serialization(), url.path())
+        }
+        _ => match text.strip_prefix("//") {
+            // Text before an `@` in a host may be a password.
+            Some(rest) => format!("//{}", rest.rsplit('@').next().unwrap_or_default()),
+            None => text.to_owned(),
+        },
+    };
+    messages::excerpt(text.as_bytes(), SHOWN_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_within_the_origin_or_none() {
+        let from = Uri::from_static("http://host.example:8080/a/mcp?key=1");
+        let cases = [
+            ("/mcp/", Some("http://host.example:8080/mcp/")),
+            ("mcp/?key=1", Some("http://host.example:8080/a/mcp/?key=1")),
+            (
+                "http://HOST.example:8080/m#part",
+                Some("http://host.example:8080/m"),
+            ),
+            ("https://host.example:8080/mcp", None),
+            ("http://host.example/mcp", None),
+            ("//evil.example:8080/mcp", None),
+            ("http://host.example:8080@evil.example/", None),
+            ("http://user:secret@host.example:8080/", None),
+            ("javascript:alert(1)", None),
+            ("http://[", None),
+        ];
+        for (location, expected) in cases {
+            let target = target(&from, location.as_bytes());
+            let target = target.map(|target| target.to_string());
+            assert_eq!(target.as_deref(), expected, "{location}");
+        }
+        assert_eq!(target(&from, b"\xff"), None);
+        let long = vec![b'a'; LOCATION_MAX + 1];
+        assert_eq!(target(&from, &long), None);
+    }
+
+    #[test]
+    fn a_refused_target_is_shown_without_secrets() {
+        let cases = [
+            (
+                "https://user:secret@host.example/mcp?key=secret",
+                "https://host.example/mcp",
+            ),
+            ("//user:secret@host.example/mcp", "//host.example/mcp"),
+            ("/login?token=secret", "/login"),
+            ("/login#secret", "/login"),
+            ("http://[\n", "http://["),
+            ("", ""),
+        ];
+        for (location, expected) in cases {
+            assert_eq!(shown(location.as_bytes()), expected, "{location}");
+        }
+    }
+}
