@@ -1,0 +1,44 @@
+"""Public servers and clients with the gateway between them: `real.py TARGET [servers | clients | crowd | cold]`."""
+
+import pathlib
+import sys
+import tempfile
+import time
+
+import clients
+import cold
+import crowd
+import servers
+from support import Place
+
+# Runs when nothing is named; `cold` downloads for minutes.
+USUAL = ["servers", "clients", "crowd"]
+
+
+def main():
+    place, parts = Place(sys.argv[1]), sys.argv[2:] or USUAL
+    tables = {}
+    with tempfile.TemporaryDirectory(prefix="mcpvisor-real-") as directory:
+        directory = pathlib.Path(directory)
+        tests = {
+            "servers": lambda: servers.test(place, directory),
+            "clients": lambda: clients.test(place),
+            "crowd": lambda: crowd.test(place),
+            "cold": lambda: cold.test(place, directory),
+        }
+        for part in parts:
+            begun = time.monotonic()
+            tables[part] = tests[part]()
+            print(f"{part}: {time.monotonic() - begun:.0f} s", flush=True)
+    for part, table in tables.items():
+        table.show(part)
+    passed, failed, known = (
+        sum(table.count(kind) for table in tables.values()) for kind in ["ok", "FAILED", "known"]
+    )
+    if known:
+        print(f"\n{known} steps fail for known reasons")
+    print(f"\n{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+main()
