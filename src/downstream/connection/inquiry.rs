@@ -39,7 +39,7 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-enum Question {
+enum EraQuestion {
     NotSent,
     Sent,
     /// The server refused it, or it failed.
@@ -59,8 +59,8 @@ pub(super) struct Inquiry {
     /// When the last question was sent or answered.
     last_step: Instant,
     is_answered: bool,
-    discover: Question,
-    initialize: Question,
+    discover: EraQuestion,
+    initialize: EraQuestion,
     sign_in_since: Option<Instant>,
     /// `server/discover` failed in a way that says nothing of the era.
     is_uncertain: bool,
@@ -75,8 +75,8 @@ impl Inquiry {
             heard: None,
             last_step: now,
             is_answered: false,
-            discover: Question::NotSent,
-            initialize: Question::NotSent,
+            discover: EraQuestion::NotSent,
+            initialize: EraQuestion::NotSent,
             sign_in_since: None,
             is_uncertain: false,
         }
@@ -105,7 +105,7 @@ impl Inquiry {
             Era::Modern => &self.discover,
             Era::Legacy => &self.initialize,
         };
-        matches!(first, Question::Refused(_))
+        matches!(first, EraQuestion::Refused(_))
     }
 
     /// Whether a person is asked to sign in.
@@ -117,13 +117,13 @@ impl Inquiry {
     /// ended over that question. `is_read` says whether it had read what was sent.
     pub(super) fn ended_when_asked(&self, is_read: Option<bool>) -> bool {
         self.known == KnownEra::Unknown
-            && matches!(self.discover, Question::Sent)
+            && matches!(self.discover, EraQuestion::Sent)
             && !self.is_answered
             && is_read != Some(false)
     }
 
     pub(super) fn on_sent(&mut self, era: Era, now: Instant) {
-        *self.question(era) = Question::Sent;
+        *self.question(era) = EraQuestion::Sent;
         self.last_step = now;
     }
 
@@ -141,9 +141,9 @@ impl Inquiry {
         let verdict = verdict::of_answer(&response.outcome);
         match handshake::discovered(response) {
             Ok(found) if verdict == EraVerdict::Modern => {
-                let is_initialized = matches!(self.initialize, Question::Sent);
+                let is_initialized = matches!(self.initialize, EraQuestion::Sent);
                 if is_initialized && verdict::speaks_both(&response.outcome) {
-                    self.discover = Question::Kept(Box::new(found));
+                    self.discover = EraQuestion::Kept(Box::new(found));
                     return Step::Wait;
                 }
                 Step::Accept(found)
@@ -183,24 +183,24 @@ impl Inquiry {
     }
 
     fn on_refused(&mut self, era: Era, reason: String) -> Step {
-        *self.question(era) = Question::Refused(reason);
+        *self.question(era) = EraQuestion::Refused(reason);
         let may_ask_other = !matches!(self.known, KnownEra::Configured(_));
         match (&mut self.discover, &mut self.initialize) {
-            (Question::Kept(found), _) => Step::Accept(Negotiated::clone(found)),
-            (Question::Sent, _) | (_, Question::Sent) => Step::Wait,
-            (Question::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
-            (_, Question::NotSent) if may_ask_other => Step::Send(Era::Legacy),
-            (Question::Refused(one), Question::Refused(other)) => {
+            (EraQuestion::Kept(found), _) => Step::Accept(Negotiated::clone(found)),
+            (EraQuestion::Sent, _) | (_, EraQuestion::Sent) => Step::Wait,
+            (EraQuestion::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
+            (_, EraQuestion::NotSent) if may_ask_other => Step::Send(Era::Legacy),
+            (EraQuestion::Refused(one), EraQuestion::Refused(other)) => {
                 Step::Fail(format!("{one}; {other}; {ERA_HINT}"))
             }
-            (Question::Refused(only), _) | (_, Question::Refused(only)) => {
+            (EraQuestion::Refused(only), _) | (_, EraQuestion::Refused(only)) => {
                 Step::Fail(std::mem::take(only))
             }
-            (Question::NotSent, Question::NotSent | Question::Kept(_)) => Step::Wait,
+            (EraQuestion::NotSent, EraQuestion::NotSent | EraQuestion::Kept(_)) => Step::Wait,
         }
     }
 
-    fn question(&mut self, era: Era) -> &mut Question {
+    fn question(&mut self, era: Era) -> &mut EraQuestion {
         match era {
             Era::Modern => &mut self.discover,
             Era::Legacy => &mut self.initialize,
@@ -210,8 +210,8 @@ impl Inquiry {
     /// Whether `initialize` follows when `server/discover` is not answered.
     fn may_send_initialize(&self) -> bool {
         !matches!(self.known, KnownEra::Configured(_))
-            && matches!(self.discover, Question::Sent)
-            && matches!(self.initialize, Question::NotSent)
+            && matches!(self.discover, EraQuestion::Sent)
+            && matches!(self.initialize, EraQuestion::NotSent)
     }
 
     /// When [`Self::on_time`] is due. `tells_reading` says whether the transport tells if the
@@ -245,7 +245,7 @@ impl Inquiry {
         if self.may_send_initialize() && (self.is_heard() || !tells_reading) {
             return Step::Send(Era::Legacy);
         }
-        if let Question::Kept(found) = &self.discover {
+        if let EraQuestion::Kept(found) = &self.discover {
             return Step::Accept(Negotiated::clone(found));
         }
         Step::Fail(self.too_late())
@@ -274,16 +274,16 @@ impl Inquiry {
             format!("`{asked}` was not answered in time ({answer}, `connect_timeout`)")
         };
         match (&self.discover, &self.initialize) {
-            (Question::Sent, Question::Sent) => format!(
+            (EraQuestion::Sent, EraQuestion::Sent) => format!(
                 "neither `server/discover` nor `initialize` was answered in time ({answer}, `connect_timeout`); {ERA_HINT}"
             ),
-            (Question::Refused(other), _) => {
+            (EraQuestion::Refused(other), _) => {
                 format!("{}; {other}; {ERA_HINT}", unanswered(&Method::Initialize))
             }
-            (_, Question::Refused(other)) => {
+            (_, EraQuestion::Refused(other)) => {
                 format!("{}; {other}; {ERA_HINT}", unanswered(&Method::Discover))
             }
-            (Question::Sent, _) => unanswered(&Method::Discover),
+            (EraQuestion::Sent, _) => unanswered(&Method::Discover),
             _ => unanswered(&Method::Initialize),
         }
     }
