@@ -28,7 +28,7 @@ installed() {
 install_node() {
   local version=24.21.0
   if [ ! -e "$cache/node/$version" ]; then
-    npm install --silent --no-save --prefix "$cache/node" "node@$version"
+    npm install --loglevel error --no-save --prefix "$cache/node" "node@$version"
     touch "$cache/node/$version"
   fi
 }
@@ -37,7 +37,7 @@ install_npm() {
   if ! installed npm $here/package-lock.json; then
     mkdir -p "$cache/npm"
     cp $here/package.json $here/package-lock.json $here/.npmrc "$cache/npm"
-    npm ci --silent --ignore-scripts --prefix "$cache/npm"
+    npm ci --loglevel error --ignore-scripts --prefix "$cache/npm"
     cp $here/package-lock.json "$cache/npm/installed"
   fi
   # Beside the packages that they import.

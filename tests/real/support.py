@@ -72,6 +72,10 @@ class Place:
         path = self.root / "npm" / "node_modules" / ".bin" / program
         return [self.node, str(path.resolve())]
 
+    def binary(self, package):
+        """The program of an npm package that holds nothing else, for this kind of machine."""
+        return [str(self.root / "npm" / "node_modules" / package / "bin" / package)]
+
     def script(self, name):
         """The command of a client in JavaScript; it stands beside the packages that it needs."""
         return [self.node, str(self.root / "npm" / "clients" / name)]
