@@ -211,7 +211,7 @@ fn gateway(servers: &str) -> Gateway {
 /// One whose lists wait so long for servers that are not there yet.
 fn gateway_within(first_list_wait: &str, servers: &str) -> Gateway {
     // Small pages, so that lists have several.
-    let head = "[gateway]\nlisten = \"127.0.0.1:0\"\ndata_dir = \"data\"\npage_items = 4\n\
+    let head = "[gateway]\nlisten = \"127.0.0.1:0\"\ndata_dir = \"data\"\npage_items = 4\nsse_reconnect_within = \"1s\"\n\
                 first_list_wait = \"FIRST_LIST_WAIT\"\n[supervision]\nbackoff_initial = \"100ms\"\nbackoff_max = \"1s\"\n\
                 max_restarts = 1000\n";
     let head = head.replace("FIRST_LIST_WAIT", first_list_wait);

@@ -214,6 +214,12 @@ impl Sessions {
         }
     }
 
+    /// The client of a session has left and may come back: until then it has no connections of its
+    /// own.
+    pub fn client_left(&self, id: SessionId) {
+        self.0.calls.downstreams.close_own(id);
+    }
+
     /// Ends a session for good; from now on it does not exist, and neither does its record. False
     /// when it never did.
     pub async fn end(&self, id: SessionId) -> bool {

@@ -214,6 +214,11 @@ impl Downstreams {
                 self.command(&watched.server, ConnectionCommand::Unsubscribe(watched.uri));
             }
         }
+        self.close_own(session);
+    }
+
+    /// Closes the connections that a session has of its own; a call opens them again.
+    pub fn close_own(&self, session: SessionId) {
         for server in self.servers.load().values() {
             // Most sessions have none of their own.
             if server.own.has_session(session) {

@@ -186,6 +186,7 @@ async fn close_when_unused(gate: web::Data<FrontGate>, id: SessionId, sse: Arc<S
     }
     front.channels.remove(id);
     channel.close();
+    front.sessions.client_left(id);
 }
 
 async fn receive(
