@@ -38,7 +38,7 @@ pub use process::{ProcessExit, ProcessOwner};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport, Secrets,
 };
-pub use settings::{ChildLimits, HttpKind, HttpSettings, InheritEnv, StdioSettings};
+pub use settings::{ChildLimits, HttpKind, HttpSettings, InheritEnv, StdioSettings, public_url};
 pub use spawner::Spawner;
 pub use stdio::{PASSED_VARIABLES, StdioConnector};
 pub use tls::{Tls, install_crypto_provider};

@@ -83,13 +83,36 @@ pub struct HttpSettings {
     pub connections_max: usize,
 }
 
-/// By hand, because the query of a URL may hold a secret.
+/// By hand, because the URL may hold a secret.
 impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut url = self.url.clone();
-        url.set_query(None);
         f.debug_struct("HttpSettings")
-            .field("url", &url.as_str())
+            .field("url", &public_url(&self.url))
             .finish_non_exhaustive()
+    }
+}
+
+/// A URL without what may be secret in it: user, password and query.
+pub fn public_url(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_url_holds_no_secret() {
+        let table = [
+            ("http://127.0.0.1:9/mcp", "http://127.0.0.1:9/mcp"),
+            (
+                "https://user:word@example.com/a?key=k#f",
+                "https://example.com/a",
+            ),
+            ("https://example.com:443", "https://example.com/"),
+        ];
+        for (url, expected) in table {
+            assert_eq!(public_url(&Url::parse(url).unwrap()), expected);
+        }
     }
 }

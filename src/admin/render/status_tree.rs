@@ -134,7 +134,7 @@ fn facts(server: &Value) -> Vec<String> {
     let trouble = Trouble::of(server);
     let mut facts = Vec::new();
     // Breakers have lines of their own.
-    if trouble != Trouble::Barred {
+    if trouble != Trouble::Refusing {
         facts.push(reason(server));
     }
     if connection.is_object() {
@@ -157,7 +157,7 @@ fn facts(server: &Value) -> Vec<String> {
     {
         let (generation, restarts) = (&shared["generation"], &shared["restarts"]);
         facts.push(format!("generation {generation}{DOT}{restarts} restarts"));
-        if matches!(trouble, Trouble::Up | Trouble::Barred)
+        if matches!(trouble, Trouble::Up | Trouble::Refusing)
             && let Some(exit) = last_exit(shared)
         {
             facts.push(format!("last exit: {exit}"));

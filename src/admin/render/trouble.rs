@@ -1,4 +1,4 @@
-//! How bad it is about a server, and why, from its status.
+//! How much trouble a server is in, and why, read from its status.
 
 use std::cmp::Reverse;
 
@@ -20,7 +20,7 @@ pub(super) enum Trouble {
     /// On its way up or down.
     Moving,
     /// Up, but some of its calls are refused.
-    Barred,
+    Refusing,
     /// Waiting for the next attempt.
     Down,
     Misconfigured,
@@ -28,7 +28,7 @@ pub(super) enum Trouble {
 
 impl Trouble {
     pub(super) fn of(server: &Value) -> Self {
-        let is_barred = || open_breakers(server).next().is_some();
+        let is_refusing = || open_breakers(server).next().is_some();
         match server["state"].as_str().unwrap_or_default() {
             "misconfigured" => Self::Misconfigured,
             "broken" | "backoff" => Self::Down,
@@ -36,7 +36,7 @@ impl Trouble {
             "stopped" => Self::Stopped,
             "idle" => Self::Idle,
             "disabled" => Self::Off,
-            _ if is_barred() => Self::Barred,
+            _ if is_refusing() => Self::Refusing,
             _ => Self::Up,
         }
     }
@@ -45,7 +45,7 @@ impl Trouble {
         match self {
             Self::Up => Style::Good,
             Self::Off | Self::Idle => Style::Dim,
-            Self::Stopped | Self::Moving | Self::Barred => Style::Warning,
+            Self::Stopped | Self::Moving | Self::Refusing => Style::Warning,
             Self::Down | Self::Misconfigured => Style::Bad,
         }
     }
@@ -153,8 +153,8 @@ mod tests {
         let failed =
             json!({"last_exit": "failed: process exited\nwith code 1", "next_attempt_ms": 2500});
         let killed = json!({"last_exit": "was killed"});
-        let mut barred = server("up", killed.clone());
-        barred["connection"]["breaker"] = json!({"state": "open", "next_try_ms": 100});
+        let mut refusing = server("up", killed.clone());
+        refusing["connection"]["breaker"] = json!({"state": "open", "next_try_ms": 100});
         let bad = json!({"state": "misconfigured", "reason": "`T` is not set"});
         let table = [
             (
@@ -163,7 +163,7 @@ mod tests {
             ),
             (server("starting", killed.clone()), "was killed"),
             (server("up", killed), ""),
-            (barred, "breaker · open · next try in <1s"),
+            (refusing, "breaker · open · next try in <1s"),
             (bad, "`T` is not set"),
         ];
         for (server, expected) in table {

@@ -1,13 +1,12 @@
 //! Writing the report of a connection that ended badly.
 
 use tokio::time::Instant;
-use url::Url;
 
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::crash::CrashReport;
 use crate::downstream::settings::{ServerSettings, TransportSettings};
 use crate::telemetry::{LogLine, LogSource};
-use crate::transport::{LinkEnd, Secrets};
+use crate::transport::{LinkEnd, Secrets, public_url};
 
 /// Lines of the server's log in a report.
 const LOG_MAX: usize = 50;
@@ -68,7 +67,7 @@ impl ConnectionSpec {
             }
             TransportSettings::Http(http) => {
                 let reason = Secrets::of_http(http).masked(&ending.reason);
-                format!("{}: {reason}", place(&http.url))
+                format!("{}: {reason}", public_url(&http.url))
             }
         };
         LinkEnd { reason, ..ending }
@@ -95,30 +94,5 @@ fn secrets(settings: &ServerSettings) -> Secrets {
     match &settings.transport {
         TransportSettings::Stdio(stdio) => Secrets::of_stdio(stdio),
         TransportSettings::Http(http) => Secrets::of_http(http),
-    }
-}
-
-/// A URL without what may be secret in it: user, password and query.
-fn place(url: &Url) -> String {
-    format!("{}{}", url.origin().ascii_serialization(), url.path())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_holds_no_secret() {
-        let table = [
-            ("http://127.0.0.1:9/mcp", "http://127.0.0.1:9/mcp"),
-            (
-                "https://user:word@example.com/a?key=k#f",
-                "https://example.com/a",
-            ),
-            ("https://example.com:443", "https://example.com/"),
-        ];
-        for (url, expected) in table {
-            assert_eq!(place(&Url::parse(url).unwrap()), expected);
-        }
     }
 }

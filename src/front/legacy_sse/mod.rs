@@ -81,11 +81,12 @@ async fn open(
         return Err(Failure::new(ErrorKind::NotAcceptable, message));
     }
     let last_event_id = header_text(request, &LAST_EVENT_ID).and_then(SseEventId::parse);
-    let resumed = match last_event_id {
-        Some(last) => resume(request, front, &principal, last.channel).await?,
+    let known = match last_event_id {
+        Some(last) => find_known(request, front, &principal, last.channel).await?,
         None => None,
     };
-    let (channel, read_up_to) = match (resumed, last_event_id) {
+    let is_known = known.is_some();
+    let (channel, read_up_to) = match (known, last_event_id) {
         (Some(channel), Some(last)) => (channel, last),
         _ => {
             let id = front.sessions.mint();
@@ -99,6 +100,9 @@ async fn open(
     // Nothing is awaited from here on: a channel that is known has a stream and a task that closes it.
     let (channel, is_new) = front.channels.find_or_insert(read_up_to.channel, channel);
     if is_new {
+        if is_known {
+            channel.channel.resume();
+        }
         let closing = close_when_unused(gate.clone(), read_up_to.channel, Arc::clone(&channel));
         actix_rt::spawn(closing);
     }
@@ -144,7 +148,7 @@ fn new_channel(
 
 /// The channel of a client that comes back: the one that its stream left, or a new one for its
 /// session. `None` when neither exists any more.
-async fn resume(
+async fn find_known(
     request: &HttpRequest,
     front: &Front,
     principal: &Principal,
@@ -154,12 +158,8 @@ async fn resume(
         let is_theirs = found.channel.principal() == principal;
         return Ok(is_theirs.then_some(found));
     }
-    if front.sessions.find(id).await?.is_none() {
-        return Ok(None);
-    }
-    let sse = new_channel(request, front, principal, id);
-    sse.channel.resume();
-    Ok(Some(sse))
+    let is_there = front.sessions.find(id).await?.is_some();
+    Ok(is_there.then(|| new_channel(request, front, principal, id)))
 }
 
 /// Closes the channel when its client stays away, when it was never initialized, and when the

@@ -10,7 +10,7 @@ use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use url::Url;
 
-use crate::transport::messages;
+use crate::transport::{messages, public_url};
 
 /// Redirects in a row that are followed.
 const HOPS_MAX: usize = 5;
@@ -106,9 +106,7 @@ fn shown(location: &[u8]) -> String {
     let path_end = text.find(['?', '#']).unwrap_or(text.len());
     let text = text.get(..path_end).unwrap_or_default();
     let text = match Url::parse(text) {
-        Ok(url) if url.has_host() => {
-            format!("{}{}", url.origin().ascii_serialization(), url.path())
-        }
+        Ok(url) if url.has_host() => public_url(&url),
         _ => match text.strip_prefix("//") {
             // Text before an `@` in a host may be a password.
             Some(rest) => format!("//{}", rest.rsplit('@').next().unwrap_or_default()),

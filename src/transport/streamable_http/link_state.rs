@@ -18,7 +18,7 @@ use crate::transport::http::link_tasks::LinkTasks;
 use crate::transport::http::redirect;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
-    EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages,
+    EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages, public_url,
 };
 
 /// Longest session id that we send back with each request, in bytes.
@@ -111,7 +111,7 @@ impl HttpLinkState {
     /// Takes the id that a server gives with its answer to `initialize` (C-HTTP-14).
     pub(super) fn adopt_session(&self, id: &HeaderValue) {
         if id.len() > SESSION_ID_MAX || id.to_str().is_err() {
-            let url = self.settings.url.origin().ascii_serialization();
+            let url = public_url(&self.settings.url);
             log::warn!(url, length = id.len(); "its session id is unusable and is ignored");
             return;
         }
@@ -136,7 +136,7 @@ impl HttpLinkState {
                 *self.session.borrow_mut() = session;
             }
             Err(error) => {
-                let url = self.settings.url.origin().ascii_serialization();
+                let url = public_url(&self.settings.url);
                 log::error!(url, error:%; "its session cannot be used");
             }
         }

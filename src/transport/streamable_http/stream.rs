@@ -16,7 +16,7 @@ use crate::supervision::Backoff;
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
-use crate::transport::{LinkError, messages};
+use crate::transport::{LinkError, messages, public_url};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
 const RESUME_MAX: u32 = 6;
@@ -283,7 +283,7 @@ fn take_event(
             limit: link_state.settings.event_max,
         }),
         SseEvent::TooLarge { .. } => {
-            let url = link_state.settings.url.origin().ascii_serialization();
+            let url = public_url(&link_state.settings.url);
             log::warn!(url, limit = link_state.settings.event_max; "an event over the limit (`limits.event`) was discarded");
             Ok(false)
         }
