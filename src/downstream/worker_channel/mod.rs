@@ -14,7 +14,7 @@ use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::reverse_request;
 use crate::downstream::timer::Timer;
 use crate::protocol::{Era, Request};
-use crate::supervision::{Exit, spawn_temporary};
+use crate::supervision::spawn_temporary;
 use crate::transport::{HttpSession, LinkEvent, OutgoingFrame};
 
 pub(crate) struct WorkerChannel {
@@ -62,7 +62,6 @@ struct LinkEventMessage(LinkEvent);
 pub(crate) struct WorkerChannelHandle {
     pub(crate) arbiter: usize,
     pub(crate) address: Addr<WorkerChannel>,
-    exit: Exit,
 }
 
 impl WorkerChannelHandle {
@@ -90,14 +89,15 @@ impl WorkerChannelHandle {
         Self {
             arbiter,
             address: worker_channel.addr,
-            exit: worker_channel.exit,
         }
     }
 }
 
 impl Drop for WorkerChannelHandle {
     fn drop(&mut self) {
-        self.exit.kill();
+        // Not a kill: that would overtake an end with a better reason.
+        self.address
+            .do_send(WorkerChannelCommand::End("its connection ended".to_owned()));
     }
 }
 
