@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
 use super::import;
 use super::open_error::OpenError;
@@ -53,7 +53,7 @@ fn limit_log(connection: &Connection) -> rusqlite::Result<()> {
 /// Opens a connection with the settings of both threads.
 pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
     let set_up = || {
-        let connection = Connection::open(path)?;
+        let connection = open_exclusively(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -63,6 +63,16 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
         Ok(connection)
     };
     set_up().map_err(|error| OpenError::sqlite(path, &error))
+}
+
+/// The data directory is locked by this process, so that SQLite needs no file locks: they take a
+/// third of the time of a change.
+fn open_exclusively(path: &Path) -> rusqlite::Result<Connection> {
+    if cfg!(unix) {
+        Connection::open_with_flags_and_vfs(path, OpenFlags::default(), "unix-excl")
+    } else {
+        Connection::open(path)
+    }
 }
 
 fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
