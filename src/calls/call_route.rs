@@ -10,11 +10,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::calls::call_target::CallTarget;
 use crate::downstream::{
-    BreakerPermit, CallSenders, Caller, Deadline, Delivery, Downstreams, Lease, Reply, Server,
-    UseGuard,
+    BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
+    Reply, Server, UseGuard,
 };
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, Failure, Response};
+use crate::protocol::{ErrorKind, Failure, Method, Response};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::Counter;
 
@@ -50,6 +50,19 @@ impl CallPermit {
     }
 }
 
+/// Looks for connections to a server.
+#[derive(Clone)]
+struct ConnectionSearch {
+    downstreams: Downstreams,
+    server: Arc<Server>,
+    /// Index of the arbiter that a connection is opened on.
+    arbiter: usize,
+    /// Its supervisor gives an attempt up after `connect_timeout`.
+    opened_by: Instant,
+    /// How long a connection is waited for that is away.
+    max_wait: Duration,
+}
+
 pub(crate) enum ConnectionAccess {
     Open(CallSenders),
     Opening(LocalBoxFuture<'static, Result<CallSenders, Failure>>),
@@ -64,6 +77,7 @@ pub(crate) enum ConnectionAccess {
 /// Returns why the request cannot be sent now; nothing was sent.
 pub(crate) fn find_route(
     downstreams: &Downstreams,
+    method: &Method,
     target: &CallTarget,
     caller: &Caller,
     arbiter: usize,
@@ -87,48 +101,126 @@ pub(crate) fn find_route(
     }
     let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
     let (key, lease) = server.reserve(caller);
-    let own = if key.is_shared() {
-        None
-    } else {
-        server.find(&key)
-    };
+    let older = server.older_key_for(caller).filter(|_| may_ask(method));
+    let wanted = older.as_ref().unwrap_or(&key);
+    let own = (!wanted.is_shared()).then(|| server.find(wanted)).flatten();
+    let is_own = own.is_some_and(|own| older.is_none() || own.current().is_ok());
     let permit = CallPermit {
-        _in_use: own.is_none().then(|| server.enter()),
+        _in_use: (!is_own).then(|| server.enter()),
         _lease: lease,
         permit,
     };
-    // Its supervisor gives an attempt up after `connect_timeout`.
-    let opened_by = deadline.from(now);
-    let access = match own.or_else(|| server.find(&key)) {
-        Some(child) => match child.current() {
-            Ok(up) => ConnectionAccess::Open(up.value),
-            Err(away) => {
-                let by_need = !key.is_shared() || settings.may_rest();
-                let opening =
-                    away.phase == ChildPhase::Idle || by_need && away.phase == ChildPhase::Starting;
-                if max_wait.is_zero() && !opening {
-                    return Err(server.away(&away));
-                }
-                let opened_by = if opening { opened_by } else { now };
-                ConnectionAccess::Opening(opened(server, child, opened_by, max_wait).boxed_local())
-            }
-        },
-        None => {
-            let (downstreams, name) = (downstreams.clone(), name.clone());
-            let opening = async move {
-                let child = downstreams.open(name.clone(), key, arbiter).await;
-                let child = child.ok_or_else(|| server_removed(&name))?;
-                opened(server, child, opened_by, max_wait).await
-            };
-            ConnectionAccess::Opening(opening.boxed_local())
-        }
+    let search = ConnectionSearch {
+        downstreams: downstreams.clone(),
+        server,
+        arbiter,
+        opened_by: deadline.from(now),
+        max_wait,
     };
     Ok(CallRoute {
         deadline,
-        access,
+        access: match older {
+            Some(older) => search.find_or_else(older, key)?,
+            None => search.find(key)?,
+        },
         permit,
         may_retry: settings.resilience.retry.is_allowed,
     })
+}
+
+/// Whether a server may ask the client while it serves such a request.
+const fn may_ask(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead
+    )
+}
+
+impl ConnectionSearch {
+    fn find(self, key: ConnectionKey) -> Result<ConnectionAccess, Failure> {
+        let Some(child) = self.server.find(&key) else {
+            let opening = async move {
+                let name = self.server.name();
+                let opened = self.downstreams.open(name.clone(), key, self.arbiter);
+                let child = opened.await.ok_or_else(|| server_removed(name))?;
+                self.opened(child, self.opened_by).await
+            };
+            return Ok(ConnectionAccess::Opening(opening.boxed_local()));
+        };
+        match child.current() {
+            Ok(up) => Ok(ConnectionAccess::Open(up.value)),
+            Err(away) => {
+                let by_need = !key.is_shared() || self.server.settings().may_rest();
+                let opening =
+                    away.phase == ChildPhase::Idle || by_need && away.phase == ChildPhase::Starting;
+                if self.max_wait.is_zero() && !opening {
+                    return Err(self.server.away(&away));
+                }
+                let opened_by = if opening {
+                    self.opened_by
+                } else {
+                    Instant::now()
+                };
+                let opened = async move { self.opened(child, opened_by).await };
+                Ok(ConnectionAccess::Opening(opened.boxed_local()))
+            }
+        }
+    }
+
+    /// The connection of `key`, or that of `other`, if the first cannot be had within half of the
+    /// time.
+    fn find_or_else(
+        self,
+        key: ConnectionKey,
+        other: ConnectionKey,
+    ) -> Result<ConnectionAccess, Failure> {
+        let now = Instant::now();
+        let first = Self {
+            opened_by: now + self.opened_by.saturating_duration_since(now) / 2,
+            max_wait: Duration::ZERO,
+            ..self.clone()
+        };
+        match first.find(key) {
+            Ok(ConnectionAccess::Open(senders)) => Ok(ConnectionAccess::Open(senders)),
+            Ok(ConnectionAccess::Opening(opening)) => {
+                let opening = async move {
+                    match opening.await {
+                        Ok(senders) => Ok(senders),
+                        Err(_) => match self.find(other)? {
+                            ConnectionAccess::Open(senders) => Ok(senders),
+                            ConnectionAccess::Opening(opening) => opening.await,
+                        },
+                    }
+                };
+                Ok(ConnectionAccess::Opening(opening.boxed_local()))
+            }
+            Err(_) => self.find(other),
+        }
+    }
+
+    /// Waits for a connection that is being opened, and opens one that is at rest; one that is
+    /// away is waited for only as long as its configuration allows.
+    async fn opened(
+        &self,
+        child: ChildRef<CallSenders>,
+        opened_by: Instant,
+    ) -> Result<CallSenders, Failure> {
+        let mut changes = child.subscribe();
+        if (child.current()).is_err_and(|away| away.phase == ChildPhase::Idle) {
+            child.wake();
+        }
+        let starting = |phase| matches!(phase, ChildPhase::Idle | ChildPhase::Starting);
+        let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
+        // Too late, or its supervisor is gone: what it is now tells.
+        drop(timeout_at(opened_by, opened).await);
+        let up = if self.max_wait.is_zero() {
+            child.current()
+        } else {
+            child.wait_up(Instant::now() + self.max_wait).await
+        };
+        up.map(|up| up.value)
+            .map_err(|away| self.server.away(&away))
+    }
 }
 
 /// As what the end of a call is counted.
@@ -147,28 +239,4 @@ pub(crate) const fn outcome_counter(answer: &Result<Response, Failure>) -> Count
 fn server_removed(name: &ServerName) -> Failure {
     let message = format!("server `{name}` was removed");
     Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
-}
-
-/// Waits for a connection that is being opened, and opens one that is at rest; one that is away
-/// is waited for only as long as its configuration allows.
-async fn opened(
-    server: Arc<Server>,
-    child: ChildRef<CallSenders>,
-    opened_by: Instant,
-    max_wait: Duration,
-) -> Result<CallSenders, Failure> {
-    let mut changes = child.subscribe();
-    if (child.current()).is_err_and(|away| away.phase == ChildPhase::Idle) {
-        child.wake();
-    }
-    let starting = |phase| matches!(phase, ChildPhase::Idle | ChildPhase::Starting);
-    let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
-    // Too late, or its supervisor is gone: what it is now tells.
-    drop(timeout_at(opened_by, opened).await);
-    let up = if max_wait.is_zero() {
-        child.current()
-    } else {
-        child.wait_up(Instant::now() + max_wait).await
-    };
-    up.map(|up| up.value).map_err(|away| server.away(&away))
 }

@@ -14,6 +14,8 @@ pub(crate) struct ResponseTranslator<'a> {
     pub(crate) method: &'a Method,
     /// The public name or URI that was asked for.
     pub(crate) item: Option<&'a str>,
+    /// The revision of the connection that answered; `None` for that of the server's lists.
+    pub(crate) from: Option<Revision>,
     /// The revision of the client.
     pub(crate) to: Revision,
 }
@@ -51,9 +53,9 @@ impl ResponseTranslator<'_> {
 
     /// The way of the answer, from its server to its client.
     fn revisions(self) -> Revisions {
-        let part = self.catalog.part(self.server);
+        let of_lists = || Some(self.catalog.part(self.server)?.revision);
         Revisions {
-            from: part.map_or(self.to, |part| part.revision),
+            from: self.from.or_else(of_lists).unwrap_or(self.to),
             to: self.to,
         }
     }

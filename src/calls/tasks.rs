@@ -284,6 +284,7 @@ pub(crate) fn public_state(
         server,
         method: &Method::TasksGet,
         item: None,
+        from: None,
         to: caller.revision,
     };
     public(translator, state, caller, sealing)

@@ -3,13 +3,16 @@
 use std::fmt;
 
 use crate::id::{CredentialContext, Principal, SessionId, ViewId};
-use crate::protocol::DeclaredCapabilities;
+use crate::protocol::{DeclaredCapabilities, Era};
 
 /// Whose connection it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
     pub credentials: CredentialContext,
     pub owner: ConnectionOwner,
+    /// The era that it is of, beside the connections of the era that the server prefers; `None`
+    /// for these.
+    pub era: Option<Era>,
 }
 
 /// Clients that may share a connection on which they can be asked: those of one principal and
@@ -65,11 +68,24 @@ impl fmt::Display for ConnectionOwner {
     }
 }
 
+/// For views and reports, like that of its owner.
+impl fmt::Display for ConnectionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.owner.fmt(f)?;
+        match self.era {
+            Some(Era::Legacy) => f.write_str(", older era"),
+            Some(Era::Modern) => f.write_str(", newer era"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl ConnectionKey {
     pub fn shared() -> Self {
         Self {
             credentials: CredentialContext::Shared,
             owner: ConnectionOwner::Shared,
+            era: None,
         }
     }
 

@@ -130,8 +130,12 @@ impl PublisherCore {
         self.published.snapshot.load_full()
     }
 
-    /// A server was listed; whether anything is different now.
+    /// A server was listed; whether anything is different now. What it lists in another era than
+    /// the one that it prefers is not shown.
     pub(super) fn listed(&self, key: &ConnectionKey, part: &Arc<ServerPart>) -> bool {
+        if key.era.is_some() {
+            return false;
+        }
         let mut state = self.state();
         if !state.parts.knows(part.server()) {
             return false;

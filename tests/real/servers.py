@@ -15,10 +15,7 @@ from support import Failed, Gateway, HERE, LineClient, Table, children, free_por
 STEPS = ["start", "list", "call", "progress", "cancel", "question", "kill", "restart"]
 
 # Failures that are expected until the gateway is better.
-NEWER_ERA = "a server of both eras is spoken to in the newer one, where it cannot ask"
 KNOWN = {
-    ("fastmcp-4-stdio", "question"): NEWER_ERA,
-    ("fastmcp-4-http", "question"): NEWER_ERA,
     ("kubernetes", "start"): "the last line that it wrote is shown as the reason, not the one that explains",
 }
 

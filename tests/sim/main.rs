@@ -20,6 +20,7 @@ mod world;
 
 mod again;
 mod again_sessionless;
+mod both_eras;
 mod breakers;
 mod calls;
 mod connection;

@@ -17,6 +17,9 @@ use crate::memory_server::{MemoryConnector, MemoryServer};
 /// What the server does by itself.
 pub(crate) struct Script {
     pub(crate) revision: &'static str,
+    /// The revision that it speaks on links that begin with a handshake, as SDKs do that pin a
+    /// link to the era of its first message.
+    pub(crate) with_handshake: Option<&'static str>,
     pub(crate) capabilities: Value,
     pub(crate) instructions: Option<&'static str>,
     /// Lists by the member that holds them.
@@ -47,6 +50,7 @@ impl Default for Script {
         let tools = ["echo", "hold", "panic"].map(tool).to_vec();
         Self {
             revision: "2025-11-25",
+            with_handshake: None,
             capabilities: json!({"tools": {}}),
             instructions: None,
             lists: BTreeMap::from([("tools", tools)]),
@@ -178,18 +182,19 @@ impl Server {
             drop(script);
             return self.refuse(frame, -32603, "fails by the script");
         }
-        if script.revision == SESSIONLESS && method != "initialize" {
+        let revision = self.spoken_on(frame.link, &script);
+        if revision == SESSIONLESS && method != "initialize" {
             drop(script);
             return self.react_sessionless(frame);
         }
         let params = &frame.json["params"];
         let result = match method {
-            "initialize" if script.revision == SESSIONLESS => {
+            "initialize" if revision == SESSIONLESS => {
                 drop(script);
                 return self.refuse(frame, -32601, "unknown");
             }
             "initialize" => json!({
-                "protocolVersion": script.revision,
+                "protocolVersion": revision,
                 "capabilities": script.capabilities,
                 "serverInfo": {"name": "played", "version": "1"},
                 "instructions": script.instructions,
@@ -206,6 +211,14 @@ impl Server {
         };
         drop(script);
         self.answer(frame, result);
+    }
+
+    fn spoken_on(&self, link: usize, script: &Script) -> &'static str {
+        let frames = self.0.frames.borrow();
+        let first = frames.iter().find(|frame| frame.link == link);
+        let has_handshake = first.is_some_and(|first| first.method() == "initialize");
+        let with_handshake = script.with_handshake.filter(|_| has_handshake);
+        with_handshake.unwrap_or(script.revision)
     }
 
     fn react_sessionless(&self, frame: &Frame) {

@@ -33,7 +33,7 @@ use crate::downstream::{
     Deadline, Delivery, TaskMode,
 };
 use crate::protocol::{
-    Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response,
+    Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
 use crate::telemetry::Counter;
 use task::HostedTask;
@@ -53,6 +53,8 @@ pub(crate) struct Call {
     pub(crate) id: RequestId,
     pub(crate) method: Method,
     pub(crate) target: CallTarget,
+    /// Of the connection that it was sent over last.
+    server_revision: Option<Revision>,
     /// The public name or URI that the client asks for.
     pub(crate) item: ByteString,
     pub(crate) progress: Progress,
@@ -164,6 +166,7 @@ impl Call {
             id: request.id.clone(),
             method: request.method.clone(),
             target: new_call.target,
+            server_revision: None,
             item: item.unwrap_or_default(),
             progress: Progress::of(&request, new_call.caller.revision),
             caller: new_call.caller,
@@ -198,8 +201,14 @@ impl Call {
     /// Sends the call for the first time.
     pub(crate) fn dispatch(&mut self, request: Request, owner: &mut impl CallOwner) {
         let downstreams = &self.context.downstreams;
-        let route = find_route(downstreams, &self.target, &self.caller, self.arbiter, None);
-        match route {
+        match find_route(
+            downstreams,
+            &self.method,
+            &self.target,
+            &self.caller,
+            self.arbiter,
+            None,
+        ) {
             Ok(route) => {
                 if route.may_retry {
                     self.retry = Some(Box::new(self.retry_state(&request, route.deadline)));
@@ -271,6 +280,7 @@ impl Call {
             deadline: outgoing.deadline,
             reply: permit.reply(self.number, server, reply_to),
         };
+        self.server_revision = Some(senders.revision());
         senders.send(self.arbiter, CallMessage::Start(Box::new(request)));
         self.state = CallState::Sent(SentCall {
             senders,
@@ -312,6 +322,7 @@ impl Call {
         let (downstreams, before) = (&self.context.downstreams, Some(retry.deadline));
         match find_route(
             downstreams,
+            &self.method,
             &retry.target,
             &self.caller,
             self.arbiter,

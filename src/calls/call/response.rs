@@ -126,6 +126,7 @@ impl Call {
                 method => method,
             },
             item: Some(&self.item),
+            from: self.server_revision,
             to: self.caller.revision,
         }
     }

@@ -42,7 +42,7 @@ impl ConnectionSpec {
         pending.truncate(PENDING_MAX);
         (self.of_all.crashes)(CrashReport {
             server: self.server.to_string(),
-            connection: self.key.owner.to_string(),
+            connection: self.key.to_string(),
             transport: self.of_server.connector.transport(),
             generation: life.generation,
             was_up: life.was_up,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
-use actix::{ActorFutureExt, AsyncContext, Context};
+use actix::{ActorContext as _, ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
 use tokio::time::Instant;
 use url::Url;
@@ -19,7 +19,7 @@ use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::starting::{self, StartStage};
 use crate::protocol::{Era, Method, Response};
-use crate::supervision::Settings as SupervisionSettings;
+use crate::supervision::{ExitReason, Settings as SupervisionSettings};
 use crate::telemetry::Counter;
 use crate::transport::{Link, LinkEnd, LinkError};
 
@@ -111,14 +111,37 @@ impl Connection {
             }
             Step::Accept(negotiated) => return self.accept(negotiated, ctx),
             Step::Fail(reason) => {
-                if self.state.inquiry().is_some_and(|it| it.disproves_memory()) {
-                    self.spec.of_server.era.forget();
+                let is_refused = self.state.inquiry().is_some_and(|it| it.disproves_memory());
+                if is_refused {
+                    self.disproved();
                 }
-                return self.fail(reason, ctx);
+                return match self.spec.key.era {
+                    Some(_) if is_refused => self.decline(&reason, ctx),
+                    _ => self.fail(reason, ctx),
+                };
             }
         }
         self.extend_start();
         self.arm(ctx);
+    }
+
+    /// The server does not speak as one of the era of the first question.
+    fn disproved(&self) {
+        match self.spec.key.era {
+            Some(_) => self.spec.of_server.era.tried_older(false),
+            None => self.spec.of_server.era.forget(),
+        }
+    }
+
+    /// The server refuses the era that was tried beside its own: nothing is wrong with it.
+    fn decline(&mut self, reason: &str, ctx: &mut Context<Self>) {
+        log::info!(
+            server = self.spec.server().as_str(), reason;
+            "server speaks the newer era only: what it asks older clients is translated"
+        );
+        self.state.end();
+        self.birth.exit().say(ExitReason::Shutdown);
+        ctx.stop();
     }
 
     /// The supervisor gives the start up after the connection would have done it.
@@ -150,7 +173,7 @@ impl Connection {
             let step = inquiry.on_time(tells_reading, Instant::now());
             if matches!(step, Step::Fail(_)) {
                 // Perhaps what is remembered was wrong.
-                self.spec.of_server.era.forget();
+                self.disproved();
             }
             if step != Step::Wait {
                 self.take_step(step, ctx);
@@ -242,8 +265,8 @@ impl Connection {
             return false;
         };
         let ended = inquiry.ended_when_asked(is_read);
-        if !ended && inquiry.first() == Era::Modern {
-            self.spec.of_server.era.forget();
+        if !ended && (inquiry.first() == Era::Modern || self.spec.key.era.is_some()) {
+            self.disproved();
         }
         if !ended || !self.spec.of_server.connector.starts_process() {
             return false;
@@ -262,10 +285,12 @@ impl Connection {
     /// The server is spoken to in the era of this answer.
     fn accept(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
         let era = negotiated.revision.era();
-        match self.state.inquiry().map(|inquiry| inquiry.is_certain()) {
-            Some(true) => self.spec.of_server.era.remember(era),
-            Some(false) => self.spec.of_server.era.presume(era),
-            None => {}
+        let is_certain = self.state.inquiry().map(|inquiry| inquiry.is_certain());
+        match (self.spec.key.era, is_certain) {
+            (Some(_), _) => self.spec.of_server.era.tried_older(true),
+            (None, Some(true)) => self.spec.of_server.era.remember(era),
+            (None, Some(false)) => self.spec.of_server.era.presume(era),
+            (None, None) => {}
         }
         let late = self.own.take_questions();
         let Some(calls) = self.state.calls_mut() else {

@@ -86,7 +86,7 @@ impl Connection {
             )
         };
         let ways = (0..count).map(nearest).collect();
-        CallSenders::new(ways, ctx.address().recipient())
+        CallSenders::new(ways, ctx.address().recipient(), self.part.revision)
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.

@@ -18,7 +18,7 @@ use crate::downstream::resilience::admission::ConnectionLoad;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartProgress;
 use crate::id::ServerName;
-use crate::protocol::{Era, LogLevel};
+use crate::protocol::{Era, LogLevel, Revision};
 use crate::transport::Recorder;
 
 /// The spec of a connection; the same for every incarnation.
@@ -59,7 +59,10 @@ impl ConnectionSpec {
         if self.of_server.connector.transport() == "sse" {
             return KnownEra::Configured(Era::Legacy);
         }
-        self.of_server.era.look_up().await
+        match self.key.era {
+            Some(era) => KnownEra::Configured(era),
+            None => self.of_server.era.look_up().await,
+        }
     }
 
     /// Forgets what an earlier incarnation recorded.
@@ -76,14 +79,25 @@ pub struct CallSenders(Arc<CallSenderTable>);
 struct CallSenderTable {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<ConnectionCommand>,
+    revision: Revision,
 }
 
 impl CallSenders {
     pub(crate) fn new(
         by_arbiter: Vec<Recipient<CallMessage>>,
         owner: Recipient<ConnectionCommand>,
+        revision: Revision,
     ) -> Self {
-        Self(Arc::new(CallSenderTable { by_arbiter, owner }))
+        Self(Arc::new(CallSenderTable {
+            by_arbiter,
+            owner,
+            revision,
+        }))
+    }
+
+    /// The revision that is spoken over the connection.
+    pub fn revision(&self) -> Revision {
+        self.0.revision
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.

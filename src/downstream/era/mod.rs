@@ -39,6 +39,8 @@ struct EraMemory {
     is_doubted: bool,
     /// A process ended when it was asked.
     ended_when_asked: bool,
+    /// Whether a server of the newer era speaks the older one as well, once it was tried.
+    speaks_older: Option<bool>,
 }
 
 /// A connection that lives; dropped when it is gone.
@@ -66,6 +68,8 @@ struct StoredEra {
     /// [`ServerSettings::identity`]: a verdict on what was once another server is none.
     identity: String,
     era: Era,
+    #[serde(default)]
+    speaks_older: Option<bool>,
 }
 
 impl fmt::Debug for ServerEra {
@@ -112,22 +116,48 @@ impl ServerEra {
         if self.usable().is_some() || self.known().is_doubted {
             return;
         }
-        if let Some((era, left)) = self.recall().await {
-            self.found(era, left);
+        if let Some((kept, left)) = self.recall().await {
+            self.found(kept.era, kept.speaks_older, left);
         }
     }
 
     /// A server answered in this era; nothing waits for the store.
     pub(crate) fn remember(&self, era: Era) {
+        if self.usable() != Some(era) {
+            self.keep(era, None);
+        }
+    }
+
+    /// Whether a connection of the older era may be had from a server of the newer one: unless it
+    /// was tried in vain.
+    pub(crate) fn may_speak_older(&self) -> bool {
+        let known = self.known();
+        known.era == Some(Era::Modern) && known.speaks_older != Some(false)
+    }
+
+    /// A connection of the older era was tried beside those of the newer one (B-ERA-02).
+    pub(crate) fn tried_older(&self, speaks_older: bool) {
+        let speaks_older = Some(speaks_older);
+        let (era, known) = {
+            let known = self.known();
+            (known.era, known.speaks_older)
+        };
+        if era == Some(Era::Modern) && known != speaks_older {
+            self.keep(Era::Modern, speaks_older);
+        }
+    }
+
+    fn keep(&self, era: Era, speaks_older: Option<bool>) {
         let settings = self.settings.load();
-        if settings.era != EraChoice::Auto || self.usable() == Some(era) {
+        if settings.era != EraChoice::Auto {
             return;
         }
         let remembered = settings.limits.era_remembered;
-        self.found(era, remembered);
+        self.found(era, speaks_older, remembered);
         let kept = StoredEra {
             identity: settings.identity(),
             era,
+            speaks_older,
         };
         let value = RawJson::from_value(&kept).as_bytes().clone();
         let (store, server) = (self.store.clone(), settings.name.clone());
@@ -162,18 +192,21 @@ impl ServerEra {
         LiveConnection(self.clone())
     }
 
-    async fn recall(&self) -> Option<(Era, Duration)> {
+    async fn recall(&self) -> Option<(StoredEra, Duration)> {
         let settings = self.settings.load_full();
         let key = format!("{ERAS}{}", settings.name);
         let entries = self.store.scan(&key).await.ok()?;
         let entry = entries.into_iter().find(|entry| entry.key == key)?;
         let kept: StoredEra = serde_json::from_slice(&entry.value).ok()?;
         let same = kept.identity == settings.identity();
-        same.then_some((kept.era, entry.expires_in?))
+        same.then_some((kept, entry.expires_in?))
     }
 
-    fn found(&self, era: Era, remembered: Duration) {
-        *self.known() = EraMemory::found(era, Instant::now() + remembered);
+    fn found(&self, era: Era, speaks_older: Option<bool>, remembered: Duration) {
+        *self.known() = EraMemory {
+            speaks_older,
+            ..EraMemory::found(era, Instant::now() + remembered)
+        };
     }
 
     fn usable(&self) -> Option<Era> {
@@ -199,6 +232,7 @@ impl EraMemory {
         self.until = None;
         self.is_doubted = true;
         self.ended_when_asked = false;
+        self.speaks_older = None;
     }
 
     fn usable(&self, now: Instant, is_in_use: bool) -> Option<Era> {

@@ -31,7 +31,7 @@ use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEven
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::ServerName;
 use crate::supervision::{
-    ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
+    ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
 };
 use crate::telemetry::{LogRing, LogRingSettings};
 use crate::transport::Recorder;
@@ -82,6 +82,26 @@ pub(crate) fn close(
             key,
             event: ServerEvent::Closed,
         });
+    }
+}
+
+/// Closes a connection of another era, once it turns out that the server does not speak it.
+async fn close_if_refused(
+    listener: ServerEventListener,
+    server: Arc<Server>,
+    spec: Arc<ConnectionSpec>,
+    child: ChildRef<CallSenders>,
+) {
+    let mut changes = child.subscribe();
+    let settled = changes.wait_for(|snapshot| {
+        let phase = snapshot.status.phase();
+        !matches!(phase, ChildPhase::Idle | ChildPhase::Starting)
+    });
+    // A supervisor that is gone has closed it.
+    drop(settled.await);
+    if server.refuses(&spec.key) {
+        let refused = server.own.take_out(|key| *key == spec.key);
+        close(&listener, &server, refused);
     }
 }
 
@@ -223,6 +243,10 @@ impl ConnectionManager {
         server
             .own
             .insert(open.key, child.clone(), spec.load.clone());
+        if spec.key.era.is_some() {
+            let listener = self.parts.listener.clone();
+            actix_rt::spawn(close_if_refused(listener, server, spec, child.clone()));
+        }
         Some(child)
     }
 

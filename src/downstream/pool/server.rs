@@ -15,7 +15,7 @@ use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
 use crate::downstream::resilience::breakers::BreakerPermit;
-use crate::downstream::settings::{ServerSettings, Sharing, TransportSettings};
+use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
@@ -54,6 +54,28 @@ impl Server {
             return ConnectionKey::shared();
         }
         connection_key_for(settings.sharing, knows_call_of_requests, caller)
+    }
+
+    /// Which connection of the older era serves what this caller wants, if it can be had: that of
+    /// a client of an older revision that can be asked, before a server that is spoken to in the
+    /// newer era (B-ERA-02). Others gain nothing by it but a process more.
+    pub fn older_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
+        if caller.revision.era() == Era::Modern || !caller.profile.can_be_asked() {
+            return None;
+        }
+        let settings = self.parts.settings.load();
+        if settings.era != EraChoice::Auto || !self.parts.era.may_speak_older() {
+            return None;
+        }
+        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
+        let key = connection_key_for(settings.sharing, knows_call_of_requests, caller);
+        let era = Some(Era::Legacy);
+        (!key.is_shared()).then_some(ConnectionKey { era, ..key })
+    }
+
+    /// Whether it turned out that a connection of another era cannot be had.
+    pub(crate) fn refuses(&self, key: &ConnectionKey) -> bool {
+        key.era.is_some() && !self.parts.era.may_speak_older()
     }
 
     /// The era that the server is spoken to in, once it is known.
@@ -261,6 +283,7 @@ fn connection_key_for(
     ConnectionKey {
         credentials: CredentialContext::Shared,
         owner,
+        era: None,
     }
 }
 

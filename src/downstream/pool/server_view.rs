@@ -52,7 +52,8 @@ pub struct ServerStatusView {
 #[derive(Clone, Debug, Serialize)]
 pub struct OwnConnectionView {
     /// `session` with the beginning of its id, or `profile` for clients with equal capabilities,
-    /// `call` with a number where each serves one call of these at a time.
+    /// `call` with a number where each serves one call of these at a time; and `older era` where
+    /// the server is spoken to in the newer one otherwise.
     pub owner: String,
     pub connection: ChildView,
 }
@@ -65,7 +66,7 @@ impl Server {
         let mut own = Vec::new();
         self.own.each(|key, child| {
             own.push(OwnConnectionView {
-                owner: key.owner.to_string(),
+                owner: key.to_string(),
                 connection: child.view(),
             });
         });

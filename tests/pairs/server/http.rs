@@ -174,7 +174,9 @@ async fn take(request: &HttpRequest, body: &Bytes, http: &Http) -> HttpResponse 
     let mut opened = None;
     let modern = http.server.modern();
     let link = if modern || message["method"] == "server/discover" {
-        check_headers(request, &message, &http.server);
+        if message["method"] != "initialize" {
+            check_headers(request, &message, &http.server);
+        }
         http.sessionless.clone()
     } else if message["method"] == "initialize" {
         let id = http.open();

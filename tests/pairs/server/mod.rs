@@ -128,12 +128,17 @@ impl Server {
             return self.answered(link, &message);
         };
         let claimed = claimed(&message);
-        let probe = method == "server/discover" && !self.modern();
+        // The question whether it speaks the other era as well, in the words of that.
+        let probe = match method.as_str() {
+            "server/discover" => !self.modern(),
+            "initialize" => self.modern(),
+            _ => false,
+        };
         let schema = match method.as_str() {
             "initialize" | "server/discover" => Schema::of(claimed.unwrap_or(self.revision)),
             _ => Schema::of(self.revision),
         };
-        if !self.modern() && !probe && speaks_of_itself(&message) {
+        if self.modern() == probe && speaks_of_itself(&message) {
             self.fault(format!(
                 "`{method}` with the `_meta` of another era: {message}"
             ));
@@ -142,6 +147,13 @@ impl Server {
             .unless("server", schema.check(To::Server, &message, None));
         if message.get("id").is_none() {
             return self.notified(link, &method, &message["params"]);
+        }
+        if probe && self.modern() {
+            if self.saw("initialize") {
+                self.fault("`initialize` once more");
+            }
+            self.happened("initialize");
+            return self.refuse(&out, &message, -32022, "not this revision");
         }
         if probe {
             return self.refuse(&out, &message, -32601, "no such method");
