@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::calls::call_target::CallTarget;
 use crate::downstream::{
     BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
-    Reply, Server, UseGuard,
+    Reply, Server, UseGuard, server_removed,
 };
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Method, Response};
@@ -100,7 +100,7 @@ pub(crate) fn find_route(
         return Err(server.halted());
     }
     let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
-    let (key, lease) = server.reserve(caller);
+    let (key, lease) = server.reserve(caller)?;
     let older = server.older_key_for(caller).filter(|_| may_ask(method));
     let wanted = older.as_ref().unwrap_or(&key);
     let own = (!wanted.is_shared()).then(|| server.find(wanted)).flatten();
@@ -140,9 +140,8 @@ impl ConnectionSearch {
     fn find(self, key: ConnectionKey) -> Result<ConnectionAccess, Failure> {
         let Some(child) = self.server.find(&key) else {
             let opening = async move {
-                let name = self.server.name();
-                let opened = self.downstreams.open(name.clone(), key, self.arbiter);
-                let child = opened.await.ok_or_else(|| server_removed(name))?;
+                let name = self.server.name().clone();
+                let child = self.downstreams.open(name, key, self.arbiter).await?;
                 self.opened(child, self.opened_by).await
             };
             return Ok(ConnectionAccess::Opening(opening.boxed_local()));
@@ -234,9 +233,4 @@ pub(crate) const fn outcome_counter(answer: &Result<Response, Failure>) -> Count
             _ => Counter::CallsFailed,
         },
     }
-}
-
-fn server_removed(name: &ServerName) -> Failure {
-    let message = format!("server `{name}` was removed");
-    Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
 }

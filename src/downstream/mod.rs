@@ -25,6 +25,7 @@ mod crash;
 mod deadlines;
 mod era;
 mod in_flight;
+mod isolation;
 mod parts;
 mod pool;
 mod resilience;
@@ -45,6 +46,7 @@ pub use connection::handshake::{HandshakeError, Negotiated};
 pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner};
 pub use crash::{CrashReport, CrashSink};
+pub use isolation::is_remembered as is_isolated;
 pub use parts::{MakeConnector, PoolParts};
 pub use pool::lease::Lease;
 pub use pool::server::Server;
@@ -61,4 +63,5 @@ pub use settings::{
 pub use starting::StartQueue;
 pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
 
+pub(crate) use pool::server_removed;
 pub(crate) use timer::Timer;

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 
 use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
+use crate::downstream::isolation::Isolation;
 use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::ServerEventListener;
@@ -28,7 +29,7 @@ pub struct PoolParts {
     pub numbers: CallNumbers,
     pub subscription_registry: Arc<SubscriptionRegistry>,
     pub listener: ServerEventListener,
-    /// Where it is kept which era a server speaks.
+    /// Where it is kept which era a server speaks, and whether its clients share connections.
     pub store: Arc<dyn Store>,
     pub random: Arc<dyn Random>,
     /// How many programs start at once.
@@ -48,5 +49,6 @@ pub(crate) struct ServerParts {
     pub(crate) gate: Arc<AdmissionGate>,
     pub(crate) breakers: Arc<Breakers>,
     pub(crate) era: Arc<ServerEra>,
+    pub(crate) isolation: Arc<Isolation>,
     pub(crate) log: LogRing,
 }

@@ -1,10 +1,11 @@
 //! Sessions from their records: all of them at the start of the gateway, without actors, and each
 //! with its actor when its client comes back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::downstream::{ServerSettings, SubscriptionKey};
-use crate::id::SessionId;
+use crate::downstream::{ServerSettings, SubscriptionKey, is_isolated};
+use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::all_sessions::{FoundSession, Sessions, seconds};
 use crate::sessions::session_record::{RECORDS, SessionRecord, record_key};
@@ -65,8 +66,14 @@ impl Sessions {
     /// Fails when the store cannot be read.
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
         let context = self.context();
+        let mut isolated = HashSet::new();
+        for server in servers {
+            if is_isolated(&*context.store, server).await {
+                isolated.insert(&server.name);
+            }
+        }
         for entry in context.store.scan(RECORDS).await? {
-            if !self.restore_one(&entry, servers) {
+            if !self.restore_one(&entry, servers, &isolated) {
                 log::warn!("a session's record cannot be read; it is dropped");
                 context.store.delete(&entry.key).await?;
             }
@@ -77,7 +84,12 @@ impl Sessions {
         Ok(())
     }
 
-    fn restore_one(&self, entry: &StoredEntry, servers: &[Arc<ServerSettings>]) -> bool {
+    fn restore_one(
+        &self,
+        entry: &StoredEntry,
+        servers: &[Arc<ServerSettings>],
+        isolated: &HashSet<&ServerName>,
+    ) -> bool {
         let context = self.context();
         let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
         let record = SessionRecord::from_bytes(&entry.value);
@@ -97,7 +109,8 @@ impl Sessions {
         for subscription in &record.subscriptions {
             let mut servers = servers.iter();
             if let Some(server) = servers.find(|server| server.name == subscription.server) {
-                let key = server.connection_key_for(&record.caller(id));
+                let key =
+                    server.connection_key_for(&record.caller(id), isolated.contains(&server.name));
                 let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
                 subscription_registry.watch(watched, id);
             }

@@ -7,6 +7,7 @@ use mcpvisor::downstream::Sharing;
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::questions::held;
 use crate::server::{Server, note, text, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -41,11 +42,12 @@ fn who_shares_a_connection_is_configured() {
         // Sharing, whether the transport knows the call of a request, links after calls of two silent and two asked clients.
         let table = [
             (Sharing::Auto, true, 2),
-            (Sharing::Auto, false, 3),
+            (Sharing::Auto, false, 2),
             (Sharing::Shared, false, 1),
             (Sharing::Principal, true, 3),
-            (Sharing::Principal, false, 4),
+            (Sharing::Principal, false, 3),
             (Sharing::Session, true, 5),
+            (Sharing::Session, false, 5),
         ];
         for (sharing, knows_call_of_requests, links) in table {
             let world = Rc::new(World::new());
@@ -68,25 +70,60 @@ fn who_shares_a_connection_is_configured() {
 }
 
 #[test]
-fn over_the_cap_the_shared_connection_serves() {
+fn over_the_cap_the_connection_that_is_unused_for_longest_makes_room() {
     run(async {
         let world = Rc::new(World::new());
-        let plan = |plan: &mut Plan| plan.settings.limits.entries_max = 2;
+        let plan = |plan: &mut Plan| {
+            plan.settings.sharing = Sharing::Session;
+            plan.settings.limits.entries_max = 2;
+        };
         let server = world.stdio("a", plan).await;
         pass(millis(50)).await;
         let mut clients = Vec::new();
         for _ in 0..4 {
             let client = world.client(asked_for()).await;
             client.call("a__echo").await.result();
+            pass(millis(10)).await;
             clients.push(client);
         }
         let view = world.view("a");
-        assert_eq!((view.own.len(), view.own_refused), (2, 2));
-        assert_eq!(server.links(), 3);
-        // A place that gets free is taken.
-        clients[0].end().await;
+        assert_eq!(
+            (view.own.len(), view.own_refused, server.links()),
+            (2, 0, 5)
+        );
+        // The last two still have theirs.
+        clients[2].call("a__echo").await.result();
         clients[3].call("a__echo").await.result();
-        assert_eq!(server.links(), 4);
+        assert_eq!(server.links(), 5);
+        let (_, first) = held(&clients[2], &server).await;
+        let (_, second) = held(&clients[3], &server).await;
+        assert_ne!(first.link, second.link);
+        // Nobody is served by the connection of all.
+        let refused = clients[0].call("a__echo").await.result();
+        assert!(refused.to_string().contains("`entries_max`"), "{refused}");
+        server.answer(&first, text(json!("done")));
+        settle().await;
+        clients[0].call("a__echo").await.result();
+        assert_eq!(server.links(), 6);
+    });
+}
+
+#[test]
+fn where_sharing_is_left_to_us_the_shared_connection_serves_over_the_cap() {
+    run(async {
+        let world = Rc::new(World::new());
+        let plan = |plan: &mut Plan| plan.settings.limits.entries_max = 1;
+        let server = world.stdio("a", plan).await;
+        pass(millis(50)).await;
+        let asked = world.client(asked_for()).await;
+        let _held = held(&asked, &server).await;
+        let other = world.client(json!({"sampling": {}})).await;
+        other.call("a__echo").await.result();
+        let view = world.view("a");
+        assert_eq!(
+            (view.own.len(), view.own_refused, server.links()),
+            (1, 1, 2)
+        );
     });
 }
 
@@ -96,7 +133,8 @@ fn an_own_connection_goes_when_it_is_idle_but_not_while_a_call_runs() {
         let world = Rc::new(World::new());
         let server = world
             .stdio("a", |plan| {
-                plan.settings.limits.request_timeout = seconds(600)
+                plan.settings.sharing = Sharing::Session;
+                plan.settings.limits.request_timeout = seconds(600);
             })
             .await;
         pass(millis(50)).await;
@@ -222,7 +260,9 @@ fn a_rebuilt_session_sees_its_own_list_again() {
 fn changed_roots_are_announced_only_on_own_connections() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world
+            .stdio("a", |plan| plan.settings.sharing = Sharing::Session)
+            .await;
         pass(millis(50)).await;
         let client = world.client(json!({"roots": {"listChanged": true}})).await;
         client.call("a__echo").await.result();

@@ -39,6 +39,7 @@ mod renewal;
 mod reporting;
 mod rest;
 mod sessions;
+mod sharing;
 mod starts;
 mod storm;
 mod storm_servers;

@@ -31,7 +31,7 @@ fn a_panic_of_the_connection_manager_costs_no_server_anything() {
         let a = world.stdio("a", |_| {}).await;
         pass(millis(50)).await;
         let asked = json!({"elicitation": {"form": {}}});
-        let first = world.client(asked.clone()).await;
+        let first = world.client(asked).await;
         first.call("a__echo").await.result();
         assert_eq!(
             received(&world.downstreams.connection_manager_view()),
@@ -40,7 +40,7 @@ fn a_panic_of_the_connection_manager_costs_no_server_anything() {
         // What it dies over is done by the next, and what came with it.
         world.starts_panic.store(1, SeqCst);
         world.start("b", false, |_| {});
-        let second = world.client(asked).await;
+        let second = world.client(json!({"sampling": {}})).await;
         let call = second.call("a__echo").await;
         world.start("c", false, |_| {});
         pass(millis(100)).await;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::downstream::Sharing;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
@@ -13,20 +14,20 @@ fn asked_for() -> Value {
     json!({"elicitation": {}, "sampling": {}})
 }
 
-const ELICIT: &str = "elicitation/create";
+pub(crate) const ELICIT: &str = "elicitation/create";
 
-fn elicit(id: &str) -> Value {
+pub(crate) fn elicit(id: &str) -> Value {
     ask(id, ELICIT, json!({"message": "which?", "vendor": 1.0}))
 }
 
 /// The one question that a client sees on this exchange.
-fn question(exchange: &Exchange) -> Value {
+pub(crate) fn question(exchange: &Exchange) -> Value {
     let mut questions = exchange.of(ELICIT);
     assert_eq!(questions.len(), 1, "{:?}", exchange.messages());
     questions.remove(0)
 }
 
-async fn held(client: &Client, server: &Server) -> (Exchange, Frame) {
+pub(crate) async fn held(client: &Client, server: &Server) -> (Exchange, Frame) {
     let exchange = client.call("a__hold").await;
     let call = server.held().pop().unwrap();
     assert_eq!(call.call, Some(exchange.number));
@@ -38,7 +39,11 @@ fn a_question_reaches_the_client_of_its_call_and_the_answer_comes_back() {
     run(async {
         for knows_call_of_requests in [true, false] {
             let world = Rc::new(World::new());
-            let server = world.start("a", knows_call_of_requests, |_| {});
+            let server = world.start("a", knows_call_of_requests, |plan| {
+                if !knows_call_of_requests {
+                    plan.settings.sharing = Sharing::Session;
+                }
+            });
             pass(millis(50)).await;
             let first = world.client(asked_for()).await;
             let second = world.client(asked_for()).await;
@@ -64,7 +69,7 @@ fn a_question_reaches_the_client_of_its_call_and_the_answer_comes_back() {
             settle().await;
             assert_eq!(first_exchange.result(), text(json!(1)));
             assert_eq!(second_exchange.result(), text(json!(2)));
-            // Attributed calls share a connection, others have one for each session.
+            // Attributed calls share a connection.
             let links = if knows_call_of_requests { 2 } else { 3 };
             assert_eq!(server.links(), links);
         }
@@ -290,11 +295,11 @@ fn a_question_that_may_belong_to_either_of_two_calls_outlives_the_first() {
         let server = world.stdio("a", |_| {}).await;
         pass(millis(50)).await;
         // Whichever of the two ends first.
-        for first_ends in [true, false] {
+        for (first_ends, id) in [(true, "q1"), (false, "q2")] {
             let client = world.client(asked_for()).await;
             let (first, first_call) = held(&client, &server).await;
             let (second, second_call) = held(&client, &server).await;
-            server.say_for(&first_call, elicit("q"));
+            server.say_for(&first_call, elicit(id));
             settle().await;
             let mut seen = [first.of(ELICIT), second.of(ELICIT)].concat();
             assert_eq!(seen.len(), 1);
@@ -311,7 +316,7 @@ fn a_question_that_may_belong_to_either_of_two_calls_outlives_the_first() {
                 .await;
             let answers = server.frames();
             let mut answers = answers.iter().filter(|frame| {
-                frame.link == asking.link && frame.json["id"] == "q" && frame.call.is_none()
+                frame.link == asking.link && frame.json["id"] == id && frame.call.is_none()
             });
             assert_eq!(answers.next().unwrap().json["result"]["action"], "accept");
             assert!(answers.next().is_none());
@@ -327,7 +332,9 @@ fn a_question_that_may_belong_to_either_of_two_calls_outlives_the_first() {
 fn a_question_outside_of_calls_goes_to_the_owner_of_the_connection() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world
+            .stdio("a", |plan| plan.settings.sharing = Sharing::Session)
+            .await;
         pass(millis(50)).await;
         let client = world.client(asked_for()).await;
         client.call("a__echo").await.result();

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::downstream::Sharing;
 use mcpvisor::store::Store;
 use serde_json::{Value, json};
 
@@ -211,7 +212,8 @@ fn idle_sessions_end_and_those_in_use_stay() {
         let world = Rc::new(World::with(|settings| settings.idle_timeout = seconds(100)));
         let server = world
             .stdio("a", |plan| {
-                plan.settings.limits.request_timeout = seconds(600)
+                plan.settings.sharing = Sharing::Session;
+                plan.settings.limits.request_timeout = seconds(600);
             })
             .await;
         let idle = world.client(json!({"sampling": {}})).await;
@@ -221,13 +223,15 @@ fn idle_sessions_end_and_those_in_use_stay() {
         let stream = listening.listen(None).await;
         let call = calling.call("a__hold").await;
         idle.call("a__echo").await.result();
+        assert_eq!(world.view("a").own.len(), 2);
         pass(seconds(98)).await;
         assert!(idle.address().await.is_some());
         pass(seconds(98)).await;
         assert_eq!(world.sessions.len(), 3, "it was used meanwhile");
         pass(seconds(4)).await;
         assert!(idle.address().await.is_none());
-        assert_eq!(world.view("a").own.len(), 0);
+        // That of the call under way.
+        assert_eq!(world.view("a").own.len(), 1);
         assert_eq!(world.sessions.len(), 2);
         pass(seconds(500 - 200)).await;
         assert_eq!(world.sessions.len(), 2);
@@ -263,7 +267,12 @@ fn a_client_whose_stream_was_cut_has_the_whole_time_to_come_back() {
 fn a_session_that_died_and_is_never_asked_for_leaves_nothing() {
     run(async {
         let world = Rc::new(World::with(|settings| settings.idle_timeout = seconds(100)));
-        let server = world.stdio("a", full).await;
+        let server = world
+            .stdio("a", |plan| {
+                full(plan);
+                plan.settings.sharing = Sharing::Session;
+            })
+            .await;
         let client = world.client(json!({"sampling": {}})).await;
         pass(millis(50)).await;
         client

@@ -1,19 +1,20 @@
 //! Requests of a server that came on no call's stream.
 
 use actix::{AsyncContext, Context};
+use serde_json::json;
 
 use crate::downstream::call_request::Question;
 use crate::downstream::connection::Connection;
+use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::reverse_request;
 use crate::downstream::server_event::{ServerEvent, SharedQuestion};
 use crate::downstream::worker_channel::WorkerChannelCommand;
-use crate::protocol::Request;
+use crate::protocol::{Method, RawJson, Request, code, error_frame};
 use crate::transport::OutgoingFrame;
 
 impl Connection {
-    /// On a connection of one client it is for that client (B-SHARE-01);
-    /// where several share it and one call is under way, it is for that call's client
-    /// (B-ASK-01); otherwise the gateway answers.
+    /// On a connection of one client it is for that client (B-SHARE-01); where several share it, it
+    /// is for the client whose calls alone are under way (B-ASK-01); otherwise the gateway answers.
     pub(super) fn on_request(
         &mut self,
         request: Request,
@@ -25,11 +26,45 @@ impl Connection {
             reverse_request::asks_client(&request.method) && key.profile().can_be_asked();
         if is_for_client && key.is_exclusive() {
             self.ask_client(request, ctx);
-        } else if is_for_client && !of_ended_call && self.spec.load.has_single_call() {
-            self.ask_only_call(request);
+        } else if is_for_client && self.spec.of_server.connector.knows_call_of_requests() {
+            if !of_ended_call && self.spec.load.has_single_call() {
+                self.ask_only_call(request);
+            } else {
+                self.answer_from_gateway(&request);
+            }
+        } else if is_for_client {
+            self.on_unattributed(request, ctx);
         } else {
             self.answer_from_gateway(&request);
         }
+    }
+
+    /// A question that names no call, from a server whose clients share this connection. Roots hold
+    /// for the whole connection: a server that asks for them cannot be shared, whoever answers.
+    fn on_unattributed(&mut self, request: Request, ctx: &mut Context<Self>) {
+        let has_one_client = (self.state.calls()).is_some_and(CallsInFlight::have_one_client);
+        if !has_one_client || request.method == Method::RootsList {
+            let isolation = &self.spec.of_server.isolation;
+            isolation.require(request.method.as_str());
+        }
+        if has_one_client {
+            self.ask_client(request, ctx);
+        } else {
+            self.refuse(&request);
+        }
+    }
+
+    fn refuse(&self, request: &Request) {
+        let Some(calls) = self.state.calls() else {
+            return;
+        };
+        let error = json!({
+            "code": code::INTERNAL_ERROR,
+            "message": "several clients share this connection, and this request does not say whose call it belongs to; from now on each client has a connection of its own",
+        });
+        let frame = error_frame(&request.id, &RawJson::from_value(&error));
+        // A dead link reports its own end.
+        let _ = calls.link().send(OutgoingFrame::new(None, frame));
     }
 
     fn ask_client(&mut self, request: Request, ctx: &mut Context<Self>) {

@@ -8,12 +8,12 @@ use crate::downstream::call_request::{CancelCall, TaskMode, lost};
 use crate::downstream::deadlines::Deadlines;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
-use crate::id::ServerName;
+use crate::id::{ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, Method, notification};
 use crate::transport::{LinkError, OutgoingFrame, SendError};
 
 /// How many cancelled calls are remembered. With more, the server is never trusted to be done.
-const ABANDONED_MAX: usize = 1000;
+pub(super) const ABANDONED_MAX: usize = 1000;
 
 impl CallsInFlight {
     /// The client does not want the answer any more: the server is notified, nobody waits.
@@ -167,7 +167,7 @@ impl CallsInFlight {
         if call.is_between_rounds() {
             return;
         }
-        self.abandon(wire_id);
+        self.abandon(wire_id, call.caller.session);
         // Its task is cancelled as soon as it is known (S-CANC-04).
         if matches!(
             call.task_mode,
@@ -186,9 +186,10 @@ impl CallsInFlight {
     }
 
     /// Remembers a request that the server may still be working on.
-    pub(super) fn abandon(&mut self, wire_id: u64) {
+    pub(super) fn abandon(&mut self, wire_id: u64, session: Option<SessionId>) {
         if self.abandoned.len() < ABANDONED_MAX {
-            self.abandoned.insert(wire_id, self.admission.abandon());
+            let abandoned = (session, self.admission.abandon());
+            self.abandoned.insert(wire_id, abandoned);
         }
     }
 }

@@ -322,7 +322,7 @@ impl CallsInFlight {
     pub(super) fn cancel_task(&mut self, id: &str, caller: &Caller) {
         let wire_id = self.spec.of_all.numbers.next();
         let cancel = TaskRequest::cancel(id).frame(self.is_modern, wire_id, caller);
-        self.abandon(wire_id);
+        self.abandon(wire_id, caller.session);
         // If the server cannot be notified, the task ends with its time to live.
         let _ = self.link.send(cancel);
     }

@@ -41,7 +41,7 @@ use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
 use crate::downstream::resilience::admission::{AbandonedCall, Admission, CallPermit, QueueTurn};
-use crate::id::QuickMap;
+use crate::id::{QuickMap, SessionId};
 use crate::protocol::{Envelope, Method, Notification, Request, RequestId, Response};
 use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame};
 
@@ -91,8 +91,8 @@ pub(crate) struct CallsInFlight {
     calls: QuickMap<u64, InFlightCall>,
     /// The numbers of repeated calls, by their current id on the wire.
     renumbered: QuickMap<u64, u64>,
-    /// Cancelled calls that the server has not answered, by id on the wire.
-    abandoned: QuickMap<u64, AbandonedCall>,
+    /// Cancelled calls that the server has not answered, by id on the wire, with their session.
+    abandoned: QuickMap<u64, (Option<SessionId>, AbandonedCall)>,
     /// When something is to be done for a call, by its number.
     deadlines: Deadlines,
     /// Questions that clients are asked for a call.

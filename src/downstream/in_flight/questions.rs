@@ -3,8 +3,10 @@
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{ClientAnswer, Question};
+use crate::downstream::in_flight::endings::ABANDONED_MAX;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, task_request};
 use crate::downstream::reverse_request;
+use crate::id::SessionId;
 use crate::protocol::{Request, Revision};
 use crate::transport::OutgoingFrame;
 
@@ -58,6 +60,19 @@ impl CallsInFlight {
         self.questions
             .insert(id, OpenQuestion::FromServer { calls, task });
         None
+    }
+
+    /// Whether all calls that the server may be at are of one client, so that a question which
+    /// names no call is for this client. A call without a session is a client of its own.
+    pub(crate) fn have_one_client(&self) -> bool {
+        let in_flight = self.calls.values().map(|call| call.caller.session);
+        let abandoned = self.abandoned.values().map(|(session, _)| *session);
+        let mut sessions = in_flight.chain(abandoned);
+        let Some(first) = sessions.next() else {
+            return false;
+        };
+        let is_same = |session: Option<SessionId>| first.is_some() && session == first;
+        self.abandoned.len() < ABANDONED_MAX && !self.calls.is_empty() && sessions.all(is_same)
     }
 
     /// Asks the client of the calls in flight, on a link that cannot tell whose question it is

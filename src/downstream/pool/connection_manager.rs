@@ -20,16 +20,18 @@ use crate::downstream::connection::Connection;
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
+use crate::downstream::isolation::Isolation;
 use crate::downstream::parts::{PoolParts, ServerParts};
-use crate::downstream::pool::Servers;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
+use crate::downstream::pool::{Servers, server_removed};
 use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::ServerName;
+use crate::protocol::Failure;
 use crate::supervision::{
     ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
 };
@@ -62,7 +64,7 @@ pub(crate) enum ServerJob {
 }
 
 #[derive(Message, Clone)]
-#[rtype(result = "Option<ChildRef<CallSenders>>")]
+#[rtype(result = "Result<ChildRef<CallSenders>, Failure>")]
 pub(crate) struct OpenConnection {
     pub(crate) server: ServerName,
     pub(crate) key: ConnectionKey,
@@ -155,17 +157,20 @@ impl ConnectionManager {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let era = Arc::new(ServerEra::new(settings.clone(), self.parts.store.clone()));
+        let store = &self.parts.store;
+        let era = Arc::new(ServerEra::new(settings.clone(), store.clone()));
+        let isolation = Arc::new(Isolation::new(settings.clone(), store.clone()));
         let parts = ServerParts {
             settings,
             connector,
             gate,
             breakers,
             era: era.clone(),
+            isolation: isolation.clone(),
             log,
         };
         let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known);
-        actix_rt::spawn(async move { era.load().await });
+        actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
         Arc::new(Server {
             parts,
             shared,
@@ -220,23 +225,19 @@ impl ConnectionManager {
         (Supervisor::supervise(child), spec)
     }
 
-    fn open(&self, open: OpenConnection) -> Option<ChildRef<CallSenders>> {
-        let server = self.servers.load().get(&open.server).cloned()?;
+    fn open(&self, open: OpenConnection) -> Result<ChildRef<CallSenders>, Failure> {
+        let server = self.servers.load().get(&open.server).cloned();
+        let server = server.ok_or_else(|| server_removed(&open.server))?;
         if let Some(child) = server.find(&open.key) {
-            return Some(child);
+            return Ok(child);
         }
         // Its caller finds out.
         if server.is_halted() {
-            return Some(server.shared.clone());
+            return Ok(server.shared.clone());
         }
-        let entries_max = server.settings().limits.entries_max;
-        if server.own.len() >= entries_max {
-            server.own.count_refusal();
-            log::warn!(
-                server = server.name().as_str(), entries_max;
-                "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked"
-            );
-            return Some(server.shared.clone());
+        if !self.make_room(&server) {
+            server.no_room()?;
+            return Ok(server.shared.clone());
         }
         let spread = open.arbiter as u64;
         let (child, spec) = self.supervise(&server.parts, open.key.clone(), spread, None);
@@ -247,7 +248,21 @@ impl ConnectionManager {
             let listener = self.parts.listener.clone();
             actix_rt::spawn(close_if_refused(listener, server, spec, child.clone()));
         }
-        Some(child)
+        Ok(child)
+    }
+
+    /// Whether there may be one more connection of a client's own; closes one that nobody uses if
+    /// need be.
+    fn make_room(&self, server: &Server) -> bool {
+        if server.own.len() < server.settings().limits.entries_max {
+            return true;
+        }
+        let registry = &self.parts.subscription_registry;
+        let unused =
+            (server.own).take_least_recent(|key| registry.has_subscriptions(server.name(), key));
+        let has_unused = unused.is_some();
+        close(&self.parts.listener, server, unused.into_iter().collect());
+        has_unused
     }
 
     /// One that died over a job has perhaps done a part of it: each can be done again.

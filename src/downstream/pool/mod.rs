@@ -50,7 +50,7 @@ use crate::downstream::subscription_registry::{
     SubscriptionChange, SubscriptionKey, SubscriptionRegistry,
 };
 use crate::id::{ServerName, SessionId};
-use crate::protocol::LogLevel;
+use crate::protocol::{ErrorKind, Failure, LogLevel};
 use crate::supervision::{
     Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Settings, Start, Supervisor,
 };
@@ -121,20 +121,24 @@ impl Downstreams {
         &self.subscription_registry
     }
 
-    /// The connection of a key, started on the arbiter of this index if there is none yet. Over the
-    /// server's cap it is the shared one. `None` when the server is gone or the gateway is ending.
+    /// The connection of a key, started on the arbiter of this index if there is none yet.
+    ///
+    /// # Errors
+    ///
+    /// When the server is gone, the gateway is ending, or as [`Server::no_room`].
     pub async fn open(
         &self,
         server: ServerName,
         key: ConnectionKey,
         arbiter: usize,
-    ) -> Option<ChildRef<CallSenders>> {
+    ) -> Result<ChildRef<CallSenders>, Failure> {
         let open = OpenConnection {
-            server,
+            server: server.clone(),
             key,
             arbiter,
         };
-        self.ask(open, OPEN_TRIES).await.flatten()
+        let answer = self.ask(open, OPEN_TRIES).await;
+        answer.unwrap_or_else(|| Err(server_removed(&server)))
     }
 
     /// Asks the manager. If it dies meanwhile its successor is asked, `tries` times in all.
@@ -210,8 +214,13 @@ impl Downstreams {
     pub fn forget(&self, session: SessionId) {
         for watched in self.subscription_registry.forget(session) {
             // One of its own ends with it.
-            if watched.key.is_shared() {
-                self.command(&watched.server, ConnectionCommand::Unsubscribe(watched.uri));
+            if watched.key.session().is_none()
+                && let Some(server) = self.get(&watched.server)
+                && let Some(child) = server.find(&watched.key)
+                && let Ok(up) = child.current()
+            {
+                up.value
+                    .command(ConnectionCommand::Unsubscribe(watched.uri));
             }
         }
         self.close_own(session);
@@ -315,4 +324,10 @@ pub struct ServerChange {
     /// Those whose connection can stay.
     pub retune: Vec<ServerSettings>,
     pub stop: Vec<ServerName>,
+}
+
+/// The failure of a call to a server that is not configured any more.
+pub(crate) fn server_removed(name: &ServerName) -> Failure {
+    let message = format!("server `{name}` was removed");
+    Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
 }

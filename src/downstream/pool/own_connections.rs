@@ -29,7 +29,7 @@ type OwnConnectionTable = HashMap<ConnectionKey, OwnConnection>;
 struct OwnConnection {
     child: ChildRef<CallSenders>,
     load: Arc<ConnectionLoad>,
-    /// Seconds since `began`.
+    /// Milliseconds since `began`.
     last_used: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl OwnConnections {
     pub(crate) fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
         let table = self.table();
         let found = table.get(key)?;
-        let now = self.began.elapsed().as_secs();
+        let now = self.now();
         found.last_used.store(now, Ordering::Relaxed);
         Some(found.child.clone())
     }
@@ -85,7 +85,7 @@ impl OwnConnections {
         let own = OwnConnection {
             child,
             load,
-            last_used: AtomicU64::new(self.began.elapsed().as_secs()),
+            last_used: AtomicU64::new(self.now()),
         };
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         table.insert(key, own);
@@ -106,13 +106,28 @@ impl OwnConnections {
         idle: Duration,
         is_watched: impl Fn(&ConnectionKey) -> bool,
     ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
-        let now = self.began.elapsed().as_secs();
+        let now = self.now();
+        let idle = millis(idle);
         self.extract(|key, own| {
             if own.load.calls_in_flight() > 0 || is_watched(key) {
                 own.last_used.store(now, Ordering::Relaxed);
             }
-            own.last_used.load(Ordering::Relaxed) + idle.as_secs() < now
+            own.last_used.load(Ordering::Relaxed).saturating_add(idle) < now
         })
+    }
+
+    /// Takes out the one that was not used for the longest time and is not in use.
+    pub(crate) fn take_least_recent(
+        &self,
+        is_watched: impl Fn(&ConnectionKey) -> bool,
+    ) -> Option<(ConnectionKey, ChildRef<CallSenders>)> {
+        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let unused = table
+            .iter()
+            .filter(|(key, own)| own.load.calls_in_flight() == 0 && !is_watched(key));
+        let (key, _) = unused.min_by_key(|(_, own)| own.last_used.load(Ordering::Relaxed))?;
+        let key = key.clone();
+        table.remove(&key).map(|own| (key, own.child))
     }
 
     fn extract(
@@ -124,7 +139,15 @@ impl OwnConnections {
         out.map(|(key, own)| (key, own.child)).collect()
     }
 
+    fn now(&self) -> u64 {
+        millis(self.began.elapsed())
+    }
+
     fn table(&self) -> RwLockReadGuard<'_, OwnConnectionTable> {
         self.by_key.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

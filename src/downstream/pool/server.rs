@@ -47,13 +47,18 @@ impl Server {
 
     /// Which connection serves this caller.
     pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
-        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
         let settings = self.parts.settings.load();
         // Every request says whose it is.
         if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
             return ConnectionKey::shared();
         }
-        connection_key_for(settings.sharing, knows_call_of_requests, caller)
+        connection_key_for(settings.sharing, self.can_attribute(), caller)
+    }
+
+    /// Whether a question of the server can be attributed to one of the clients that share a
+    /// connection, as far as it is known.
+    fn can_attribute(&self) -> bool {
+        self.parts.connector.knows_call_of_requests() || !self.parts.isolation.is_needed()
     }
 
     /// Which connection of the older era serves what this caller wants, if it can be had: that of
@@ -67,8 +72,7 @@ impl Server {
         if settings.era != EraChoice::Auto || !self.parts.era.may_speak_older() {
             return None;
         }
-        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
-        let key = connection_key_for(settings.sharing, knows_call_of_requests, caller);
+        let key = connection_key_for(settings.sharing, self.can_attribute(), caller);
         let era = Some(Era::Legacy);
         (!key.is_shared()).then_some(ConnectionKey { era, ..key })
     }
@@ -98,33 +102,55 @@ impl Server {
 
     /// Whether each call of this caller has a connection for itself.
     fn needs_lease(&self, caller: &Caller) -> bool {
-        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
-        caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
+        caller.session.is_none() && !self.can_attribute() && caller.profile.can_be_asked()
     }
 
     /// Which connection serves one call of this caller, and what keeps it from serving others
-    /// meanwhile. A client without a session can be asked only on a connection that serves
-    /// nobody else, where the transport does not say whose call a question belongs to; when
-    /// all of these are taken, the shared one serves and the client is not asked.
-    pub fn reserve(&self, caller: &Caller) -> (ConnectionKey, Option<Lease>) {
+    /// meanwhile. Where questions cannot be attributed, a client without a session can be asked
+    /// only on a connection that serves nobody else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::no_room`], when all of these are taken.
+    pub fn reserve(&self, caller: &Caller) -> Result<(ConnectionKey, Option<Lease>), Failure> {
         let key = self.connection_key_for(caller);
         let ConnectionOwner::Audience(audience) = &key.owner else {
-            return (key, None);
+            return Ok((key, None));
         };
         if !self.needs_lease(caller) {
-            return (key, None);
+            return Ok((key, None));
         }
         let places = self.parts.settings.load().limits.entries_max;
         match self.own.leases.take(audience, places) {
             Some(lease) => {
                 let owner = ConnectionOwner::Lease(audience.clone(), lease.place());
-                (ConnectionKey { owner, ..key }, Some(lease))
+                Ok((ConnectionKey { owner, ..key }, Some(lease)))
             }
-            None => {
-                self.own.count_refusal();
-                (ConnectionKey::shared(), None)
-            }
+            None => self.no_room().map(|()| (ConnectionKey::shared(), None)),
         }
+    }
+
+    /// A client can have no connection of its own: all that there may be are in use. Where sharing
+    /// is left to us the shared one serves instead, and the client is not asked.
+    ///
+    /// # Errors
+    ///
+    /// Where clients are configured to share nothing, they have to wait.
+    pub(crate) fn no_room(&self) -> Result<(), Failure> {
+        self.own.count_refusal();
+        let (settings, server) = (self.settings(), self.name().as_str());
+        let entries_max = settings.limits.entries_max;
+        if settings.sharing == Sharing::Auto {
+            log::warn!(server, entries_max;
+                "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked");
+            return Ok(());
+        }
+        let message = format!(
+            "server `{server}` has {entries_max} connections that belong to one client each, as many as it may have (`entries_max`), and all are in use; try again later"
+        );
+        Err(Failure::new(ErrorKind::Overloaded, message)
+            .server(server)
+            .retry_after_ms(1000))
     }
 
     /// The connection of a key, if it exists; the shared one always does.
@@ -247,37 +273,35 @@ impl Server {
 }
 
 impl ServerSettings {
-    /// Which connection will serve this caller, before the server is started.
-    pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
+    /// Which connection will serve this caller, before the server is started. `is_isolated` says
+    /// whether the server is remembered as one whose clients need connections of their own.
+    pub fn connection_key_for(&self, caller: &Caller, is_isolated: bool) -> ConnectionKey {
         // As the connectors of these transports say it of themselves.
         let knows_call_of_requests = match &self.transport {
             TransportSettings::Stdio(_) => false,
             TransportSettings::Http(http) => http.kind != HttpKind::Sse,
         };
-        connection_key_for(self.sharing, knows_call_of_requests, caller)
+        let can_attribute = knows_call_of_requests || !is_isolated;
+        connection_key_for(self.sharing, can_attribute, caller)
     }
 }
 
-/// Which clients share a connection (B-SHARE-01). `knows_call_of_requests` says whether the
-/// transport tells whose call a question of the server belongs to.
-fn connection_key_for(
-    sharing: Sharing,
-    knows_call_of_requests: bool,
-    caller: &Caller,
-) -> ConnectionKey {
+/// Which clients share a connection (B-SHARE-01). `can_attribute` says whether it is known, or to be
+/// found out, to whom a question of the server belongs.
+fn connection_key_for(sharing: Sharing, can_attribute: bool, caller: &Caller) -> ConnectionKey {
     let can_be_asked = caller.profile.can_be_asked();
     let audience = || ConnectionOwner::Audience(caller.audience());
     let session = || match caller.session {
         Some(session) => ConnectionOwner::Session(session, caller.audience()),
         None => audience(),
     };
-    let owner = match (sharing, knows_call_of_requests) {
+    let owner = match (sharing, can_attribute) {
         (Sharing::Shared, _) => ConnectionOwner::Shared,
         (Sharing::Session, _) => session(),
         (Sharing::Auto, _) if caller.profile.is_plain() => ConnectionOwner::Shared,
         (Sharing::Auto, _) if !can_be_asked => audience(),
         (Sharing::Auto, true) => audience(),
-        (Sharing::Principal, _) if !can_be_asked || knows_call_of_requests => audience(),
+        (Sharing::Principal, _) if !can_be_asked || can_attribute => audience(),
         (Sharing::Auto | Sharing::Principal, _) => session(),
     };
     ConnectionKey {
@@ -312,8 +336,8 @@ mod tests {
             profile: profile.clone(),
             level: None,
         };
-        let owner = |sharing, knows_call_of_requests, profile: &DeclaredCapabilities| {
-            connection_key_for(sharing, knows_call_of_requests, &caller(profile)).owner
+        let owner = |sharing, can_attribute, profile: &DeclaredCapabilities| {
+            connection_key_for(sharing, can_attribute, &caller(profile)).owner
         };
         let audience = |profile: &DeclaredCapabilities| caller(profile).audience();
         let of_profile =
@@ -331,11 +355,11 @@ mod tests {
             (Sharing::Principal, false, &asked, of_session(&asked)),
             (Sharing::Session, true, &silent, of_session(&silent)),
         ];
-        for (sharing, knows_call_of_requests, profile, expected) in table {
+        for (sharing, can_attribute, profile, expected) in table {
             assert_eq!(
-                owner(sharing, knows_call_of_requests, profile),
+                owner(sharing, can_attribute, profile),
                 expected,
-                "{sharing:?} {knows_call_of_requests}"
+                "{sharing:?} {can_attribute}"
             );
         }
     }

@@ -1,0 +1,146 @@
+//! Clients that share a connection over a transport that does not say whose question it is.
+
+use std::rc::Rc;
+
+use mcpvisor::store::Store;
+use serde_json::{Value, json};
+
+use crate::questions::{ELICIT, elicit, held, question};
+use crate::server::{ask, text};
+use crate::world::{World, millis, pass, run, seconds, settle};
+
+fn asked_for() -> Value {
+    json!({"elicitation": {}, "roots": {}})
+}
+
+#[test]
+fn clients_of_equal_capabilities_share_a_process() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        for _ in 0..10 {
+            for capabilities in [json!({}), asked_for()] {
+                let client = world.client(capabilities).await;
+                client.call("a__echo").await.result();
+            }
+        }
+        assert_eq!(server.links(), 2);
+    });
+}
+
+#[test]
+fn a_question_is_for_the_client_whose_calls_alone_are_under_way() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let [first, second] = [
+            world.client(asked_for()).await,
+            world.client(asked_for()).await,
+        ];
+        let (done, call) = held(&first, &server).await;
+        server.answer(&call, text(json!("done")));
+        settle().await;
+        done.result();
+        let (one, call) = held(&second, &server).await;
+        let (other, other_call) = held(&second, &server).await;
+        server.say_on(call.link, elicit("q"));
+        settle().await;
+        assert!(one.of(ELICIT).is_empty());
+        second
+            .answer(&question(&other), "result", json!({"action": "accept"}))
+            .await;
+        let answer = server.answer_to(&json!("q")).unwrap();
+        assert_eq!(answer["result"]["action"], "accept");
+        for call in [call, other_call] {
+            server.answer(&call, text(json!("done")));
+        }
+        settle().await;
+        first.call("a__echo").await.result();
+        assert_eq!(server.links(), 2);
+    });
+}
+
+#[test]
+fn a_question_that_may_be_of_two_clients_is_refused_and_parts_them() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let [first, second] = [
+            world.client(asked_for()).await,
+            world.client(asked_for()).await,
+        ];
+        let (one, one_call) = held(&first, &server).await;
+        let (other, other_call) = held(&second, &server).await;
+        server.say_on(one_call.link, elicit("q"));
+        settle().await;
+        let refused = server.answer_to(&json!("q")).unwrap();
+        let why = refused["error"]["message"].as_str().unwrap();
+        assert!(why.contains("a connection of its own"), "{refused}");
+        for call in [one_call, other_call] {
+            server.answer(&call, text(json!("done")));
+        }
+        settle().await;
+        for exchange in [one, other] {
+            assert!(exchange.of(ELICIT).is_empty());
+            exchange.result();
+        }
+        let (one, one_call) = held(&first, &server).await;
+        let (other, other_call) = held(&second, &server).await;
+        assert_ne!(one_call.link, other_call.link);
+        server.say_on(other_call.link, elicit("q2"));
+        settle().await;
+        assert!(one.of(ELICIT).is_empty());
+        question(&other);
+        assert_eq!(world.store.scan("isolated/").await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_late_question_of_a_cancelled_call_is_no_question_of_another_client() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let [first, second] = [
+            world.client(asked_for()).await,
+            world.client(asked_for()).await,
+        ];
+        let (cancelled, _) = held(&first, &server).await;
+        first.cancel(&cancelled).await;
+        let (other, call) = held(&second, &server).await;
+        server.say_on(call.link, elicit("q"));
+        settle().await;
+        assert!(other.of(ELICIT).is_empty());
+        assert!(server.answer_to(&json!("q")).unwrap()["error"].is_object());
+    });
+}
+
+#[test]
+fn a_server_that_asks_for_roots_serves_one_client_per_connection() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let client = world.client(asked_for()).await;
+        let (exchange, call) = held(&client, &server).await;
+        server.say_on(call.link, ask("r", "roots/list", json!({})));
+        settle().await;
+        let asked = exchange.of("roots/list").remove(0);
+        let roots = json!({"roots": [{"uri": "file:///mine"}]});
+        client.answer(&asked, "result", roots.clone()).await;
+        assert_eq!(server.answer_to(&json!("r")).unwrap()["result"], roots);
+        server.answer(&call, text(json!("done")));
+        settle().await;
+        // The roots of one client hold for nobody else.
+        let other = world.client(asked_for()).await;
+        other.call("a__echo").await.result();
+        client.call("a__echo").await.result();
+        assert_eq!(server.links(), 4);
+        // The connection that they shared is unused from now on.
+        pass(seconds(400)).await;
+        assert_eq!(world.view("a").own.len(), 0);
+    });
+}
