@@ -83,7 +83,7 @@ fn over_the_cap_the_connection_that_is_unused_for_longest_makes_room() {
         for _ in 0..4 {
             let client = world.client(asked_for()).await;
             client.call("a__echo").await.result();
-            pass(millis(10)).await;
+            pass(seconds(2)).await;
             clients.push(client);
         }
         let view = world.view("a");
@@ -102,7 +102,7 @@ fn over_the_cap_the_connection_that_is_unused_for_longest_makes_room() {
         let refused = clients[0].call("a__echo").await.result();
         assert!(refused.to_string().contains("`entries_max`"), "{refused}");
         server.answer(&first, text(json!("done")));
-        settle().await;
+        pass(seconds(2)).await;
         clients[0].call("a__echo").await.result();
         assert_eq!(server.links(), 6);
     });

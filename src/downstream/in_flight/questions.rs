@@ -72,7 +72,11 @@ impl CallsInFlight {
             return false;
         };
         let is_same = |session: Option<SessionId>| first.is_some() && session == first;
-        self.abandoned.len() < ABANDONED_MAX && !self.calls.is_empty() && sessions.all(is_same)
+        sessions.all(is_same)
+            && !self.calls.is_empty()
+            && self.abandoned.len() < ABANDONED_MAX
+            // These may ask, too.
+            && !self.spec.client_tasks.any(Instant::now())
     }
 
     /// Asks the client of the calls in flight, on a link that cannot tell whose question it is

@@ -241,9 +241,7 @@ impl ConnectionManager {
         }
         let spread = open.arbiter as u64;
         let (child, spec) = self.supervise(&server.parts, open.key.clone(), spread, None);
-        server
-            .own
-            .insert(open.key, child.clone(), spec.load.clone());
+        server.own.insert(open.key, child.clone(), spec.clone());
         if spec.key.era.is_some() {
             let listener = self.parts.listener.clone();
             actix_rt::spawn(close_if_refused(listener, server, spec, child.clone()));

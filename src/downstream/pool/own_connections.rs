@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::downstream::connection::spec::CallSenders;
+use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::lease::Leases;
-use crate::downstream::resilience::admission::ConnectionLoad;
 use crate::id::SessionId;
 use crate::supervision::ChildRef;
 
@@ -28,9 +27,20 @@ type OwnConnectionTable = HashMap<ConnectionKey, OwnConnection>;
 
 struct OwnConnection {
     child: ChildRef<CallSenders>,
-    load: Arc<ConnectionLoad>,
+    spec: Arc<ConnectionSpec>,
     /// Milliseconds since `began`.
     last_used: AtomicU64,
+}
+
+/// How long a connection must be unused to make room for another: a call that found it may still be
+/// on its way.
+const REST_MIN: Duration = Duration::from_secs(1);
+
+impl OwnConnection {
+    /// Whether calls or tasks of clients are under way, or wait for their turn.
+    fn is_in_use(&self) -> bool {
+        !self.spec.load.is_idle() || self.spec.client_tasks.any(Instant::now())
+    }
 }
 
 impl OwnConnections {
@@ -80,11 +90,11 @@ impl OwnConnections {
         &self,
         key: ConnectionKey,
         child: ChildRef<CallSenders>,
-        load: Arc<ConnectionLoad>,
+        spec: Arc<ConnectionSpec>,
     ) {
         let own = OwnConnection {
             child,
-            load,
+            spec,
             last_used: AtomicU64::new(self.now()),
         };
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
@@ -109,22 +119,26 @@ impl OwnConnections {
         let now = self.now();
         let idle = millis(idle);
         self.extract(|key, own| {
-            if own.load.calls_in_flight() > 0 || is_watched(key) {
+            if own.is_in_use() || is_watched(key) {
                 own.last_used.store(now, Ordering::Relaxed);
             }
             own.last_used.load(Ordering::Relaxed).saturating_add(idle) < now
         })
     }
 
-    /// Takes out the one that was not used for the longest time and is not in use.
+    /// Takes out the one that was not used for the longest time, if it is at rest.
     pub(crate) fn take_least_recent(
         &self,
         is_watched: impl Fn(&ConnectionKey) -> bool,
     ) -> Option<(ConnectionKey, ChildRef<CallSenders>)> {
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
-        let unused = table
-            .iter()
-            .filter(|(key, own)| own.load.calls_in_flight() == 0 && !is_watched(key));
+        let used_before = self.now().saturating_sub(millis(REST_MIN));
+        let unused = table.iter().filter(|(key, own)| {
+            // The first call of one that starts waits elsewhere.
+            let has_started = own.child.current().is_ok();
+            let is_recent = own.last_used.load(Ordering::Relaxed) > used_before;
+            has_started && !is_recent && !own.is_in_use() && !is_watched(key)
+        });
         let (key, _) = unused.min_by_key(|(_, own)| own.last_used.load(Ordering::Relaxed))?;
         let key = key.clone();
         table.remove(&key).map(|own| (key, own.child))

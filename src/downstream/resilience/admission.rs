@@ -126,6 +126,7 @@ impl std::fmt::Debug for Waiter {
 pub(crate) struct ConnectionLoad {
     gate: Arc<AdmissionGate>,
     running: AtomicUsize,
+    waiting: AtomicUsize,
     abandoned: AtomicUsize,
 }
 
@@ -143,12 +144,18 @@ impl ConnectionLoad {
         Self {
             gate,
             running: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn calls_in_flight(&self) -> usize {
         self.running.load(Ordering::Relaxed)
+    }
+
+    /// Whether no call is under way, and none waits for its turn.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls_in_flight() == 0 && self.waiting.load(Ordering::Relaxed) == 0
     }
 
     /// Whether exactly one call is under way, and no other that the server may still be at:
@@ -195,16 +202,18 @@ struct WaitingCall {
 
 /// A turn in the queue; withdrawn when dropped.
 struct QueueTicket {
-    gate: Arc<AdmissionGate>,
+    load: Arc<ConnectionLoad>,
     key: QueueKey,
     number: u64,
 }
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
-        let mut queue = self.gate.lock();
+        self.load.waiting.fetch_sub(1, Ordering::Relaxed);
+        let gate = &self.load.gate;
+        let mut queue = gate.lock();
         let waiter = queue.turns.remove(&self.key, self.number);
-        self.gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
+        gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
         drop(queue);
         drop(waiter);
     }
@@ -257,8 +266,9 @@ impl Admission {
             PushOutcome::Taken => {}
         }
         let until = request.deadline.latest.min(now + wait);
+        self.load.waiting.fetch_add(1, Ordering::Relaxed);
         let _turn = QueueTicket {
-            gate: gate.clone(),
+            load: self.load.clone(),
             key,
             number,
         };
