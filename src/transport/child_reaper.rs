@@ -11,6 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::orphans::{KILL_WAIT_MAX, OrphanFinder, POLL_FIRST, POLL_MAX};
 use super::process::{OrphanScope, ProcessExit, ProcessGroup};
 
+/// When descendants are looked for once more after the end of their child: on a busy machine one
+/// takes that long to become another program.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
 /// Power over all processes of one child. Dropping it kills them; so does the end of the spawner, of
 /// which its owner keeps a handle.
 #[derive(Debug)]
@@ -66,6 +70,20 @@ impl StopStages {
 pub(super) struct ChildOrphans {
     pub(super) finder: OrphanFinder,
     pub(super) child: u64,
+}
+
+impl ChildOrphans {
+    async fn end(&self, grace: Duration, hurry: impl Future<Output = ()>) {
+        let wanted = OrphanScope::Child(self.child);
+        self.finder.end_all(wanted, grace, hurry).await;
+    }
+
+    /// Ends those that nobody saw when their child ended. A gateway that stops looks by itself.
+    pub(super) async fn end_late(&self, grace: Duration, stop: &CancellationToken) {
+        if timeout(LOOK_AGAIN, stop.cancelled()).await.is_err() {
+            self.end(grace, stop.cancelled()).await;
+        }
+    }
 }
 
 pub(super) struct ChildReaper {
@@ -129,8 +147,7 @@ impl ChildReaper {
         let grace = if self.killed { Duration::ZERO } else { grace };
         let orders = &mut self.orders;
         let hurry = async { while orders.next().await != StopStage::Kill {} };
-        let wanted = OrphanScope::Child(orphans.child);
-        orphans.finder.end_all(wanted, grace, hurry).await;
+        orphans.end(grace, hurry).await;
     }
 
     /// Whether the group is gone within `grace`. If it `heeds_orders`, one to kill ends the wait.

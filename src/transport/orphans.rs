@@ -23,6 +23,10 @@ pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
 pub(super) const POLL_FIRST: Duration = Duration::from_millis(5);
 pub(super) const POLL_MAX: Duration = Duration::from_millis(160);
 
+/// Looks in a row that must find nothing: one may miss a process that forks, or that becomes another
+/// program and has no environment for that moment.
+const EMPTY_LOOKS: usize = 2;
+
 /// Finds the processes of one data directory.
 #[derive(Clone, Debug)]
 pub(super) struct OrphanFinder {
@@ -86,14 +90,20 @@ impl OrphanFinder {
         // And whether they were killed.
         let mut signalled: HashMap<i32, (TaggedProcess, bool)> = HashMap::new();
         let mut pause = POLL_FIRST;
+        let mut empty_looks = 0;
         loop {
             let found = self.find(wanted).await;
             let waited = begin.elapsed();
-            if found.is_empty() || waited >= grace + KILL_WAIT_MAX {
-                if !found.is_empty() {
-                    log::error!(processes = found.len(); "killed processes do not end");
+            if found.is_empty() {
+                empty_looks += 1;
+                if empty_looks == EMPTY_LOOKS {
+                    break;
                 }
+            } else if waited >= grace + KILL_WAIT_MAX {
+                log::error!(processes = found.len(); "killed processes do not end");
                 break;
+            } else {
+                empty_looks = 0;
             }
             let at_once = is_kill_due || waited >= grace;
             for process in found {
@@ -105,7 +115,7 @@ impl OrphanFinder {
                     signalled.insert(process.pid, (process, at_once));
                 }
             }
-            if at_once {
+            if at_once || empty_looks > 0 {
                 sleep(pause).await;
             } else {
                 let wait = Box::pin(sleep(pause.min(grace.saturating_sub(waited))));
@@ -130,7 +140,7 @@ fn log_end(process: &TaggedProcess, wanted: OrphanScope, at_once: bool) {
         OrphanScope::EarlierRuns => {
             log::warn!(pid, name; "process that an earlier gateway left behind is {how}");
         }
-        OrphanScope::Child(_) => {
+        OrphanScope::ThisRun | OrphanScope::Child(_) => {
             log::info!(pid, name; "process that left its server's group is {how}");
         }
     }

@@ -5,6 +5,7 @@
 //! that none stays behind as a zombie, and ends all process groups when it ends itself. Each child
 //! is given a tag, by which descendants are found that left the group.
 
+use std::future::pending;
 use std::io;
 use std::time::Duration;
 
@@ -140,6 +141,9 @@ async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
     if timeout(KILL_WAIT_MAX, all).await.is_err() {
         log::error!(children = children.len(); "child processes do not end");
     }
+    finder
+        .end_all(OrphanScope::ThisRun, Duration::ZERO, pending())
+        .await;
     if let Some(done) = done {
         let _ = done.send(());
     }
@@ -178,6 +182,7 @@ fn start(
     let (exit_sender, exit) = oneshot::channel();
     let (gone_sender, gone) = oneshot::channel();
     let (group, mut reaper) = ChildReaper::new(group, stop.clone(), gone);
+    let stop = stop.clone();
     children.spawn(async move {
         let exit = reaper.wait_for_leader(child).await;
         let _ = exit_sender.send(exit);
@@ -185,6 +190,7 @@ fn start(
         reaper.end_child_orphans(&orphans, order.grace).await;
         drop(reaper);
         let _ = gone_sender.send(());
+        orphans.end_late(order.grace, &stop).await;
     });
     Ok(SpawnedChild { pipes, exit, group })
 }

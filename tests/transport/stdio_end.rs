@@ -1,14 +1,16 @@
 //! Every way in which a child process can end, and what must not be left.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use mcpvisor::transport::{OutgoingFrame, Spawner};
 
-use crate::stdio::{GRACE, open, settings, shell};
-use crate::support::{instance, is_alive, run, until};
+use crate::stdio::{Child, GRACE, open, settings, shell};
+use crate::support::{instance, is_alive, is_anybody_in, run, until};
 
 /// Shell text that tells a process id as the name of a notification.
 fn tell(pid: &str) -> String {
@@ -207,6 +209,42 @@ fn what_left_its_group_ends_with_its_own_server_only() {
         for orphan in orphans {
             until("it ends with its link", || !is_alive(&orphan)).await;
         }
+    });
+}
+
+/// Servers that end while what they left is still becoming another program.
+const FORKERS: usize = 32;
+
+/// Opens children whose descendants go from session to session; all of them work in `folder`.
+async fn forkers(spawner: &Spawner, folder: &Path) -> Vec<Child> {
+    let hop = "setsid sh -c 'setsid sh -c \"setsid sleep 1000 &\" <&- >&- 2>&- &' <&- >&- 2>&- &";
+    let mut settings = settings("sh", &["-c", hop]);
+    settings.cwd = Some(folder.to_owned());
+    join_all((0..FORKERS).map(|_| open(spawner, settings.clone()))).await
+}
+
+#[test]
+fn servers_that_fork_and_exit_leave_no_process() {
+    run(async {
+        let spawner = Spawner::start(instance()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let children = forkers(&spawner, folder.path()).await;
+        for mut child in children {
+            child.events.until_the_end().await;
+            child.link.close(GRACE).await;
+        }
+        until("nobody is left", || !is_anybody_in(folder.path())).await;
+    });
+}
+
+#[test]
+fn a_gateway_that_stops_looks_for_what_its_servers_left() {
+    run(async {
+        let spawner = Spawner::start(instance()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let _children = forkers(&spawner, folder.path()).await;
+        spawner.stop().await;
+        until("nobody is left", || !is_anybody_in(folder.path())).await;
     });
 }
 

@@ -1,6 +1,6 @@
 //! What the tests share: an event sink that can be awaited, and looks at processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -127,6 +127,13 @@ pub(crate) fn is_alive(pid: &str) -> bool {
         after_name.and_then(|rest| rest.chars().next())
     });
     state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Whether a process works in this folder.
+pub(crate) fn is_anybody_in(folder: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut places = processes.filter_map(|process| process.path().join("cwd").read_link().ok());
+    places.any(|place| place == folder)
 }
 
 /// Waits until a condition holds.

@@ -29,6 +29,8 @@ pub(crate) struct ProcessTag {
 pub(crate) enum OrphanScope {
     /// Processes that an earlier gateway left behind.
     EarlierRuns,
+    /// What is left of this run, whose children have all ended.
+    ThisRun,
     /// One child of this run, and the processes that it started.
     Child(u64),
 }
@@ -60,6 +62,7 @@ impl ProcessOwner {
     pub(crate) fn selects(&self, wanted: OrphanScope, tag: ProcessTag) -> bool {
         match wanted {
             OrphanScope::EarlierRuns => tag.run != self.run,
+            OrphanScope::ThisRun => tag.run == self.run,
             OrphanScope::Child(child) => tag.run == self.run && tag.child == child,
         }
     }
@@ -141,6 +144,8 @@ mod tests {
         let table = [
             (OrphanScope::EarlierRuns, left, true),
             (OrphanScope::EarlierRuns, own, false),
+            (OrphanScope::ThisRun, left, false),
+            (OrphanScope::ThisRun, own, true),
             (OrphanScope::Child(7), own, true),
             (OrphanScope::Child(8), own, false),
             (OrphanScope::Child(7), left, false),
