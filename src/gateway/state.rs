@@ -40,10 +40,15 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
         Health {
             listed: state.catalog.is_listed(),
             closing: closing.is_cancelled(),
+            store_fails: state.sessions.store_fails(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
                 .into_iter()
                 .map(|server| ServerHealth {
+                    reason: server
+                        .connection
+                        .as_ref()
+                        .and_then(ServerStatusView::failing),
                     name: server.name,
                     state: server.state,
                 })

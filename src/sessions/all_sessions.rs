@@ -1,5 +1,6 @@
 //! All client sessions: opened, found, ended.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::sessions::listen_stream::ListenStreams;
 use crate::sessions::memory_reclaim::MemoryReclaim;
 use crate::sessions::message::SessionCommand;
 use crate::sessions::session::Session;
-use crate::sessions::session_record::{SessionRecord, record_key};
+use crate::sessions::session_record::SessionRecord;
 use crate::sessions::session_registry::{SessionAddr, SessionLookup, SessionRegistry};
 use crate::sessions::tree_resource::{TreeResource, TreeSource};
 use crate::store::Store;
@@ -87,6 +88,7 @@ impl Sessions {
             random: spec.random,
             arbiters: spec.arbiters,
             rebuilding: Mutex::default(),
+            store_fails: AtomicBool::new(false),
         }));
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
@@ -119,6 +121,11 @@ impl Sessions {
         self.len() == 0
     }
 
+    /// Whether sessions cannot be kept now: the last record that was to be written was not.
+    pub fn store_fails(&self) -> bool {
+        self.0.store_fails.load(Ordering::Relaxed)
+    }
+
     /// An id that cannot be guessed, for a channel to a client.
     pub fn mint(&self) -> SessionId {
         SessionId::new((self.0.calls.mint)())
@@ -144,7 +151,8 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read: bad parameters, or no place.
+    /// Returns the failure that the client is to read: bad parameters, no place, or a store that
+    /// fails.
     pub async fn open(
         &self,
         id: SessionId,
@@ -163,13 +171,10 @@ impl Sessions {
             );
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         };
-        let (key, value) = (record_key(id), record.to_bytes());
-        if let Err(error) = context
-            .store
-            .put(&key, value, Some(context.record_ttl()))
-            .await
-        {
-            log::warn!(session:% = id, error:%; "record of a new session could not be written");
+        if context.write_record(id, record.to_bytes()).await.is_err() {
+            context.calls.counters.add(Counter::SessionsRefused);
+            let message = "the session cannot be kept: the gateway's state cannot be written now (its log says why); try again later";
+            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
         let revision = record.revision;
         let result = initialize_result(revision, &context.calls.catalog.snapshot());
@@ -203,12 +208,14 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// Fails when its record cannot be read now: the session may well go on.
+    /// Fails when its record cannot be read now: the session may well go on. Fails, too, while its
+    /// record is being deleted.
     pub async fn find(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
         let context = &self.0;
         match context.registry.find(id) {
             SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
             SessionLookup::Unknown => Ok(None),
+            SessionLookup::Ending => Err(is_ending()),
             // Rare, and much larger than the rest.
             SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
         }
@@ -220,7 +227,7 @@ impl Sessions {
         self.0.calls.downstreams.close_own(id);
     }
 
-    /// Ends a session for good; from now on it does not exist, and neither does its record. False
+    /// Ends a session for good: afterwards it does not exist, and neither does its record. False
     /// when it never did.
     pub async fn end(&self, id: SessionId) -> bool {
         let context = &self.0;
@@ -228,13 +235,14 @@ impl Sessions {
         if matches!(found, SessionLookup::Unknown) {
             return false;
         }
-        context.registry.remove(id);
         context.calls.counters.add(Counter::SessionsDeleted);
         let (done, deleted) = oneshot::channel();
         match found {
             // Its last write must not come after the end.
             SessionLookup::Live(address, _) => address.do_send(SessionCommand::Delete(done)),
-            SessionLookup::Dormant | SessionLookup::Unknown => context.forget(id, Some(done)),
+            SessionLookup::Dormant | SessionLookup::Ending | SessionLookup::Unknown => {
+                context.forget(id, Some(done));
+            }
         }
         if deleted.await.is_err() {
             // Its actor died before it received the message.
@@ -290,6 +298,12 @@ impl Sessions {
 
 pub(super) fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
+}
+
+/// Why a session that is over cannot be called unknown yet.
+pub(super) fn is_ending() -> Failure {
+    let message = "the session is ending; try again later, or start a new one";
+    Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
 }
 
 fn record_of(request: &Request, principal: Principal) -> Result<SessionRecord, Failure> {

@@ -25,17 +25,20 @@ pub use session_record::SessionRecord;
 pub use sessionless::{ServeOutcome, SessionlessRequest};
 pub use tree_resource::TreeSource;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::calls::{CallContext, CallWorkers};
 use crate::catalog::Changes;
 use crate::id::SessionId;
 use crate::protocol::Method;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::supervision::{Arbiters, Random};
+use crate::telemetry::Counter;
 use listen_stream::ListenStreams;
 use session_record::record_key;
 use session_registry::SessionRegistry;
@@ -55,6 +58,8 @@ pub(crate) struct SessionContext {
     arbiters: Arbiters,
     /// A session has one actor, however many requests find it without one.
     rebuilding: Mutex<()>,
+    /// Whether the last record that was to be written was not.
+    store_fails: AtomicBool,
 }
 
 impl SessionContext {
@@ -64,9 +69,26 @@ impl SessionContext {
         self.calls.settings.load().idle_timeout.saturating_mul(2)
     }
 
+    /// Writes the durable part of a session; what fails is counted and shown as health.
+    pub(crate) async fn write_record(
+        &self,
+        id: SessionId,
+        record: Bytes,
+    ) -> Result<(), StoreError> {
+        let ttl = Some(self.record_ttl());
+        let written = self.store.put(&record_key(id), record, ttl).await;
+        self.store_fails.store(written.is_err(), Ordering::Relaxed);
+        if let Err(error) = &written {
+            self.calls.counters.add(Counter::SessionsUnsaved);
+            log::warn!(session:% = id, error:%; "record of a session could not be written");
+        }
+        written
+    }
+
     /// A session is over: nothing of it is left. `done` is sent when its record is gone. It is
     /// unknown only from then on, so that what a client was told once holds after a kill, too.
     pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
+        self.registry.set_ending(id);
         self.calls.downstreams.forget(id);
         let context = self.clone();
         // In a task, as every save is: one that is under way writes before the record goes.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::downstream::{ServerSettings, SubscriptionKey, is_isolated};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
-use crate::sessions::all_sessions::{FoundSession, Sessions, seconds};
+use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending, seconds};
 use crate::sessions::session_record::{RECORDS, SessionRecord, record_key};
 use crate::sessions::session_registry::SessionLookup;
 use crate::store::{StoreError, StoredEntry};
@@ -40,6 +40,7 @@ impl Sessions {
                 return Ok(Some(FoundSession { address, revision }));
             }
             SessionLookup::Unknown => return Ok(None),
+            SessionLookup::Ending => return Err(is_ending()),
             SessionLookup::Dormant => {}
         }
         let revision = record.revision;

@@ -30,6 +30,8 @@ struct SessionSlot {
     last_seen: AtomicU32,
     /// The second in which it may have been idle for too long.
     look_at: AtomicU32,
+    /// It is over, but its record may still be there.
+    is_ending: bool,
 }
 
 /// The second in which the registry is made.
@@ -60,6 +62,8 @@ pub(crate) enum SessionLookup {
     Live(SessionAddr, Revision),
     /// It has no actor; its record is in the store.
     Dormant,
+    /// It is over; its record is being deleted.
+    Ending,
     Unknown,
 }
 
@@ -102,6 +106,7 @@ impl SessionRegistry {
             revision,
             last_seen: AtomicU32::new(now),
             look_at: AtomicU32::new(now.saturating_add(idle)),
+            is_ending: false,
         };
         self.write(id).insert(id, slot);
     }
@@ -115,6 +120,7 @@ impl SessionRegistry {
             revision,
             last_seen: AtomicU32::new(expires.saturating_sub(idle)),
             look_at: AtomicU32::new(expires),
+            is_ending: false,
         };
         if self.write(id).insert(id, slot).is_none() {
             self.count.fetch_add(1, Ordering::Relaxed);
@@ -124,8 +130,16 @@ impl SessionRegistry {
     /// A dormant session has an actor again; false when it was ended meanwhile.
     pub(crate) fn revive(&self, id: SessionId, address: SessionAddr) -> bool {
         let mut shard = self.write(id);
-        let slot = shard.get_mut(&id);
+        let slot = shard.get_mut(&id).filter(|slot| !slot.is_ending);
         slot.map(|slot| slot.address = Some(address)).is_some()
+    }
+
+    /// The session is over: until it is removed nobody finds it, and nobody hears that it is gone.
+    pub(crate) fn set_ending(&self, id: SessionId) {
+        if let Some(slot) = self.write(id).get_mut(&id) {
+            slot.address = None;
+            slot.is_ending = true;
+        }
     }
 
     /// Finds a session and notes that it is in use.
@@ -134,6 +148,9 @@ impl SessionRegistry {
         let Some(slot) = shard.get(&id) else {
             return SessionLookup::Unknown;
         };
+        if slot.is_ending {
+            return SessionLookup::Ending;
+        }
         slot.last_seen.store(self.now(), Ordering::Relaxed);
         match &slot.address {
             Some(address) if address.connected() => {
@@ -184,7 +201,7 @@ impl SessionRegistry {
         let mut due = Vec::new();
         for shard in &self.shards {
             for (id, slot) in read(shard).iter() {
-                if slot.look_at.load(Ordering::Relaxed) > now {
+                if slot.is_ending || slot.look_at.load(Ordering::Relaxed) > now {
                     continue;
                 }
                 let expires = (slot.last_seen.load(Ordering::Relaxed)).saturating_add(idle);

@@ -32,6 +32,8 @@ counters! {
     /// Rebuilt from their record after their actor died.
     SessionsRebuilt = "sessions_rebuilt",
     SessionsRefused = "sessions_refused",
+    /// Records of sessions that could not be written.
+    SessionsUnsaved = "sessions_unsaved",
     CallsStarted = "calls_started",
     CallsAnswered = "calls_answered",
     /// Answered by the gateway, since the server could not.

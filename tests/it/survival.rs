@@ -59,6 +59,26 @@ async fn an_orderly_stop_keeps_sessions_too() {
 }
 
 #[tokio::test]
+async fn a_session_that_cannot_be_written_is_refused() {
+    let gateway = Gateway::start("").await;
+    let state = rusqlite::Connection::open(gateway.data_dir().join("state.db")).unwrap();
+    state.execute_batch("DROP TABLE entry").unwrap();
+    let refused = Http::post(gateway.address, INITIALIZE).send().await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.header("mcp-session-id").is_none());
+    let health = gateway.get("/health").send().await.json().await;
+    assert_eq!(health["status"], "degraded");
+    assert_eq!(health["reason"], "records of sessions cannot be written");
+    let ready = gateway.get("/readyz").send().await;
+    assert_eq!(ready.status, 200);
+    assert_eq!(ready.json().await["status"], "degraded");
+    let status = gateway.status().await;
+    assert_eq!(status["counters"]["sessions_unsaved"], 1);
+    assert_eq!(status["sessions"], 0);
+}
+
+#[tokio::test]
 async fn many_requests_at_once_rebuild_a_session_once() {
     let mut gateway = Gateway::start("").await;
     let mut client = Client::open(&gateway).await;

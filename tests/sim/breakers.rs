@@ -79,6 +79,49 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
 }
 
 #[test]
+fn a_slow_trial_does_not_keep_everybody_from_trying() {
+    run(async {
+        let world = Rc::new(World::new());
+        let (_server, client) = failing(&world).await;
+        pass(seconds(11)).await;
+        let slow = client.call("a__hold").await;
+        let failure = client.call("a__echo").await.failure();
+        assert_eq!(failure["code"], "breaker_open");
+        pass(seconds(11)).await;
+        client.call("a__echo").await.result();
+        assert_eq!(world.view("a").breaker.state, "closed");
+        assert!(!slow.is_over());
+    });
+}
+
+#[test]
+fn a_server_whose_every_call_fails_is_not_well_though_its_breaker_is_closed() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", planned).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        for _ in 0..3 {
+            assert_eq!(world.view("a").failing(), None);
+            // Too far apart to open it.
+            pass(seconds(60)).await;
+            fail(&client, &server, "a__hold").await;
+        }
+        assert_eq!(world.view("a").breaker.state, "closed");
+        let why = world.view("a").failing();
+        assert_eq!(why.as_deref(), Some("its last 3 calls failed"));
+        client.call("a__echo").await.result();
+        assert_eq!(world.view("a").failing(), None);
+        pass(seconds(60)).await;
+        for _ in 0..3 {
+            fail(&client, &server, "a__hold").await;
+        }
+        let why = world.view("a").failing().unwrap();
+        assert!(why.contains("is not called now"), "{why}");
+    });
+}
+
+#[test]
 fn what_a_breaker_refuses_is_counted_as_barred_with_or_without_a_session() {
     run(async {
         let world = Rc::new(World::new());

@@ -7,7 +7,7 @@ use actix::Addr;
 use bytes::Bytes;
 use mcpvisor::calls::{ClientReply, StreamEvent};
 use mcpvisor::id::{Principal, SessionId};
-use mcpvisor::protocol::{Envelope, Request};
+use mcpvisor::protocol::{Envelope, Failure, Request};
 use mcpvisor::sessions::{FromClient, OpenStream, Session};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -35,6 +35,14 @@ fn request(message: &Value) -> Request {
 
 impl Client {
     pub(crate) async fn open(world: Rc<World>, arbiter: usize, capabilities: Value) -> Self {
+        Self::try_open(world, arbiter, capabilities).await.unwrap()
+    }
+
+    pub(crate) async fn try_open(
+        world: Rc<World>,
+        arbiter: usize,
+        capabilities: Value,
+    ) -> Result<Self, Failure> {
         let initialize = json!({
             "jsonrpc": "2.0", "id": "first", "method": "initialize",
             "params": {
@@ -47,7 +55,7 @@ impl Client {
         let opened = world
             .sessions
             .open(id, &initialize, Principal::Anonymous, arbiter);
-        let (_, answer) = opened.await.unwrap();
+        let (_, answer) = opened.await?;
         let client = Self {
             world,
             id,
@@ -55,7 +63,7 @@ impl Client {
             initialized: serde_json::from_slice(&answer).unwrap(),
         };
         client.notify("notifications/initialized", json!({})).await;
-        client
+        Ok(client)
     }
 
     /// As the front does for each HTTP request: a session that is gone is a 404.

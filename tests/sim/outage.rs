@@ -9,13 +9,17 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use mcpvisor::store::{MemoryStore, Store, StoreError, StoredEntry};
 use serde_json::json;
+use tokio::sync::Mutex;
 
+use crate::client::Client;
 use crate::world::{World, millis, pass, run, settle};
 
-/// Reads fail while it is down.
+/// Reads and writes of entries fail while it is down.
 pub(crate) struct Outage {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) is_down: Arc<AtomicBool>,
+    /// Whoever holds it makes those wait who delete.
+    pub(crate) deletes: Arc<Mutex<()>>,
 }
 
 impl Store for Outage {
@@ -33,11 +37,20 @@ impl Store for Outage {
         value: Bytes,
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
+        if self.is_down.load(Ordering::Relaxed) {
+            let error = StoreError::Unavailable("down".to_owned());
+            return ready(Err(error)).boxed();
+        }
         self.store.put(key, value, ttl)
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store.delete(key)
+        let key = key.to_owned();
+        async move {
+            let _turn = self.deletes.lock().await;
+            self.store.delete(&key).await
+        }
+        .boxed()
     }
 
     fn compare_and_set(
@@ -53,6 +66,44 @@ impl Store for Outage {
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
         self.store.scan(prefix)
     }
+}
+
+#[test]
+fn a_session_that_cannot_be_kept_is_refused_and_tells_of_it() {
+    run(async {
+        let world = Rc::new(World::new());
+        world.store_is_down.store(true, Ordering::Relaxed);
+        let refused = Client::try_open(world.clone(), 0, json!({})).await;
+        let failure = refused.err().unwrap();
+        assert_eq!(failure.kind.http_status(), 503);
+        assert!(failure.retry_after_ms.is_some());
+        assert_eq!(world.counted("sessions_unsaved"), 1);
+        assert!(world.sessions.store_fails());
+        assert!(world.sessions.is_empty());
+        world.store_is_down.store(false, Ordering::Relaxed);
+        world.client(json!({})).await;
+        assert!(!world.sessions.store_fails());
+    });
+}
+
+#[test]
+fn a_session_is_unknown_only_when_its_record_is_gone() {
+    run(async {
+        let world = Rc::new(World::new());
+        let client = world.client(json!({})).await;
+        let hold = world.deletes.lock().await;
+        let sessions = world.sessions.clone();
+        let ended = actix_rt::spawn(async move { sessions.end(client.id).await });
+        settle().await;
+        // It is in the store, so a gateway that is killed now would know it again.
+        assert_eq!(world.store.scan("session/").await.unwrap().len(), 1);
+        let failure = world.sessions.find(client.id).await.err().unwrap();
+        assert_eq!(failure.kind.http_status(), 503);
+        drop(hold);
+        assert!(ended.await.unwrap());
+        assert!(world.store.scan("session/").await.unwrap().is_empty());
+        assert!(world.sessions.find(client.id).await.unwrap().is_none());
+    });
 }
 
 #[test]

@@ -83,6 +83,8 @@ pub(crate) struct World {
     pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) store_is_down: Arc<AtomicBool>,
+    /// Makes those wait who delete from the store.
+    pub(crate) deletes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) first_list_wait: Duration,
     /// Reports of connections that ended as they should not.
     pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
@@ -189,6 +191,7 @@ impl World {
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let store = Arc::new(MemoryStore::default());
         let store_is_down = Arc::<AtomicBool>::default();
+        let deletes = Arc::<tokio::sync::Mutex<()>>::default();
         let (publisher, catalog) = CatalogPublisher::start(counters.clone(), before).unwrap();
         let made = connectors.clone();
         let starts_panic = Arc::<AtomicU32>::default();
@@ -221,6 +224,7 @@ impl World {
             store: Arc::new(Outage {
                 store: store.clone(),
                 is_down: store_is_down.clone(),
+                deletes: deletes.clone(),
             }),
             policy: Arc::new(PanicsOnDemand),
             numbers,
@@ -239,6 +243,7 @@ impl World {
             subscription_registry,
             store,
             store_is_down,
+            deletes,
             first_list_wait,
             crashes,
             starts_panic,

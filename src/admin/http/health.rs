@@ -16,6 +16,8 @@ pub struct Health {
     pub listed: bool,
     /// Whether the gateway stops.
     pub closing: bool,
+    /// Whether records of sessions cannot be written: `initialize` is refused.
+    pub store_fails: bool,
     pub uptime_seconds: u64,
     pub servers: Vec<ServerHealth>,
 }
@@ -25,7 +27,13 @@ pub struct ServerHealth {
     pub name: String,
     /// A phase of supervision, `disabled` or `misconfigured`.
     pub state: String,
+    /// Why it does not serve every call, though its state is as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
+
+/// Why new sessions are refused.
+const STORE_FAILS: &str = "records of sessions cannot be written";
 
 /// Asked for each request.
 pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
@@ -37,10 +45,13 @@ pub(super) async fn health(
 ) -> HttpResponse {
     let health = endpoints.health().await;
     let mut body = json!({
-        "status": if unhealthy_servers(&health).is_empty() { "ok" } else { "degraded" },
+        "status": if is_well(&health) { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
         "uptime": health.uptime_seconds,
     });
+    if health.store_fails {
+        body["reason"] = json!(STORE_FAILS);
+    }
     if may_see_server_names(&request) {
         body["servers"] = json!(health.servers);
     }
@@ -58,6 +69,9 @@ pub(super) async fn ready(
     let (status, level) = match readiness(&health) {
         Readiness::Ready => (StatusCode::OK, "ready"),
         Readiness::Degraded(names) => {
+            if health.store_fails {
+                body["reason"] = json!(STORE_FAILS);
+            }
             if may_see_server_names(&request) {
                 body["servers"] = json!(names);
             }
@@ -82,7 +96,7 @@ fn may_see_server_names(request: &HttpRequest) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum Readiness<'h> {
     Ready,
-    /// These servers are not where they should be; the others serve.
+    /// These servers are not where they should be, or the store fails; the rest serves.
     Degraded(Vec<&'h str>),
     NotReady(&'static str),
 }
@@ -94,25 +108,30 @@ fn readiness(health: &Health) -> Readiness<'_> {
     if !health.listed {
         return Readiness::NotReady("no server has been listed yet");
     }
-    let names = unhealthy_servers(health);
-    if names.is_empty() {
+    if is_well(health) {
         Readiness::Ready
     } else {
-        Readiness::Degraded(names)
+        Readiness::Degraded(unhealthy_servers(health))
     }
 }
 
-/// The servers that are not where their configuration or an operator wants them.
+fn is_well(health: &Health) -> bool {
+    !health.store_fails && unhealthy_servers(health).is_empty()
+}
+
+/// The servers that are not where their configuration or an operator wants them, and those that
+/// fail the calls that they get.
 fn unhealthy_servers(health: &Health) -> Vec<&str> {
     let servers = health.servers.iter();
-    let unhealthy_servers = servers.filter(|server| !is_healthy(&server.state));
+    let unhealthy_servers = servers.filter(|server| !is_healthy(server));
     unhealthy_servers
         .map(|server| server.name.as_str())
         .collect()
 }
 
-fn is_healthy(state: &str) -> bool {
-    matches!(state, "up" | "idle" | "stopped" | "disabled")
+fn is_healthy(server: &ServerHealth) -> bool {
+    let state = server.state.as_str();
+    matches!(state, "up" | "idle" | "stopped" | "disabled") && server.reason.is_none()
 }
 
 #[cfg(test)]
@@ -147,14 +166,40 @@ mod tests {
             let server = |(number, state): (usize, &&str)| ServerHealth {
                 name: format!("s{number}"),
                 state: (*state).to_owned(),
+                reason: None,
             };
             let health = Health {
                 listed,
                 closing,
+                store_fails: false,
                 uptime_seconds: 1,
                 servers: states.iter().enumerate().map(server).collect(),
             };
             assert_eq!(readiness(&health), expected, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn calls_that_fail_and_a_store_that_fails_are_no_good_health() {
+        let server = |reason: Option<&str>| ServerHealth {
+            name: "s".to_owned(),
+            state: "up".to_owned(),
+            reason: reason.map(str::to_owned),
+        };
+        let table = [
+            (false, None, Readiness::Ready),
+            (true, None, Readiness::Degraded(vec![])),
+            (false, Some("why"), Readiness::Degraded(vec!["s"])),
+        ];
+        for (store_fails, reason, expected) in table {
+            let health = Health {
+                listed: true,
+                closing: false,
+                store_fails,
+                uptime_seconds: 1,
+                servers: vec![server(reason)],
+            };
+            assert_eq!(readiness(&health), expected);
         }
     }
 }

@@ -58,6 +58,26 @@ pub struct OwnConnectionView {
     pub connection: ChildView,
 }
 
+/// So many calls of a server that fail, one after the other, are no accident.
+const FAILING: usize = 3;
+
+impl ServerStatusView {
+    /// Why calls of the server fail though it is connected. What an operator switched off is as it
+    /// should be.
+    pub fn failing(&self) -> Option<String> {
+        let is_open = |breaker: &BreakerView| matches!(breaker.state, "open" | "half-open");
+        let tools = self.tool_breakers.iter().filter(|tool| is_open(tool));
+        if is_open(&self.breaker) {
+            Some("it failed several times in a row and is not called now".to_owned())
+        } else if self.breaker.in_a_row >= FAILING {
+            Some(format!("its last {} calls failed", self.breaker.in_a_row))
+        } else {
+            let tools = tools.count();
+            (tools > 0).then(|| format!("{tools} of its tools failed and are not called now"))
+        }
+    }
+}
+
 /// Lines of a server's log in its view.
 const LOG_TAIL: usize = 5;
 

@@ -24,7 +24,7 @@ use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
-use crate::sessions::session_record::{SessionRecord, record_key};
+use crate::sessions::session_record::SessionRecord;
 use crate::telemetry::Counter;
 use questions::SentQuestion;
 
@@ -190,13 +190,9 @@ impl Session {
 
     /// Writes the durable part anew; nothing waits for it.
     fn save(&self) {
-        let (store, key) = (self.context.store.clone(), record_key(self.id));
-        let (value, ttl) = (self.record.to_bytes(), self.context.record_ttl());
-        actix_rt::spawn(async move {
-            if let Err(error) = store.put(&key, value, Some(ttl)).await {
-                log::warn!(error:%; "record of a session could not be written");
-            }
-        });
+        let (context, id) = (self.context.clone(), self.id);
+        let record = self.record.to_bytes();
+        actix_rt::spawn(async move { context.write_record(id, record).await });
     }
 }
 

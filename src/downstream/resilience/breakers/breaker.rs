@@ -12,7 +12,8 @@ pub struct BreakerSettings {
     pub failures: usize,
     /// All of them within this time.
     pub within: Duration,
-    /// Time from its opening to the one call that is let through to try.
+    /// Time from its opening to the one call that is let through to try, and from that to the next
+    /// if it is not answered.
     pub open_for: Duration,
     /// Whether each tool has a breaker of its own beside that of its server.
     pub tools: bool,
@@ -66,8 +67,10 @@ enum BreakerState {
     Open {
         until: Instant,
     },
-    /// One call is trying.
-    HalfOpen,
+    /// A call is trying; if it takes longer, another one tries as well.
+    HalfOpen {
+        until: Instant,
+    },
     /// Opened by an operator, until it is reset.
     Tripped,
 }
@@ -88,6 +91,8 @@ pub(crate) struct Breaker {
     closed_at: u64,
     /// The last failure that was counted.
     failed_at: u64,
+    /// Failures since the last success, however long ago.
+    in_a_row: usize,
 }
 
 /// Why a call is not let through.
@@ -105,6 +110,7 @@ impl Breaker {
             state: BreakerState::Closed(VecDeque::new()),
             closed_at: event_number,
             failed_at: event_number,
+            in_a_row: 0,
         }
     }
 
@@ -117,7 +123,12 @@ impl Breaker {
         matches!(self.state, BreakerState::Closed(_))
     }
 
-    /// Whether a call may go; one that does in half-open state is the only one.
+    /// How many calls failed since one succeeded.
+    pub(crate) fn in_a_row(&self) -> usize {
+        self.in_a_row
+    }
+
+    /// Whether a call may go; if so, whether it tries if things work again.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -126,11 +137,12 @@ impl Breaker {
         match self.state {
             BreakerState::Closed(_) => Ok(false),
             BreakerState::Tripped => Err(BreakerRefusal::Tripped),
-            // How long the trial takes is not known.
-            BreakerState::HalfOpen => Err(BreakerRefusal::For(settings.open_for)),
-            BreakerState::Open { until } if until > now => Err(BreakerRefusal::For(until - now)),
-            BreakerState::Open { .. } => {
-                self.state = BreakerState::HalfOpen;
+            BreakerState::Open { until } | BreakerState::HalfOpen { until } if until > now => {
+                Err(BreakerRefusal::For(until - now))
+            }
+            BreakerState::Open { .. } | BreakerState::HalfOpen { .. } => {
+                let until = now + settings.open_for;
+                self.state = BreakerState::HalfOpen { until };
                 Ok(true)
             }
         }
@@ -146,12 +158,13 @@ impl Breaker {
         settings: &BreakerSettings,
     ) -> Option<BreakerTransition> {
         match (&mut self.state, verdict) {
-            (BreakerState::HalfOpen, _) if ticket.is_trial => {
+            (BreakerState::HalfOpen { .. }, _) if ticket.is_trial => {
                 self.tried(verdict, event_number, now, settings)
             }
             (BreakerState::Closed(_), _) if ticket.event_number < self.closed_at => None,
             (BreakerState::Closed(failures), CallVerdict::Success) => {
                 failures.clear();
+                self.in_a_row = 0;
                 None
             }
             (BreakerState::Closed(_), CallVerdict::Loss)
@@ -161,6 +174,7 @@ impl Breaker {
             }
             (BreakerState::Closed(failures), CallVerdict::Failure | CallVerdict::Loss) => {
                 self.failed_at = event_number;
+                self.in_a_row += 1;
                 failures.retain(|failed| *failed + settings.within >= now);
                 failures.push_back(now);
                 let opens = settings.failures > 0 && failures.len() >= settings.failures;
@@ -182,7 +196,10 @@ impl Breaker {
                 self.reset(event_number);
                 Some(BreakerTransition::Closed)
             }
-            CallVerdict::Failure | CallVerdict::Loss => Some(self.open(now + settings.open_for)),
+            CallVerdict::Failure | CallVerdict::Loss => {
+                self.in_a_row += 1;
+                Some(self.open(now + settings.open_for))
+            }
             // The next call tries.
             CallVerdict::Nothing => {
                 self.state = BreakerState::Open { until: now };
@@ -220,7 +237,7 @@ impl Breaker {
             BreakerState::Open { until } => BreakerSnapshot::Open {
                 next_try: until.saturating_duration_since(now),
             },
-            BreakerState::HalfOpen => BreakerSnapshot::HalfOpen,
+            BreakerState::HalfOpen { .. } => BreakerSnapshot::HalfOpen,
             BreakerState::Tripped => BreakerSnapshot::Tripped,
         }
     }

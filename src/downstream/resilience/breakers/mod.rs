@@ -72,6 +72,8 @@ pub struct BreakerView {
     pub state: &'static str,
     /// Failures in a row, while it is closed.
     pub failures: usize,
+    /// Failures since the last success, however long ago.
+    pub in_a_row: usize,
     /// When the next call is let through, while it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_ms: Option<u64>,
@@ -182,13 +184,13 @@ impl Breakers {
     pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
         let now = Instant::now();
         let known = self.lock();
-        let closed = BreakerSnapshot::Closed { failures: 0 };
-        let server = (known.server.as_ref()).map_or(closed, |server| server.seen(now));
+        let at_rest = Breaker::new(0);
+        let server = known.server.as_ref().unwrap_or(&at_rest);
         let tools = known.tools.iter();
-        let tools = tools.map(|(name, breaker)| view(Some(name.clone()), breaker.seen(now)));
+        let tools = tools.map(|(name, breaker)| view(Some(name.clone()), breaker, now));
         let mut tools: Vec<_> = tools.collect();
         tools.sort_by(|one, other| one.tool.cmp(&other.tool));
-        (view(None, server), tools)
+        (view(None, server, now), tools)
     }
 
     fn record(
@@ -399,8 +401,8 @@ fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
     failure.server(server)
 }
 
-fn view(tool: Option<String>, seen: BreakerSnapshot) -> BreakerView {
-    let (state, failures, next_try) = match seen {
+fn view(tool: Option<String>, breaker: &Breaker, now: Instant) -> BreakerView {
+    let (state, failures, next_try) = match breaker.seen(now) {
         BreakerSnapshot::Closed { failures } => ("closed", failures, None),
         BreakerSnapshot::Open { next_try } => ("open", 0, Some(next_try)),
         BreakerSnapshot::HalfOpen => ("half-open", 0, None),
@@ -410,6 +412,7 @@ fn view(tool: Option<String>, seen: BreakerSnapshot) -> BreakerView {
         tool,
         state,
         failures,
+        in_a_row: breaker.in_a_row(),
         next_try_ms: next_try.map(millis),
     }
 }
