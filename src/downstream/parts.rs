@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
+use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::ServerEventListener;
@@ -51,4 +52,6 @@ pub(crate) struct ServerParts {
     pub(crate) era: Arc<ServerEra>,
     pub(crate) isolation: Arc<Isolation>,
     pub(crate) log: LogRing,
+    /// Servers that are on their way out; those of the same name come first.
+    pub(crate) retiring: RetiringServers,
 }

@@ -37,7 +37,7 @@ impl StartQueue {
 /// How far the start of a connection has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StartStage {
-    /// Others start before it.
+    /// Others start before it, or the server that it replaces still ends.
     Queued,
     /// A command that downloads a program first has not answered yet.
     Download(&'static str),

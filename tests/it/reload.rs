@@ -89,6 +89,36 @@ async fn a_changed_command_restarts_that_server_only() {
 }
 
 #[tokio::test]
+async fn a_changed_server_has_its_lock_when_it_starts() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/server.py");
+    let folder = tempfile::tempdir().unwrap();
+    let lock = folder.path().join("lock").display().to_string();
+    let with = |revision: &str| {
+        format!(
+            r#"{}
+[servers.alone]
+command = "sh"
+args = ["-c", "exec 9>{lock}; flock -n 9 || exit 7; python3 {script}; sleep 0.5"]
+env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "alone", IT_REVISION = "{revision}" }}
+"#,
+            quick()
+        )
+    };
+    let gateway = Gateway::start(&with("2025-06-18")).await;
+    let before = gateway.server_pids("alone");
+    gateway.write_config(&with("2025-03-26"));
+    until("new processes", || async {
+        let now = gateway.server_pids("alone");
+        let is_new = !now.is_empty() && now.iter().all(|pid| !before.contains(pid));
+        is_new.then_some(())
+    })
+    .await;
+    gateway.all_up().await;
+    let server = gateway.server("alone").await;
+    assert_eq!(server["connection"]["shared"]["restarts"], 0);
+}
+
+#[tokio::test]
 async fn limits_and_names_change_without_a_restart() {
     let with = |extra: &str| format!("{}{}{extra}", quick(), example("example"));
     let gateway = Gateway::start(&with("")).await;

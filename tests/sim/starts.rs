@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::eras::methods;
 use crate::modern::{auto, sessionless};
+use crate::server::text;
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 #[test]
@@ -27,6 +28,58 @@ fn a_process_that_ends_before_it_reads_did_not_end_over_the_question() {
         // The next start is asked as the first was.
         assert_eq!(methods(&server.frames(), 1)[0], "server/discover");
         assert_eq!(world.view("a").era, Some(Era::Modern));
+    });
+}
+
+#[test]
+fn a_changed_server_ends_before_the_next_begins_and_finishes_its_calls() {
+    run(async {
+        let world = Rc::new(World::new());
+        let old = world.stdio("a", |_| {}).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let call = client.call("a__hold").await;
+        let new = world.stdio("a", |_| {}).await;
+        pass(seconds(2)).await;
+        assert!(call.is_waiting());
+        assert_eq!(new.links(), 0);
+        let waiting = world.view("a").starting;
+        assert_eq!(waiting.as_deref(), Some("waiting to start"));
+        old.answer(&old.held().pop().unwrap(), text(json!("late")));
+        pass(millis(100)).await;
+        assert_eq!(call.result(), text(json!("late")));
+        assert!(old.open_links().is_empty());
+        assert_eq!(new.links(), 1);
+        assert_eq!(world.view("a").shared.phase, ChildPhase::Up);
+    });
+}
+
+#[test]
+fn calls_of_a_changed_server_end_when_their_time_is_over() {
+    run(async {
+        let world = Rc::new(World::new());
+        let old = world.stdio("a", |_| {}).await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let call = client.call("a__hold").await;
+        // Twice: the one that never began does not let the next begin early.
+        world.stdio("a", |_| {}).await;
+        let new = world.stdio("a", |_| {}).await;
+        pass(seconds(4)).await;
+        assert!(call.is_waiting());
+        assert_eq!(new.links(), 0);
+        pass(seconds(2)).await;
+        assert_eq!(call.failure()["code"], "server_lost");
+        assert!(old.open_links().is_empty());
+        assert_eq!(new.links(), 1);
+        // Removed, it has as long.
+        let call = client.call("a__hold").await;
+        world.stop_server("a");
+        pass(seconds(1)).await;
+        new.answer(&new.held().pop().unwrap(), text(json!("late")));
+        pass(millis(100)).await;
+        assert_eq!(call.result(), text(json!("late")));
+        assert!(new.open_links().is_empty());
     });
 }
 

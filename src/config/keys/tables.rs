@@ -40,7 +40,8 @@ keys! {
         /// Time for a server to answer its handshake.
         connect_timeout: any_duration();
         /// Time for a server to stop. Two fifths of it are for leaving after stdin was closed, two
-        /// for leaving after SIGTERM; then it is killed.
+        /// for leaving after SIGTERM; then it is killed. Before, the calls of a server that is changed
+        /// or removed get as long to end.
         shutdown_timeout: any_duration();
     }
 }

@@ -33,16 +33,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SUPERVISOR_LATER: Duration = Duration::from_secs(5);
 
 impl Connection {
-    /// Waits for its turn, where a program is to be started, and opens the link.
+    /// Waits for the server that it replaces, and for its turn, where a program is to be started;
+    /// then opens the link.
     pub(super) fn start(&mut self, ctx: &mut Context<Self>) {
         let spec = self.spec.clone();
         let has_queue = spec.of_server.connector.starts_process();
-        if has_queue {
+        if has_queue || spec.of_server.retiring.has(spec.server()) {
             spec.progress.set(Some(StartStage::Queued));
             // The time in the queue counts against no clock.
             self.birth.still_starting(SupervisionSettings::DURATION_MAX);
         }
         let beginning = async move {
+            spec.of_server.retiring.gone(spec.server()).await;
             let place = match has_queue {
                 true => spec.of_all.starts.enter().await,
                 false => None,

@@ -14,6 +14,7 @@ use actix::{
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use crate::catalog::ServerPart;
 use crate::downstream::connection::Connection;
@@ -23,6 +24,7 @@ use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::own_connections::OwnConnections;
+use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
 use crate::downstream::pool::{Servers, server_removed};
@@ -45,6 +47,7 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
 pub(crate) struct ConnectionManager {
     pub(crate) servers: Arc<ArcSwap<Servers>>,
     jobs: Inbox<ServerJob>,
+    retiring: RetiringServers,
     pub(crate) parts: PoolParts,
     /// The next sweep for connections that may be closed as unused.
     pub(crate) sweep: Option<SpawnHandle>,
@@ -121,12 +124,14 @@ impl ConnectionManager {
     pub(crate) fn new(
         servers: Arc<ArcSwap<Servers>>,
         jobs: Inbox<ServerJob>,
+        retiring: RetiringServers,
         parts: PoolParts,
         birth: SupervisorLink<Addr<Self>>,
     ) -> Self {
         Self {
             servers,
             jobs,
+            retiring,
             parts,
             sweep: None,
             birth,
@@ -168,6 +173,7 @@ impl ConnectionManager {
             era: era.clone(),
             isolation: isolation.clone(),
             log,
+            retiring: self.retiring.clone(),
         };
         let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known);
         actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
@@ -271,8 +277,8 @@ impl ConnectionManager {
             ServerJob::Stop(name) => {
                 let mut servers = Servers::clone(&self.servers.load());
                 if let Some(server) = servers.remove(&name) {
-                    stop(&self.parts.listener, &server);
                     self.servers.store(Arc::new(servers));
+                    self.retire(server);
                 }
             }
             ServerJob::Notify(done) => done.notify_one(),
@@ -282,7 +288,7 @@ impl ConnectionManager {
         }
     }
 
-    /// A server of this name that runs makes way.
+    /// A server of this name that runs makes way: it ends before the new one begins.
     fn start_or_replace(
         &self,
         settings: &ServerSettings,
@@ -290,15 +296,36 @@ impl ConnectionManager {
         ctx: &mut Context<Self>,
     ) {
         let before = self.servers.load().get(&settings.name).cloned();
-        if let Some(before) = &before {
-            stop(&self.parts.listener, before);
+        let known_before = || before.as_ref()?.known_for(settings);
+        let known = known.or_else(known_before);
+        if let Some(before) = before {
+            self.retire(before);
         }
-        let known = known.or_else(|| before?.known_for(settings));
         let server = self.start_server(settings.clone(), known);
         Self::sweep_when_listed(&server, ctx);
         let mut servers = Servers::clone(&self.servers.load());
         servers.insert(server.name().clone(), server);
         self.servers.store(Arc::new(servers));
+    }
+
+    /// Lets a server finish that was taken out of the others: its calls get `shutdown_timeout` to end,
+    /// then its connections are closed.
+    fn retire(&self, server: Arc<Server>) {
+        let retirement = self.retiring.enter(server.name().clone());
+        let listener = self.parts.listener.clone();
+        actix_rt::spawn(async move {
+            let drain = server.settings().supervision.shutdown_timeout;
+            if timeout(drain, server.has_no_calls()).await.is_err() {
+                log::warn!(
+                    server = server.name().as_str();
+                    "calls of a server that is changed or removed did not end in time"
+                );
+            }
+            for child in stop(&listener, &server) {
+                child.stopped().await;
+            }
+            drop(retirement);
+        });
     }
 
     fn retune(&self, settings: &ServerSettings) {

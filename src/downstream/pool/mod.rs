@@ -8,6 +8,7 @@
 //! - `server`: one configured server: its shared connection, and which connection serves whom
 //! - `own_connections`: the connections that clients have of their own
 //! - `connection_manager`: starts, replaces and closes supervised connections
+//! - `retiring`: which servers were changed or removed and have not ended yet
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
 //! - `usage`: who uses a shared connection, and since when nobody does
 //! - `lease`: connections that serve one call at a time
@@ -21,6 +22,7 @@ pub(crate) mod clock_watch;
 pub(crate) mod connection_manager;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
+pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;
 pub(crate) mod server_view;
@@ -43,6 +45,7 @@ use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::connection_manager::{
     ConnectionManager, OpenConnection, ServerJob, close, stop,
 };
+use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
 use crate::downstream::server_event::ServerEventListener;
 use crate::downstream::settings::ServerSettings;
@@ -73,6 +76,7 @@ pub struct Downstreams {
     subscription_registry: Arc<SubscriptionRegistry>,
     listener: ServerEventListener,
     jobs: Inbox<ServerJob>,
+    retiring: RetiringServers,
     manager: ChildRef<Addr<ConnectionManager>>,
 }
 
@@ -88,10 +92,11 @@ impl Downstreams {
         let (subscription_registry, listener) =
             (parts.subscription_registry.clone(), parts.listener.clone());
         let jobs = Inbox::new(JOBS_MAX);
-        let of_manager = (servers.clone(), jobs.clone());
+        let retiring = RetiringServers::default();
+        let of_manager = (servers.clone(), jobs.clone(), retiring.clone());
         let start = Start::new(move |_, birth| {
-            let (servers, jobs) = of_manager.clone();
-            ConnectionManager::new(servers, jobs, parts.clone(), birth)
+            let (servers, jobs, retiring) = of_manager.clone();
+            ConnectionManager::new(servers, jobs, retiring, parts.clone(), birth)
         });
         let mut child = ChildSpec::new("keeper", &Arbiters::current()?, start);
         child.settings = Settings::prompt();
@@ -100,6 +105,7 @@ impl Downstreams {
             subscription_registry,
             listener,
             jobs,
+            retiring,
             manager: Supervisor::supervise(child),
         })
     }
@@ -310,6 +316,7 @@ impl Downstreams {
         for child in children {
             child.stopped().await;
         }
+        self.retiring.all_gone().await;
     }
 }
 

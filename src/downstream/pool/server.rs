@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::catalog::ServerPart;
 use crate::downstream::caller::Caller;
@@ -21,6 +22,9 @@ use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::LogRing;
 use crate::transport::HttpKind;
+
+/// How often it is looked whether the calls of a server have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A server, as sessions see it. Shared by all threads.
 pub struct Server {
@@ -176,6 +180,13 @@ impl Server {
 
     pub fn shared(&self) -> &ChildRef<CallSenders> {
         &self.shared
+    }
+
+    /// Waits until it has no call any more.
+    pub(crate) async fn has_no_calls(&self) {
+        while self.parts.gate.running() + self.parts.gate.waiting() > 0 {
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Goes over to other settings; no connection ends.

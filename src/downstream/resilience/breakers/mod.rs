@@ -72,7 +72,8 @@ pub struct BreakerView {
     pub state: &'static str,
     /// Failures in a row, while it is closed.
     pub failures: usize,
-    /// Failures since the last success, however long ago.
+    /// Failures since the last success, however long ago: for health.
+    #[serde(skip)]
     pub in_a_row: usize,
     /// When the next call is let through, while it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
