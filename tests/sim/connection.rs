@@ -40,6 +40,26 @@ fn every_revision_is_taken_and_initialized_follows_before_anything_else() {
 }
 
 #[test]
+fn a_server_that_refuses_the_newest_revision_is_asked_with_older_ones() {
+    run(async {
+        let world = World::new();
+        let server = world
+            .stdio("a", |plan| {
+                plan.script.revision = "2025-03-26";
+                plan.script.insists = true;
+            })
+            .await;
+        assert_eq!(world.view("a").shared.phase.to_string(), "up");
+        let offers = server.of("initialize").into_iter();
+        let offers: Vec<Value> = offers
+            .map(|frame| frame.json["params"]["protocolVersion"].clone())
+            .collect();
+        assert_eq!(offers, ["2025-11-25", "2025-06-18", "2025-03-26"]);
+        assert_eq!(server.links(), 1);
+    });
+}
+
+#[test]
 fn a_server_of_an_unknown_revision_is_left_with_a_sentence() {
     run(async {
         let world = World::new();

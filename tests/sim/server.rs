@@ -32,6 +32,8 @@ pub(crate) struct Script {
     pub(crate) refused: BTreeSet<&'static str>,
     /// Milliseconds that the lists of a sessionless server live; zero says nothing.
     pub(crate) ttl_ms: u64,
+    /// Whether a handshake of another revision is refused instead of answered with its own.
+    pub(crate) insists: bool,
     /// Methods that fail with an internal error.
     pub(crate) failing: BTreeSet<&'static str>,
     /// Methods over which the process ends as soon as it has read them.
@@ -57,6 +59,7 @@ impl Default for Script {
             page: 0,
             mute: BTreeSet::new(),
             refused: BTreeSet::new(),
+            insists: false,
             failing: BTreeSet::new(),
             fatal: BTreeSet::new(),
             starts_after: Duration::ZERO,
@@ -188,6 +191,11 @@ impl Server {
             return self.react_sessionless(frame);
         }
         let params = &frame.json["params"];
+        if method == "initialize" && script.insists && params["protocolVersion"] != script.revision
+        {
+            drop(script);
+            return self.refuse(frame, -32602, "Unsupported protocol version");
+        }
         let result = match method {
             "initialize" if revision == SESSIONLESS => {
                 drop(script);

@@ -4,7 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::downstream::era::modern;
-use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
+use crate::protocol::{
+    DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision, code,
+};
 
 /// The result of the handshake: revision and capabilities.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,11 +31,11 @@ pub enum HandshakeError {
 
 /// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
 /// the configuration.
-pub(crate) fn initialize_params(profile: &DeclaredCapabilities) -> Value {
+pub(crate) fn initialize_params(profile: &DeclaredCapabilities, revision: Revision) -> Value {
     let mut capabilities = profile.as_map().clone();
     capabilities.entry("roots").or_insert_with(|| json!({}));
     json!({
-        "protocolVersion": Revision::NEWEST_LEGACY,
+        "protocolVersion": revision,
         "capabilities": capabilities,
         "clientInfo": modern::client_info(),
     })
@@ -79,6 +81,31 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
         server_info: result.server_info,
         instructions: result.instructions,
     })
+}
+
+/// The revision to offer after `offered`, if this answer to `initialize` refuses that one. Servers
+/// have to answer with a revision of theirs instead, but some do not.
+pub(crate) fn older_revision(response: &Response, offered: Revision) -> Option<Revision> {
+    #[derive(Deserialize)]
+    struct VersionError {
+        code: i64,
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        data: Value,
+    }
+    let Outcome::Error(error) = &response.outcome else {
+        return None;
+    };
+    let error: VersionError = error.parse().ok()?;
+    let mut older = Revision::LEGACY.into_iter().rev();
+    let mut older = older.by_ref().filter(|revision| *revision < offered);
+    if let Some(supported) = error.data["supported"].as_array() {
+        return older.find(|revision| supported.iter().any(|it| it == revision.as_str()));
+    }
+    let is_about_it = matches!(error.code, code::INVALID_PARAMS | code::UNSUPPORTED_VERSION)
+        || error.message.to_ascii_lowercase().contains("version");
+    older.next().filter(|_| is_about_it)
 }
 
 /// Reads a sessionless server's answer to `server/discover`.
@@ -190,6 +217,36 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_of_a_revision_is_answered_with_an_older_one() {
+        use Revision::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25};
+        let supported = r#""error":{"code":-1,"message":"no","data":{"supported":["2024-11-05","2025-03-26","1999-01-01"]}}"#;
+        let unknown =
+            r#""error":{"code":-32602,"message":"no","data":{"supported":["1999-01-01"]}}"#;
+        let params = r#""error":{"code":-32602,"message":"no"}"#;
+        let words = r#""error":{"code":-32000,"message":"Unsupported protocol Version"}"#;
+        let other = r#""error":{"code":-32603,"message":"no disk"}"#;
+        let table = [
+            (supported, V2025_11_25, Some(V2025_03_26)),
+            (supported, V2025_03_26, Some(V2024_11_05)),
+            (supported, V2024_11_05, None),
+            (unknown, V2025_11_25, None),
+            (params, V2025_11_25, Some(V2025_06_18)),
+            (params, V2024_11_05, None),
+            (words, V2025_06_18, Some(V2025_03_26)),
+            (other, V2025_11_25, None),
+            (r#""error":3"#, V2025_11_25, None),
+            (r#""result":{}"#, V2025_11_25, None),
+        ];
+        for (answer, offered, expected) in table {
+            assert_eq!(
+                older_revision(&response(answer), offered),
+                expected,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
     fn a_bad_answer_says_what_is_wrong() {
         let table = [
             (
@@ -232,7 +289,7 @@ mod tests {
     fn exactly_the_clients_capabilities_and_roots_are_declared() {
         let declared = json!({"sampling": {}, "vendor": {}, "elicitation": {"form": {}}});
         let profile = DeclaredCapabilities::from_declared(declared.as_object().unwrap());
-        let params = initialize_params(&profile);
+        let params = initialize_params(&profile, Revision::NEWEST_LEGACY);
         assert_eq!(
             params["capabilities"],
             json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {}})

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::era::KnownEra;
 use crate::downstream::era::verdict::{self, EraVerdict};
-use crate::protocol::{Era, Method, Response};
+use crate::protocol::{Era, Method, Response, Revision};
 use crate::transport::LinkError;
 
 /// How long each step may take.
@@ -64,6 +64,8 @@ pub(super) struct Inquiry {
     sign_in_since: Option<Instant>,
     /// `server/discover` failed in a way that says nothing of the era.
     is_uncertain: bool,
+    /// The revision that `initialize` offers: the newest, or an older one once that was refused.
+    offered: Revision,
 }
 
 impl Inquiry {
@@ -79,7 +81,12 @@ impl Inquiry {
             initialize: EraQuestion::NotSent,
             sign_in_since: None,
             is_uncertain: false,
+            offered: Revision::NEWEST_LEGACY,
         }
+    }
+
+    pub(super) fn offered(&self) -> Revision {
+        self.offered
     }
 
     /// The era of the first question.
@@ -159,7 +166,13 @@ impl Inquiry {
         self.on_answer(now);
         match handshake::negotiated(response) {
             Ok(found) => Step::Accept(found),
-            Err(error) => self.on_refused(Era::Legacy, error.to_string()),
+            Err(error) => match handshake::older_revision(response, self.offered) {
+                Some(older) => {
+                    self.offered = older;
+                    Step::Send(Era::Legacy)
+                }
+                None => self.on_refused(Era::Legacy, error.to_string()),
+            },
         }
     }
 

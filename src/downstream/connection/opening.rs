@@ -18,7 +18,7 @@ use crate::downstream::connection::{Connection, LinkEventMessage};
 use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::starting::{self, StartStage};
-use crate::protocol::{Era, Method, Response};
+use crate::protocol::{Era, Method, Response, Revision};
 use crate::supervision::{ExitReason, Settings as SupervisionSettings};
 use crate::telemetry::Counter;
 use crate::transport::{Link, LinkEnd, LinkError};
@@ -155,7 +155,9 @@ impl Connection {
     }
 
     pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
-        let params = handshake::initialize_params(&self.spec.key.profile());
+        let offered = self.state.inquiry().map(|inquiry| inquiry.offered());
+        let offered = offered.unwrap_or(Revision::NEWEST_LEGACY);
+        let params = handshake::initialize_params(&self.spec.key.profile(), offered);
         self.ask_server(&Method::Initialize, &params, OwnRequest::Initialize, ctx);
     }
 
