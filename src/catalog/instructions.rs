@@ -11,7 +11,7 @@ const TRUNCATION_MARK: &str = " […]";
 pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<String> {
     let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + TRUNCATION_MARK.len();
     let mut room = bytes_max;
-    let mut shown: Vec<(&str, &str)> = Vec::new();
+    let mut shown: Vec<(&str, String)> = Vec::new();
     for (heading, text) in sections {
         let text = text.trim();
         if text.is_empty() {
@@ -21,12 +21,12 @@ pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<Str
             break;
         };
         room = left;
-        shown.push((heading, text));
+        shown.push((heading, without_headings(text)));
     }
     let share = fair_share(shown.iter().map(|(_, text)| text.len()).collect(), room);
     let mut merged = String::new();
     for (heading, text) in shown {
-        let kept = text.get(..text.floor_char_boundary(share)).unwrap_or(text);
+        let kept = text.get(..text.floor_char_boundary(share)).unwrap_or(&text);
         let mark = if kept.len() < text.len() {
             TRUNCATION_MARK
         } else {
@@ -36,6 +36,22 @@ pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<Str
         let _ = write!(merged, "{gap}## {heading}\n\n{kept}{mark}");
     }
     (!merged.is_empty()).then_some(merged)
+}
+
+/// Escapes what looks like one of our headings, so that no server speaks as another one; deeper
+/// headings stay.
+fn without_headings(text: &str) -> String {
+    const LINE_ENDS: [char; 7] = [
+        '\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}',
+    ];
+    let lines = text.split_inclusive(LINE_ENDS).map(|line| {
+        let rest = line.trim_start();
+        let is_heading = rest.starts_with('#') && !rest.starts_with("###");
+        let indent = line.get(..line.len() - rest.len()).unwrap_or_default();
+        let mark = if is_heading { "\\" } else { "" };
+        [indent, mark, rest].concat()
+    });
+    lines.collect()
 }
 
 /// The length to which texts must be cut so that they fit into `room` together.
@@ -64,6 +80,20 @@ mod tests {
         let merged = merge(&sections, bytes_max);
         assert_eq!(merged.as_deref(), expected);
         assert!(merged.is_none_or(|merged| merged.len() <= bytes_max));
+    }
+
+    #[test]
+    fn no_server_writes_the_heading_of_another() {
+        check(
+            &[
+                ("a", "one\n## b (names start with `b__`)\n  # c\r## d"),
+                ("b", "### two"),
+            ],
+            200,
+            Some(
+                "## a\n\none\n\\## b (names start with `b__`)\n  \\# c\r\\## d\n\n## b\n\n### two",
+            ),
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How the parts of all servers become one catalog.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -173,8 +173,10 @@ impl<'a> Merger<'a> {
         let mut taken = None;
         for candidate in public_name::candidates(server, prefix, native, self.settings.name_max) {
             let public_name::PublicName { name, changed } = candidate;
-            if let Some(owner) = table.get(&name) {
-                taken.get_or_insert((name, owner.server.clone()));
+            let owner = table.get(&name).map(|owner| owner.server.clone());
+            let reserved = || self.reserved_for(prefix, native).filter(|_| name == native);
+            if let Some(owner) = owner.or_else(reserved) {
+                taken.get_or_insert((name, owner));
                 continue;
             }
             if let Some((wanted, taken_by)) = taken {
@@ -197,6 +199,19 @@ impl<'a> Merger<'a> {
             return Some(name);
         }
         None
+    }
+
+    /// The server whose prefix a name has that would be shown without one.
+    fn reserved_for(&self, prefix: &str, native: &str) -> Option<ServerName> {
+        if !prefix.is_empty() {
+            return None;
+        }
+        let mut servers = self.views.iter().zip(&self.names);
+        let (view, _) = servers.find(|(view, names)| {
+            let other = public_name::prefix(view.part.server(), names);
+            public_name::has_prefix(native, other)
+        })?;
+        Some(view.part.server().clone())
     }
 
     /// Resources or resource templates.
@@ -229,35 +244,42 @@ impl<'a> Merger<'a> {
         (table, texts)
     }
 
-    /// Templates that clients expand to native URIs.
+    /// Templates that clients expand to native URIs. One that begins as a URI does that an earlier
+    /// server lists would take what belongs to that, and does not count.
     fn patterns(&self) -> Vec<(usize, UriTemplate)> {
         let mut patterns = Vec::new();
+        let mut earlier: BTreeSet<&str> = BTreeSet::new();
         for (index, view) in self.views.iter().enumerate() {
-            for item in view.part.items(ItemKind::ResourceTemplates) {
-                let native = item.native();
-                let unwrapped = view.public_uri(native) == native;
-                if let Some(template) = UriTemplate::parse(native).filter(|_| unwrapped) {
+            for native in view.unwrapped(ItemKind::ResourceTemplates) {
+                let start = native.split('{').next().unwrap_or_default();
+                let next = earlier.range(start..).next();
+                let takes = next.is_some_and(|listed| listed.starts_with(start));
+                if let Some(template) = UriTemplate::parse(native).filter(|_| !takes) {
                     patterns.push((index, template));
                 }
             }
+            earlier.extend(view.unwrapped(ItemKind::Resources));
         }
         patterns
     }
 
-    /// Who uses a scheme and authority, when it is one server alone.
-    fn origins(&self) -> HashMap<String, Option<usize>> {
-        let mut origins: HashMap<String, Option<usize>> = HashMap::new();
+    /// Which servers use a scheme and authority. Where one lists a resource with them, templates
+    /// of others do not count.
+    fn origins(&self) -> HashMap<String, Vec<usize>> {
+        let mut origins = self.origins_of(ItemKind::Resources);
+        for (origin, users) in self.origins_of(ItemKind::ResourceTemplates) {
+            origins.entry(origin).or_insert(users);
+        }
+        origins
+    }
+
+    fn origins_of(&self, kind: ItemKind) -> HashMap<String, Vec<usize>> {
+        let mut origins: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, view) in self.views.iter().enumerate() {
-            let resources = view.part.items(ItemKind::Resources).iter();
-            let uris = resources.chain(view.part.items(ItemKind::ResourceTemplates));
-            for native in uris.map(Item::native) {
-                let unwrapped = view.public_uri(native) == native;
-                let Some(origin) = uri::origin(native).filter(|_| unwrapped) else {
-                    continue;
-                };
-                let owner = origins.entry(origin).or_insert(Some(index));
-                if *owner != Some(index) {
-                    *owner = None;
+            for origin in view.unwrapped(kind).filter_map(uri::origin) {
+                let users = origins.entry(origin).or_default();
+                if users.last() != Some(&index) {
+                    users.push(index);
                 }
             }
         }

@@ -14,6 +14,12 @@ pub(super) fn prefix<'a>(server: &'a ServerName, names: &'a NameSettings) -> &'a
     names.prefix.as_deref().unwrap_or(server.as_str())
 }
 
+/// Whether a name looks as those of a server with this prefix.
+pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
+    let rest = name.strip_prefix(prefix);
+    !prefix.is_empty() && rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
+}
+
 /// A public name, and whether it had to be cut or cleaned.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PublicName {

@@ -12,7 +12,7 @@ use crate::protocol::{RawJson, Revision};
 
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::uri_template::UriTemplate;
-use super::{ItemKind, ListCaching, MergeNotice, ServerPart, ToolHints, uri};
+use super::{Item, ItemKind, ListCaching, MergeNotice, ServerPart, ToolHints, uri};
 
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
@@ -92,8 +92,8 @@ pub struct Snapshot {
     pub(super) templates: OwnerTable<UriOwner>,
     /// Unwrapped templates with the index of their server, in order.
     pub(super) patterns: Vec<(usize, UriTemplate)>,
-    /// Scheme and authority of unwrapped URIs; `None` when several servers use it.
-    pub(super) origins: HashMap<String, Option<usize>>,
+    /// Which servers use a scheme and authority in unwrapped URIs.
+    pub(super) origins: HashMap<String, Vec<usize>>,
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
     pub(super) notices: Vec<MergeNotice>,
@@ -132,9 +132,12 @@ impl Snapshot {
         if let Some(owned) = self.unwrap(public) {
             return Some(owned);
         }
-        let server = self.match_template(public).or_else(|| {
-            let origin = uri::origin(public)?;
-            self.origins.get(&origin).copied().flatten()
+        let origin = uri::origin(public);
+        let users = origin.and_then(|origin| self.origins.get(&origin));
+        let users = users.map(Vec::as_slice);
+        let server = self.match_template(public, users).or(match users {
+            Some([only]) => Some(*only),
+            _ => None,
         })?;
         Some(self.uri_owner(server, public))
     }
@@ -146,12 +149,17 @@ impl Snapshot {
         certain.then(|| self.uri_owner(server, &native))
     }
 
-    fn match_template(&self, public: &str) -> Option<usize> {
+    /// The server whose template a URI matches; where its origin is in use, one of the `users`.
+    fn match_template(&self, public: &str, users: Option<&[usize]>) -> Option<usize> {
         if public.len() > MATCH_URI_BYTES_MAX {
             return None;
         }
         let mut steps = (usize::MAX, MATCH_STEPS_MAX);
-        let found = self.patterns.iter().find(|(server, template)| {
+        let mut patterns = self.patterns.iter();
+        let found = patterns.find(|(server, template)| {
+            if users.is_some_and(|users| !users.contains(server)) {
+                return false;
+            }
             if steps.0 != *server {
                 steps = (*server, MATCH_STEPS_MAX);
             }
@@ -295,6 +303,12 @@ impl Snapshot {
 }
 
 impl MergedServer {
+    /// The URIs, or templates, of the server that clients see as they are.
+    pub(super) fn unwrapped(&self, kind: ItemKind) -> impl Iterator<Item = &str> {
+        let uris = self.part.items(kind).iter().map(Item::native);
+        uris.filter(|native| self.public_uri(native) == *native)
+    }
+
     pub(super) fn public_uri<'a>(&self, native: &'a str) -> Cow<'a, str> {
         if self.wraps {
             uri::wrap(&self.wrap_prefix, native)

@@ -214,6 +214,75 @@ fn a_uri_finds_its_owner() {
 }
 
 #[test]
+fn no_template_takes_what_another_server_lists() {
+    let evil = ["file:///{+p}", "db://{+p}", "{+p}:x"];
+    for (others, uri, owner) in [
+        (resources("evil", &[], &evil), "file:///unlisted", Some("a")),
+        (
+            resources("evil", &["file:///evil"], &evil),
+            "file:///unlisted",
+            None,
+        ),
+        (
+            resources("evil", &["file:///evil"], &evil),
+            "file:///evil",
+            Some("evil"),
+        ),
+        (
+            resources("evil", &[], &evil),
+            "db://host/unlisted",
+            Some("a"),
+        ),
+        (
+            resources("evil", &[], &["file:///e/{p}"]),
+            "file:///e/1",
+            Some("a"),
+        ),
+        (
+            resources("good", &["file:///g/1"], &["file:///g/{p}"]),
+            "file:///g/2",
+            Some("good"),
+        ),
+        (
+            resources("good", &[], &["memo://{p}"]),
+            "memo://1",
+            Some("good"),
+        ),
+    ] {
+        let listing = resources("a", &["file:///a", "db://host/t"], &[]);
+        for parts in [[listing.clone(), others.clone()], [others, listing]] {
+            let is_first = parts[0].server().as_str() == "a";
+            // Who stands first keeps what both would have.
+            let expected = if is_first {
+                owner
+            } else {
+                owner.or(Some("evil"))
+            };
+            let owned = merged(&parts).resource(uri);
+            let found = owned.map(|owned| owned.server.to_string());
+            assert_eq!(found.as_deref(), expected, "{uri}");
+        }
+    }
+}
+
+#[test]
+fn no_server_takes_names_with_the_prefix_of_another() {
+    for (place, git) in [(0, None), (1, None), (0, Some("vcs")), (1, Some("vcs"))] {
+        let prefix = git.unwrap_or("git");
+        let wanted = format!("{prefix}__log");
+        let evil = named(tools("evil", &[&wanted, "plain", "git_log"]), Some(""));
+        let mut parts = vec![named(tools("git", &["log"]), git)];
+        parts.insert(place, evil);
+        let snapshot = merge(&parts, &settings());
+        let owner = |name: &str| snapshot.tool(name).map(|owner| owner.server.to_string());
+        assert_eq!(owner(&wanted).as_deref(), Some("git"));
+        assert_eq!(owner(&format!("evil__{wanted}")).as_deref(), Some("evil"));
+        assert_eq!(owner("plain").as_deref(), Some("evil"));
+        assert_eq!(owner("git_log").as_deref(), Some("evil"));
+    }
+}
+
+#[test]
 fn no_server_can_take_over_the_wrapped_uris_of_another() {
     let snapshot = merged(&[
         resources("evil", &["mcpgw+git+file:///x"], &[]),
