@@ -11,7 +11,7 @@ use super::keys::{
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
-use crate::transport::HttpKind;
+use crate::transport::{HttpKind, public_url};
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {
@@ -98,7 +98,7 @@ fn ready(out: &mut String, settings: &ServerSettings, keys: &ServerKeys) -> fmt:
                 HttpKind::Auto | HttpKind::Streamable => "http",
                 HttpKind::Sse => "sse",
             };
-            let url = without_query(&http.url);
+            let url = shown_url(&http.url);
             writeln!(out, "{kind}: {url} ({headers} headers)")?;
         }
     }
@@ -124,12 +124,10 @@ fn ready(out: &mut String, settings: &ServerSettings, keys: &ServerKeys) -> fmt:
     Ok(())
 }
 
-/// A query may hold a key.
-fn without_query(url: &Url) -> String {
-    let mut shown = url.clone();
-    shown.set_query(None);
-    let hidden = if url.query().is_some() { "?…" } else { "" };
-    format!("{shown}{hidden}")
+/// The URL without its secrets, and a mark in place of its query.
+fn shown_url(url: &Url) -> String {
+    let mark = if url.query().is_some() { "?…" } else { "" };
+    format!("{}{mark}", public_url(url))
 }
 
 /// The keys of a table that do not have their default, each with its value.

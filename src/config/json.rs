@@ -19,10 +19,12 @@ const RENAMED: [(&str, &str); 4] = [
     ("httpUrl", "url"),
 ];
 
-/// Whether a file is JSON: no TOML begins with a brace.
+/// Whether a file is JSON: no TOML begins with a brace, or with a comment of JSON.
 pub(super) fn is_json(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}').trim_start();
-    text.starts_with('{')
+    ["{", "//", "/*"]
+        .iter()
+        .any(|start| text.starts_with(start))
 }
 
 /// The same servers as the text of a TOML file, and a warning for everything that was left out.
@@ -31,8 +33,8 @@ pub(super) fn is_json(text: &str) -> bool {
 ///
 /// Says why there is nothing to read, without any value.
 pub(super) fn to_toml(text: &str) -> Result<(String, Vec<String>), String> {
-    let text = text.trim_start_matches('\u{feff}');
-    let json: Json = serde_json::from_str(text)
+    let text = plain_json(text.trim_start_matches('\u{feff}'));
+    let json: Json = serde_json::from_str(&text)
         .map_err(|error| format!("the file begins as JSON, and is no valid JSON: {error}"))?;
     let found = SERVERS_AT.iter().find_map(|at| {
         let servers = json.pointer(at)?.as_object()?;
@@ -62,6 +64,65 @@ pub(super) fn to_toml(text: &str) -> Result<(String, Vec<String>), String> {
     let file = Table::from_iter([("servers".to_owned(), Toml::Table(tables))]);
     let file = toml::to_string(&file).map_err(|error| error.to_string())?;
     Ok((file, warnings))
+}
+
+/// JSON without the comments and trailing commas that editors allow. Spaces stand in their place,
+/// so that errors name the right line and column.
+fn plain_json(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    // A comma after a value, as long as nothing follows it.
+    let mut comma = None;
+    let mut before = ' ';
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let comment = comment_length(rest);
+        let length = match first {
+            '"' => string_length(rest),
+            _ if comment > 0 => comment,
+            _ => first.len_utf8(),
+        };
+        let (token, after) = rest.split_at(length);
+        rest = after;
+        if comment > 0 {
+            let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };
+            plain.extend(token.bytes().map(blank));
+            continue;
+        }
+        match (first, comma) {
+            (',', _) => comma = (!"[{,:".contains(before)).then_some(plain.len()),
+            ('}' | ']', Some(at)) => plain.replace_range(at..=at, " "),
+            _ => {}
+        }
+        if !first.is_whitespace() {
+            before = first;
+            comma = comma.filter(|_| first == ',');
+        }
+        plain.push_str(token);
+    }
+    plain
+}
+
+/// Bytes of the comment that a text begins with; 0 if it begins with none.
+fn comment_length(text: &str) -> usize {
+    let end = if text.starts_with("//") {
+        text.find('\n')
+    } else if let Some(inside) = text.strip_prefix("/*") {
+        inside.find("*/").map(|at| at + 4)
+    } else {
+        Some(0)
+    };
+    end.unwrap_or(text.len())
+}
+
+/// Bytes of the string that a text begins with, its quotes included.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = false;
+    let end = text.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |at| at + 2)
 }
 
 /// The name of a server with a `-` for every character that names may not have, unless another
@@ -123,4 +184,45 @@ fn to_value(json: &Json) -> Option<Toml> {
             Toml::Table(values.collect())
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_trailing_commas_become_spaces() {
+        let table = [
+            ("{}", "{}"),
+            (
+                "{\"a\": 1, // one\n\"b\": 2}",
+                "{\"a\": 1,       \n\"b\": 2}",
+            ),
+            ("// ä\n{}", "     \n{}"),
+            ("{}//", "{}  "),
+            ("{/* a,\n } */\"b\": 1}", "{     \n     \"b\": 1}"),
+            ("[1,]", "[1 ]"),
+            (
+                "{\"a\": [1, 2 , /* x */ ], }",
+                "{\"a\": [1, 2           ]  }",
+            ),
+            // Texts stay as they are.
+            (
+                "[\"// a\", \"/* b */\", \"c,]\"]",
+                "[\"// a\", \"/* b */\", \"c,]\"]",
+            ),
+            ("[\"a\\\"//\", \"b\\\\\",]", "[\"a\\\"//\", \"b\\\\\" ]"),
+            // Mistakes stay mistakes.
+            ("[,]", "[,]"),
+            ("[1,,]", "[1,,]"),
+            ("{\"a\":,}", "{\"a\":,}"),
+            ("{ / }", "{ / }"),
+            ("{ /* }", "{     "),
+            ("{\"a", "{\"a"),
+            ("{\"a\\", "{\"a\\"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(plain_json(text), expected, "{text}");
+        }
+    }
 }

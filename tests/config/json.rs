@@ -67,6 +67,27 @@ fn every_place_of_servers_is_known() {
 }
 
 #[test]
+fn comments_and_trailing_commas_are_read_as_editors_read_them() {
+    let cursor = r#"// Written by an editor.
+    {
+        /* All of "mcpServers" */
+        "mcpServers": {
+            "a": {
+                "command": "x", // not "y"
+                "args": ["https://h", "/* b */",],
+            },
+        },
+    }"#;
+    let loaded = parse(cursor).unwrap();
+    let a = stdio(ready(&loaded.config, "a"));
+    let args: Vec<&str> = a.args.iter().map(|arg| arg.expose_secret()).collect();
+    assert_eq!(
+        (a.command.as_str(), args),
+        ("x", vec!["https://h", "/* b */"])
+    );
+}
+
+#[test]
 fn a_mistake_in_json_is_told_without_values() {
     let cases = [
         (
@@ -74,8 +95,8 @@ fn a_mistake_in_json_is_told_without_values() {
             "is no valid JSON: EOF while parsing an object at line 1 column 1",
         ),
         (
-            r#"{"mcpServers": {"a": {"command": "hunter2",}}}"#,
-            "trailing comma at line 1 column 44",
+            "{ // hunter2\n\"mcpServers\": {\"a\": {\"command\": \"hunter2\",,}}}",
+            "no valid JSON: key must be a string at line 2 column 43",
         ),
         (
             r#"{"a": "hunter2"}"#,
