@@ -105,7 +105,7 @@ fn write_all(
                     Level::Debug
                 };
                 let path = path.display().to_string();
-                log::log!(level, server, path; "crash report written, see `mcpvisor servers crashes {server}`");
+                log::log!(level, server, report = path; "crash report written, see `mcpvisor servers crashes {server}`");
             }
             Err(error) => {
                 counters.add(Counter::CrashesUnreported);

@@ -23,8 +23,8 @@ pub struct Supervisor<T: ChildValue> {
     child: Option<RunningChild>,
     /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
-    /// Why it is broken, once the log has said it: the attempts that follow say nothing new.
-    told_broken: Option<String>,
+    /// What the log said of the end before this one; nothing once an incarnation was ready.
+    told: Option<ToldExit>,
     timer: Option<SpawnHandle>,
     snapshot: watch::Sender<ChildSnapshot<T>>,
 }
@@ -63,7 +63,7 @@ impl<T: ChildValue> Supervisor<T> {
             child: None,
             value: None,
             timer: None,
-            told_broken: None,
+            told: None,
             snapshot,
         };
         ChildRef::new(name, receiver, supervisor.start().recipient())
@@ -246,11 +246,44 @@ impl<T: ChildValue> Supervisor<T> {
         let state = self.machine.state();
         let cause = reason.cause();
         let is_broken = matches!(state, ChildState::Waiting { broken: true, .. });
-        let is_told = is_broken && self.told_broken.as_ref() == Some(&cause);
-        let level = if is_told { log::Level::Debug } else { level };
+        let told = ToldExit { cause, is_broken };
+        let (child, why) = (&*self.spec.name, told.cause.as_str());
         let then = after_exit(state, Instant::now());
-        log::log!(level, child = &*self.spec.name, generation, why = cause.as_str(); "{then}");
-        self.told_broken = is_broken.then_some(cause);
+        match told.repeats(self.told.as_ref()) {
+            Repetition::None => log::log!(level, child, generation, why; "{then}"),
+            Repetition::Cause => log::log!(level, child, generation; "{then}: the same again"),
+            Repetition::Whole => log::debug!(child, generation, why; "{then}"),
+        }
+        self.told = Some(told);
+    }
+}
+
+/// The end of an incarnation, as the log told it.
+struct ToldExit {
+    cause: String,
+    is_broken: bool,
+}
+
+/// How much of what is to be said of an end was said of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repetition {
+    None,
+    Cause,
+    /// A broken child is still broken: the attempts that follow say nothing new.
+    Whole,
+}
+
+impl ToldExit {
+    fn repeats(&self, before: Option<&Self>) -> Repetition {
+        match before {
+            Some(before) if before.cause == self.cause => {
+                match self.is_broken && before.is_broken {
+                    true => Repetition::Whole,
+                    false => Repetition::Cause,
+                }
+            }
+            Some(_) | None => Repetition::None,
+        }
     }
 }
 
@@ -323,6 +356,7 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
         match event {
             IncarnationEvent::Ready { value, .. } => {
                 self.value = Some(value);
+                self.told = None;
                 self.handle_event(ChildEvent::Ready, ctx);
             }
             IncarnationEvent::StillStarting { within, .. } => {
@@ -349,6 +383,30 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
             Control::RestIf(is_unused) => self.rest_if(&is_unused, ctx),
             // An error means that nobody waits for it any more.
             Control::Barrier(reached) => drop(reached.send(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_was_just_told_is_not_told_again() {
+        let told = |cause: &str, is_broken| ToldExit {
+            cause: cause.to_owned(),
+            is_broken,
+        };
+        let table = [
+            (None, told("a", false), Repetition::None),
+            (Some(told("a", false)), told("b", false), Repetition::None),
+            (Some(told("a", false)), told("a", false), Repetition::Cause),
+            (Some(told("a", false)), told("a", true), Repetition::Cause),
+            (Some(told("a", true)), told("a", true), Repetition::Whole),
+            (Some(told("a", true)), told("b", true), Repetition::None),
+        ];
+        for (before, now, expected) in table {
+            assert_eq!(now.repeats(before.as_ref()), expected);
         }
     }
 }

@@ -13,7 +13,7 @@ const WHO: [&str; 3] = ["server", "child", "url"];
 const WHY: [&str; 5] = ["error", "reason", "why", "failure", "panic"];
 
 /// Fields for programs alone.
-const HIDDEN: [&str; 1] = ["generation"];
+const HIDDEN: [&str; 2] = ["generation", "report"];
 
 /// Columns of a name; a longer one moves the rest of its line.
 const NAME_WIDTH: usize = 12;
@@ -125,6 +125,7 @@ mod tests {
                     ("child", "server/files"),
                     ("generation", "7"),
                     ("index", "3"),
+                    ("report", "/data/crashes/files.1.json"),
                     ("why", "process exited with code 1"),
                 ],
                 "20:03:12 WARN  files        down, next attempt in 2s: process exited with code 1  (index=3)",

@@ -16,7 +16,6 @@ STEPS = ["start", "list", "call", "progress", "cancel", "question", "kill", "res
 
 # Failures that are expected until the gateway is better.
 KNOWN = {
-    ("kubernetes", "start"): "the last line that it wrote is shown as the reason, not the one that explains",
 }
 
 SIMPLE = {"progress": "it reports none", "cancel": "it has no slow tool", "question": "it asks nothing"}

@@ -16,7 +16,9 @@ pub fn tree(status: &Value, screen: &Screen) -> String {
     text.push_str(&config(&status["config"]));
     for actor in status["actors"].as_array().into_iter().flatten() {
         let (name, phase) = (word(&actor["name"]), word(&actor["phase"]));
-        text.push_str(&format!("├─ {name}{DOT}{phase}{}\n", child(actor)));
+        let line = format!("├─ {name}{DOT}{phase}{}", child(actor));
+        text.push_str(&screen.cut(&line, 0));
+        text.push('\n');
     }
     text.push_str(&format!("├─ sessions {}\n", status["sessions"]));
     let servers = by_trouble(status);
@@ -41,7 +43,7 @@ pub fn tree(status: &Value, screen: &Screen) -> String {
         );
         text.push_str(line.trim_end_matches(['·', ' ']));
         text.push('\n');
-        text.push_str(&under(server, below));
+        text.push_str(&under(server, below, screen));
     }
     text.push_str(&notice_lines(status));
     text
@@ -168,7 +170,7 @@ fn facts(server: &Value) -> Vec<String> {
 }
 
 /// The lines below a server: its breakers, and connections that are not everybody's.
-fn under(server: &Value, below: &str) -> String {
+fn under(server: &Value, below: &str, screen: &Screen) -> String {
     let mut text = String::new();
     for breaker in open_breakers(server) {
         text.push_str(&format!("   {below}   └─ {}\n", breaker_text(breaker)));
@@ -178,7 +180,9 @@ fn under(server: &Value, below: &str) -> String {
         let owner = own["owner"].as_str().unwrap_or("?");
         let phase = own["connection"]["phase"].as_str().unwrap_or("?");
         let child = child(&own["connection"]);
-        text.push_str(&format!("   {below}   └─ {owner}{DOT}{phase}{child}\n"));
+        let line = format!("   {below}   └─ {owner}{DOT}{phase}{child}");
+        text.push_str(&screen.cut(&line, 0));
+        text.push('\n');
     }
     text
 }

@@ -14,7 +14,7 @@ const SEPARATOR: &str = " / ";
 
 /// The reason in the last lines of a program, oldest first; `None` if they hold no text.
 pub fn explanation<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<String> {
-    let lines: Vec<String> = lines.into_iter().map(clean).collect();
+    let lines = without_usage(lines.into_iter().map(clean).collect());
     let trace = python_exception(&lines).max(stack_trace(&lines));
     let is_last = |found: &Found| {
         let after = lines.iter().skip(found.end);
@@ -63,6 +63,30 @@ fn without_colours(line: &str) -> String {
         }
     }
     out
+}
+
+/// The lines without those that explain how the program is used: they tell of options in words of
+/// failure. All of them if there is nothing else.
+fn without_usage(lines: Vec<String>) -> Vec<String> {
+    let mut kept = Vec::with_capacity(lines.len());
+    let mut is_usage = false;
+    for line in &lines {
+        let begins = line.trim_start().to_lowercase().starts_with("usage:");
+        is_usage = begins || (is_usage && is_help(line));
+        if !is_usage {
+            kept.push(line.clone());
+        }
+    }
+    match kept.iter().all(String::is_empty) {
+        true => lines,
+        false => kept,
+    }
+}
+
+/// Whether a line after the usage belongs to it: an option, an example or the title of some.
+fn is_help(line: &str) -> bool {
+    let is_title = line.ends_with(':') && !tells_failure(line) && !is_noise(line);
+    line.is_empty() || line.starts_with([' ', '-']) || is_title
 }
 
 /// The exception at the end of the last traceback.
@@ -180,8 +204,8 @@ fn of_npm(line: &str) -> Option<&str> {
     said.map(str::trim)
 }
 
-/// The last line with a word of failure in it, with what it continues or announces.
-fn telling_line(lines: &[String]) -> Option<Vec<String>> {
+/// Whether a line has a word of failure in it.
+fn tells_failure(line: &str) -> bool {
     const WORDS: [&str; 20] = [
         "error",
         "fatal",
@@ -204,11 +228,13 @@ fn telling_line(lines: &[String]) -> Option<Vec<String>> {
         "unsupported",
         "not set",
     ];
-    let tells = |line: &String| {
-        let text = line.to_lowercase();
-        !is_noise(line) && WORDS.iter().any(|word| text.contains(word))
-    };
-    let at = lines.iter().rposition(tells)?;
+    let text = line.to_lowercase();
+    !is_noise(line) && WORDS.iter().any(|word| text.contains(word))
+}
+
+/// The last line that tells of a failure, with what it continues or announces.
+fn telling_line(lines: &[String]) -> Option<Vec<String>> {
+    let at = lines.iter().rposition(|line| tells_failure(line))?;
     let before = at.checked_sub(1).map(|before| &lines[before]);
     let before = before.filter(|before| {
         !is_noise(before) && (before.ends_with(':') || lines[at].starts_with([' ', '╰', '│']))

@@ -13,7 +13,7 @@ fn the_reason_is_found_in_real_outputs() {
         assert_eq!(reason, expected.trim(), "{title}");
         count += 1;
     }
-    assert_eq!(count, 28);
+    assert_eq!(count, 32);
 }
 
 #[test]
