@@ -14,8 +14,8 @@ mod revision;
 pub use declared_capabilities::{DeclaredCapabilities, TASKS_EXTENSION};
 pub use envelope::{
     Edit, Envelope, EnvelopeError, Notification, Outcome, ParamSpans, RawJson, Request, RequestId,
-    Response, Span, error_frame, notification, request, result_frame, result_frame_from_parts,
-    splice,
+    Response, Span, cancelled, error_frame, notification, request, result_frame,
+    result_frame_from_parts, splice,
 };
 pub use error::{ErrorKind, Failure, code};
 pub use log_level::LogLevel;

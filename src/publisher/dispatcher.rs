@@ -172,7 +172,6 @@ fn on_task(
     for listener in sessions.task_watchers(&watched, task.status.is_terminal()) {
         let event = SessionEvent::Task {
             server: server.clone(),
-            native: task.id.clone(),
             state: state.clone(),
         };
         sessions.send_event(listener, event);

@@ -48,12 +48,8 @@ pub enum SessionEvent {
         audience: Option<Audience>,
         frame: Bytes,
     },
-    /// The status of a task at a sessionless server, by the server's id.
-    Task {
-        server: ServerName,
-        native: String,
-        state: RawJson,
-    },
+    /// The status of a task at a sessionless server, under the server's id.
+    Task { server: ServerName, state: RawJson },
     /// An elicitation by URL is complete.
     ElicitationComplete { id: String, frame: Bytes },
 }

@@ -265,7 +265,7 @@ impl Handler<SessionEvent> for ListenStream {
                 let params = RawJson::from_value(&json!({ "uri": uri }));
                 self.send(&Method::ResourcesUpdated, &params, ctx);
             }
-            SessionEvent::Task { server, state, .. } => {
+            SessionEvent::Task { server, state } => {
                 let (catalog, sealing) = (self.catalog(), &self.context.calls.sealing);
                 let state = tasks::public_state(&server, &state, &catalog, &self.caller, sealing);
                 // Never under its server's id.

@@ -15,7 +15,7 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::server_event::ServerEvent;
 use crate::downstream::subscription_registry::SubscriptionKey;
 use crate::protocol::{
-    ErrorKind, Failure, Method, Notification, Outcome, RawJson, RequestId, Response, notification,
+    ErrorKind, Failure, Method, Notification, Outcome, RawJson, RequestId, Response, cancelled,
 };
 use crate::supervision::Backoff;
 use crate::telemetry::Counter;
@@ -252,8 +252,7 @@ impl Connection {
         };
         calls.link().forget(number);
         if !self.spec.of_server.connector.knows_call_of_requests() {
-            let params = json!({ "requestId": number, "reason": "replaced" });
-            let frame = notification(&Method::Cancelled, Some(&params));
+            let frame = cancelled(&number, Some("replaced"));
             // A dead link reports its own end.
             let _ = calls.link().send(OutgoingFrame::new(None, frame));
         }

@@ -9,7 +9,7 @@ use crate::downstream::deadlines::Deadlines;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{Era, ErrorKind, Failure, Method, notification};
+use crate::protocol::{self, Era, ErrorKind, Failure};
 use crate::transport::{LinkError, OutgoingFrame, SendError};
 
 /// How many cancelled calls are remembered. With more, the server is never trusted to be done.
@@ -177,8 +177,7 @@ impl CallsInFlight {
         }
         // On a transport with a stream for each call, the end of the stream says it (C-CANC-02).
         if !(self.is_modern && self.spec.of_server.connector.knows_call_of_requests()) {
-            let params = json!({ "requestId": wire_id, "reason": reason });
-            let frame = notification(&Method::Cancelled, Some(&params));
+            let frame = protocol::cancelled(&wire_id, Some(reason));
             // A dead link reports its own end.
             let _ = self.link.send(OutgoingFrame::new(None, frame));
         }

@@ -12,7 +12,7 @@ use super::Channel;
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, StreamEvent};
 use crate::downstream::Caller;
-use crate::protocol::{Failure, Method, Notification, Request, RequestId, notification};
+use crate::protocol::{Failure, Method, Notification, Request, RequestId, cancelled};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
 /// Requests in flight by the client's id, with the number of each and how it is cancelled. The
@@ -103,9 +103,7 @@ impl Channel {
         if listens {
             // Over stdio the server also cancels the request that listened (S-SUB-07).
             let id: serde_json::Value = serde_json::from_str(id.as_str()).unwrap_or_default();
-            let params = serde_json::json!({ "requestId": id });
-            let frame = notification(&Method::Cancelled, Some(&params));
-            self.write(frame).await;
+            self.write(cancelled(&id, None)).await;
         }
     }
 

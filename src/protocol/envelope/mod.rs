@@ -355,6 +355,19 @@ pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes 
     ))
 }
 
+/// The notification that takes a request back.
+pub fn cancelled(request_id: &impl Serialize, reason: Option<&str>) -> Bytes {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CancelledParams<'c, I> {
+        request_id: &'c I,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'c str>,
+    }
+    let params = CancelledParams { request_id, reason };
+    notification(&Method::Cancelled, Some(&params))
+}
+
 /// The bytes as text. serde_json does not look into strings that nobody reads, and what passes here
 /// is sent on: a server may end on bytes that are no UTF-8.
 fn unicode(bytes: Bytes) -> Result<ByteString, EnvelopeError> {

@@ -8,7 +8,7 @@ use crate::bridge::question as bridge;
 use crate::calls::{Call, GENERAL_STREAM, ReplyTarget};
 use crate::downstream::Question;
 use crate::protocol::{
-    ErrorKind, Failure, Method, Request, RequestId, Response, Revision, notification, splice,
+    ErrorKind, Failure, Method, Request, RequestId, Response, Revision, cancelled, splice,
 };
 use crate::sessions::session::Session;
 use crate::telemetry::Counter;
@@ -144,8 +144,7 @@ impl Session {
     }
 
     fn withdraw(&mut self, question: u64, stream: u64, reason: &str) {
-        let params = serde_json::json!({ "requestId": question, "reason": reason });
-        let frame = notification(&Method::Cancelled, Some(&params));
+        let frame = cancelled(&question, Some(reason));
         self.streams().send(stream, &frame);
     }
 
