@@ -32,6 +32,7 @@ mod settings;
 mod stream_event;
 mod task_lookup;
 pub(crate) mod tasks;
+mod waiting_list;
 mod worker_inbox;
 
 pub use client_reply::{ClientReply, ReplyError};
@@ -51,4 +52,5 @@ pub(crate) use input_requests::IncomingCall;
 pub(crate) use parked_calls::{CallAddress, ParkedCalls};
 pub(crate) use progress::Progress;
 pub(crate) use task_lookup::{TaskLookup, find_task};
+pub(crate) use waiting_list::WaitingList;
 pub(crate) use worker_inbox::ClientAction;

@@ -26,6 +26,10 @@ impl Progress {
         }
     }
 
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// The server's notification with the client's token; `None` when the client wants none, or
     /// the progress does not go forward (S-PROG-02).
     pub(crate) fn frame(&mut self, notification: &Notification) -> Option<Bytes> {

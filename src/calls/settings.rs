@@ -26,6 +26,8 @@ pub struct SessionSettings {
     pub server_events_max: usize,
     /// How long the first list waits for servers that were never listed.
     pub first_list_wait: Duration,
+    /// How long it waits at most for those of a kind that took longer before.
+    pub first_list_wait_max: Duration,
 }
 
 impl Default for SessionSettings {
@@ -42,6 +44,7 @@ impl Default for SessionSettings {
             listeners_max: 1000,
             server_events_max: 16 << 20,
             first_list_wait: Duration::from_secs(2),
+            first_list_wait_max: Duration::from_secs(25),
         }
     }
 }

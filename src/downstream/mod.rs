@@ -60,7 +60,7 @@ pub use server_event::{RoutedServerEvent, ServerEvent, ServerEventListener, Shar
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
-pub use starting::StartQueue;
+pub use starting::{StartQueue, start_kind};
 pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
 
 pub(crate) use pool::server_removed;

@@ -78,6 +78,14 @@ impl StartProgress {
     }
 }
 
+/// What servers that take about as long to start have in common.
+pub fn start_kind(transport: &TransportSettings) -> &'static str {
+    match transport {
+        TransportSettings::Http(_) => "http",
+        TransportSettings::Stdio(_) => downloader(transport).unwrap_or("program"),
+    }
+}
+
 /// The command of a server, if it is one that downloads programs before it runs them.
 pub(crate) fn downloader(transport: &TransportSettings) -> Option<&'static str> {
     const DOWNLOADERS: [&str; 14] = [

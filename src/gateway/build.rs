@@ -19,7 +19,7 @@ use crate::downstream::{
     TransportSettings,
 };
 use crate::id::CallNumbers;
-use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog};
+use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
@@ -42,7 +42,7 @@ pub(super) fn build(
     config: &Config,
     inputs: TreeInputs<'_>,
     view: ConfigView,
-    known: Vec<(Arc<ServerPart>, u64)>,
+    (parts, start_times): (Vec<(Arc<ServerPart>, u64)>, StartTimes),
 ) -> io::Result<Arc<GatewayState>> {
     let TreeInputs {
         arbiters,
@@ -55,8 +55,9 @@ pub(super) fn build(
     let numbers = CallNumbers::default();
     let restored = RestoredCatalog {
         arrangement: arrangement(config),
-        parts: known,
+        parts,
         part_store: PartStore::new(store.clone(), unix_millis),
+        start_times,
     };
     let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {

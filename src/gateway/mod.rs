@@ -26,9 +26,9 @@ use crate::auth::AllowAnonymous;
 use crate::calls::Sealing;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
-use crate::downstream::{ServerChange, ServerSettings};
+use crate::downstream::{ServerChange, ServerSettings, start_kind};
 use crate::front::{Front, FrontServer};
-use crate::publisher::{Arrangement, load_parts};
+use crate::publisher::{Arrangement, FirstListWait, StartTimes, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counter, Counters, unix_millis};
@@ -141,7 +141,11 @@ impl Gateway {
             path: path.clone(),
             source,
         };
-        let SavedState { parts, sealing } = saved.map_err(unreadable)?;
+        let SavedState {
+            parts,
+            start_times,
+            sealing,
+        } = saved.map_err(unreadable)?;
         let counters = Counters::default();
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
@@ -152,7 +156,7 @@ impl Gateway {
             crashes: crashes.sink(),
             sealing,
         };
-        let state = build(&config, inputs, view, parts.clone())?;
+        let state = build(&config, inputs, view, (parts.clone(), start_times))?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
         let operator = Rc::new(GatewayOperator {
@@ -371,19 +375,21 @@ impl Gateway {
 struct SavedState {
     /// The lists of each server, and when they were read.
     parts: Vec<(Arc<ServerPart>, u64)>,
+    start_times: StartTimes,
     sealing: Sealing,
 }
 
 impl SavedState {
     async fn load(
-        store: &SqliteStore,
+        store: &Arc<SqliteStore>,
         config: &Config,
         servers: &[Arc<ServerSettings>],
     ) -> Result<Self, StoreError> {
         let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
         Ok(Self {
-            parts: load_parts(store, servers, |name| names.contains(&name)).await?,
-            sealing: Sealing::load(store, unix_millis).await?,
+            parts: load_parts(&**store, servers, |name| names.contains(&name)).await?,
+            start_times: StartTimes::load(store.clone()).await?,
+            sealing: Sealing::load(&**store, unix_millis).await?,
         })
     }
 }
@@ -424,13 +430,19 @@ fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
 }
 
 fn arrangement(config: &Config) -> Arrangement {
-    let servers = ready_servers(config).into_iter();
+    let servers = ready_servers(config);
+    let named = servers.iter().map(|it| (it.name.clone(), it.names.clone()));
+    let kinds = servers
+        .iter()
+        .map(|it| (it.name.clone(), start_kind(&it.transport)));
     Arrangement {
-        servers: servers
-            .map(|server| (server.name.clone(), server.names.clone()))
-            .collect(),
+        servers: named.collect(),
         catalog: config.catalog.clone(),
-        first_list_wait: config.session.first_list_wait,
+        first_list_wait: FirstListWait {
+            usual: config.session.first_list_wait,
+            max: config.session.first_list_wait_max,
+            kinds: kinds.collect(),
+        },
     }
 }
 

@@ -66,10 +66,7 @@ impl CatalogPublisher {
     /// The servers that there are from now on.
     pub fn arrange(&self, arrangement: Arrangement) {
         let mut state = self.core.state();
-        if !self.core.is_listed() {
-            state.waits_until = Some(Instant::now() + arrangement.first_list_wait);
-        }
-        state.parts.arrange(arrangement);
+        state.arrange(arrangement, Instant::now());
         self.core.publish_freshness(&state);
         drop(state);
         if !self.core.inbox.put(DispatcherInput::Arranged) {

@@ -71,6 +71,12 @@ impl CatalogView {
         self.published.stale.load_full()
     }
 
+    /// The names of the servers that were never listed.
+    pub(crate) fn missing(&self) -> String {
+        self.stale()
+            .map_or_else(String::new, |stale| stale.missing.clone())
+    }
+
     /// The changes since the last list that the process before this one showed.
     pub(crate) fn changes_since_start(&self) -> Changes {
         let before = self.published.at_start.get();
@@ -84,7 +90,7 @@ impl CatalogView {
         *self.listed.borrow()
     }
 
-    /// Waits until [`CatalogView::is_listed`]; bounded by `first_list_wait`.
+    /// Waits until [`CatalogView::is_listed`]; bounded by `first_list_wait_max`.
     pub async fn wait_listed(&mut self) {
         // Whoever published it is gone: then there is nothing to wait for.
         let _ = self.listed.wait_for(|listed| *listed).await;

@@ -48,6 +48,7 @@ impl Dispatcher {
                 let changed = self.core.listed(key, part);
                 if !changed && !self.merge_due {
                     self.core.check_listed();
+                    self.wait_for_lists(ctx);
                 }
                 changed
             }
@@ -55,6 +56,7 @@ impl Dispatcher {
             ServerEvent::Away => {
                 if key.is_shared() {
                     self.core.away(server);
+                    self.wait_for_lists(ctx);
                 }
                 false
             }
@@ -94,19 +96,24 @@ impl Dispatcher {
     fn merge_soon(&mut self, ctx: &mut Context<Self>) {
         if !self.merge_due {
             self.merge_due = true;
-            ctx.run_later(MERGE_DEBOUNCE, |dispatcher, _| {
+            ctx.run_later(MERGE_DEBOUNCE, |dispatcher, ctx| {
                 dispatcher.merge_due = false;
                 dispatcher.core.merge();
+                dispatcher.wait_for_lists(ctx);
             });
         }
     }
 
-    /// The first list waits no longer than that.
+    /// Ends the wait for the first list when it is due; a merge that is due comes first.
     fn wait_for_lists(&self, ctx: &mut Context<Self>) {
-        if let Some(until) = self.core.waits_until() {
-            let wait = until.saturating_duration_since(Instant::now());
-            ctx.run_later(wait, |dispatcher, _| dispatcher.core.give_up_waiting());
+        let Some(until) = self.core.waits_until().filter(|_| !self.merge_due) else {
+            return;
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return self.core.give_up_waiting();
         }
+        ctx.run_later(left, |dispatcher, ctx| dispatcher.wait_for_lists(ctx));
     }
 
     fn on_resource_updated(
@@ -225,10 +232,7 @@ impl StreamHandler<InboxItem<DispatcherInput>> for Dispatcher {
             InboxItem::Try(DispatcherInput::ServerEvent(queued)) => {
                 self.on_server_event(&queued.message, ctx)
             }
-            InboxItem::Try(DispatcherInput::Arranged) => {
-                self.merge_soon(ctx);
-                self.wait_for_lists(ctx);
-            }
+            InboxItem::Try(DispatcherInput::Arranged) => self.merge_soon(ctx),
             InboxItem::GivenUp(DispatcherInput::ServerEvent(queued)) => {
                 let server = queued.message.server.as_str();
                 log::error!(server; "its events are given up: the gateway panics over them");

@@ -43,6 +43,8 @@ pub(crate) struct FreshnessMeta {
     pub(crate) result: RawJson,
     /// The end of an answer with a list, from the brace on that ends the list's own members.
     pub(crate) tail: Bytes,
+    /// The names of the servers that were never listed.
+    pub(crate) missing: String,
 }
 
 impl FreshnessMeta {
@@ -64,9 +66,17 @@ impl FreshnessMeta {
             (name.to_string(), shown)
         };
         let servers: Map<String, Value> = parts.iter().map(server).collect();
+        let missing = parts
+            .iter()
+            .filter(|(_, part)| part.source == PartSource::Missing);
+        let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
         let result = RawJson::from_value(&json!({ "_meta": { KEY: servers } }));
         let members = result.as_str().strip_prefix('{').unwrap_or_default();
         let tail = Bytes::from(format!(",{members}}}"));
-        Some(Self { result, tail })
+        Some(Self {
+            result,
+            tail,
+            missing: missing.join(", "),
+        })
     }
 }

@@ -11,19 +11,23 @@ mod catalog_publisher;
 mod catalog_view;
 mod dispatcher;
 mod event_budget;
+mod first_listing;
 mod freshness;
 mod own_part;
 mod part_store;
 mod publisher_core;
 mod server_parts;
+mod start_times;
 mod subscribers;
 
 pub use catalog_publisher::CatalogPublisher;
 pub use catalog_view::CatalogView;
+pub use first_listing::FirstListWait;
 pub use own_part::TREE_URI;
 pub use part_store::{PartStore, load_parts};
 pub use publisher_core::RestoredCatalog;
 pub use server_parts::Arrangement;
+pub use start_times::StartTimes;
 pub use subscribers::{SessionEvent, Subscribers};
 
 pub(crate) use freshness::FreshnessMeta;

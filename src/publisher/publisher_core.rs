@@ -13,8 +13,10 @@ use crate::downstream::{ConnectionKey, ConnectionOwner, RoutedServerEvent};
 use crate::id::ServerName;
 use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
 use crate::publisher::event_budget::{EventBudget, QueuedEvent};
+use crate::publisher::first_listing::FirstListing;
 use crate::publisher::part_store::PartStore;
 use crate::publisher::server_parts::{Arrangement, ServerParts};
+use crate::publisher::start_times::StartTimes;
 use crate::publisher::subscribers::{SessionEvent, Subscribers};
 use crate::supervision::Inbox;
 use crate::telemetry::{Counter, Counters};
@@ -36,6 +38,7 @@ pub struct RestoredCatalog {
     pub parts: Vec<(Arc<ServerPart>, u64)>,
     /// Keeps what is listed from now on.
     pub part_store: PartStore,
+    pub start_times: StartTimes,
 }
 
 /// Messages to the dispatcher.
@@ -64,8 +67,16 @@ pub(super) struct PublisherCore {
 pub(super) struct PublisherState {
     pub(super) parts: ServerParts,
     pub(super) part_store: Option<PartStore>,
-    /// When the first list waits no longer.
-    pub(super) waits_until: Option<Instant>,
+    pub(super) start_times: Option<StartTimes>,
+    first_listing: FirstListing,
+}
+
+impl PublisherState {
+    pub(super) fn arrange(&mut self, arrangement: Arrangement, now: Instant) {
+        let wait = arrangement.first_list_wait.clone();
+        self.parts.arrange(arrangement);
+        self.first_listing.begin(wait, self.parts.missing(), now);
+    }
 }
 
 impl PublisherCore {
@@ -95,6 +106,7 @@ impl PublisherCore {
         }
         state.parts.arrange(restored.arrangement);
         state.part_store = Some(restored.part_store);
+        state.start_times = Some(restored.start_times);
         self.publish_freshness(&state);
         drop(state);
         self.merge();
@@ -144,6 +156,10 @@ impl PublisherCore {
             return state.parts.own_listed(key, part);
         }
         let changed = state.parts.is_changed(part);
+        let first = state.first_listing.listed(part.server(), Instant::now());
+        if let (Some(times), Some((kind, took))) = (&mut state.start_times, first) {
+            times.record(kind, took);
+        }
         let mut now = None;
         if let Some(part_store) = &mut state.part_store {
             part_store.keep(part, changed);
@@ -159,6 +175,7 @@ impl PublisherCore {
     pub(super) fn away(&self, server: &ServerName) {
         let mut state = self.state();
         state.parts.away(server);
+        state.first_listing.failed(server);
         self.publish_freshness(&state);
     }
 
@@ -231,7 +248,8 @@ impl PublisherCore {
 
     /// Until when the first list waits, if it does.
     pub(super) fn waits_until(&self) -> Option<Instant> {
-        let until = self.state().waits_until;
+        let state = self.state();
+        let until = state.first_listing.until(state.start_times.as_ref());
         until.filter(|_| !self.is_listed())
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ConnectionOwner};
 use crate::id::ServerName;
+use crate::publisher::first_listing::FirstListWait;
 use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
 use crate::publisher::own_part::own_part;
 
@@ -15,8 +15,7 @@ use crate::publisher::own_part::own_part;
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
     pub catalog: CatalogSettings,
-    /// How long the first list waits for servers that were never listed.
-    pub first_list_wait: Duration,
+    pub first_list_wait: FirstListWait,
 }
 
 #[derive(Default)]
@@ -55,8 +54,13 @@ impl ServerParts {
 
     /// Whether the servers are known, and each of them was listed.
     pub(super) fn are_complete(&self) -> bool {
-        let mut servers = self.servers();
-        self.arrangement.is_some() && servers.all(|name| self.shared.contains_key(name))
+        self.arrangement.is_some() && self.missing().next().is_none()
+    }
+
+    /// Servers that were never listed.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &ServerName> {
+        self.servers()
+            .filter(|name| !self.shared.contains_key(*name))
     }
 
     pub(super) fn arrange(&mut self, arrangement: Arrangement) {

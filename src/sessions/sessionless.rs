@@ -10,11 +10,12 @@ use crate::bridge::headers::McpHeaders;
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
     CallAddress, ClientAction, ClientReply, ClientRequest, IncomingCall, NewCall, RequestGuard,
-    RunningRequest, TaskLookup, call_lost, find_task, tasks,
+    RunningRequest, TaskLookup, WaitingList, call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::protocol::{DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request};
+use crate::publisher::CatalogView;
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::handshake;
 use crate::sessions::listen_stream::{ListenFilter, ListenStream};
@@ -49,11 +50,38 @@ impl Sessions {
             return Either::Left(ready(self.start_serving(sessionless)));
         }
         let mut catalog = calls.catalog.clone();
+        let (request, to) = (&sessionless.request, sessionless.caller.revision);
+        if let Some(open) = WaitingList::open(request, sessionless.accepts_stream, to) {
+            let stream = self.answer_later(open, sessionless, catalog);
+            return Either::Left(ready(ServeOutcome::Done(stream)));
+        }
         let listed = async move {
             catalog.wait_listed().await;
             self.start_serving(sessionless)
         };
         Either::Right(listed.boxed_local())
+    }
+
+    /// Answers a list on its stream, when there is something to list.
+    fn answer_later(
+        &self,
+        (mut list, stream): (WaitingList, ClientReply),
+        sessionless: SessionlessRequest<'_>,
+        mut catalog: CatalogView,
+    ) -> ClientReply {
+        let sessions = self.clone();
+        // Only calls of tools have arguments to compare.
+        let sessionless = SessionlessRequest {
+            headers: None,
+            ..sessionless
+        };
+        actix_rt::spawn(async move {
+            list.wait(&mut catalog).await;
+            if let ServeOutcome::Done(answer) = sessions.start_serving(sessionless) {
+                list.answer(answer);
+            }
+        });
+        stream
     }
 
     fn start_serving(&self, sessionless: SessionlessRequest<'_>) -> ServeOutcome {

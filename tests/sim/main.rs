@@ -28,6 +28,7 @@ mod crashes;
 mod entries;
 mod eras;
 mod faults;
+mod first_lists;
 mod freshness;
 mod input;
 mod modern;

@@ -2,10 +2,11 @@
 //! carries events, and the one that has the calls of a worker.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use mcpvisor::publisher::{Arrangement, PartStore, RestoredCatalog};
+use mcpvisor::publisher::{Arrangement, PartStore, RestoredCatalog, StartTimes};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, ChildView};
 use serde_json::{Value, json};
@@ -149,7 +150,8 @@ fn clock() -> u64 {
 }
 
 /// Panics where the lists of servers are taken in.
-fn keeping(first_list_wait: u64) -> Rc<World> {
+async fn keeping(first_list_wait: u64) -> Rc<World> {
+    let store = Arc::new(MemoryStore::default());
     let nobody = mcpvisor::id::ServerName::try_new("never-listed").unwrap();
     let restored = RestoredCatalog {
         arrangement: Arrangement {
@@ -157,7 +159,8 @@ fn keeping(first_list_wait: u64) -> Rc<World> {
             ..Arrangement::default()
         },
         parts: Vec::new(),
-        part_store: PartStore::new(std::sync::Arc::new(MemoryStore::default()), clock),
+        part_store: PartStore::new(store.clone(), clock),
+        start_times: StartTimes::load(store).await.unwrap(),
     };
     let world = World::after(Some(restored), Arbiters::current().unwrap(), |settings| {
         settings.first_list_wait = seconds(first_list_wait);
@@ -168,7 +171,7 @@ fn keeping(first_list_wait: u64) -> Rc<World> {
 #[test]
 fn a_panic_of_the_dispatcher_loses_no_list() {
     run(async {
-        let world = keeping(5);
+        let world = keeping(5).await;
         listings_panic(1);
         let servers = ["a", "b"].map(|name| world.start(name, false, |_| {}));
         pass(millis(100)).await;
@@ -194,7 +197,7 @@ fn a_panic_of_the_dispatcher_loses_no_list() {
 #[test]
 fn events_that_come_while_the_dispatcher_is_away_are_carried_afterwards() {
     run(async {
-        let world = keeping(5);
+        let world = keeping(5).await;
         let server = world.start("a", false, |plan| {
             plan.script.capabilities = json!({"tools": {}, "resources": {"subscribe": true}});
             let resource = json!({"uri": "x://1", "name": "one"});
@@ -233,7 +236,7 @@ fn events_that_come_while_the_dispatcher_is_away_are_carried_afterwards() {
 #[test]
 fn the_first_list_does_not_wait_for_ever_when_the_dispatcher_dies() {
     run(async {
-        let world = keeping(2);
+        let world = keeping(2).await;
         listings_panic(1);
         world.start("good", false, |_| {});
         world.start("bad", false, |plan| {

@@ -1,7 +1,7 @@
 //! Servers, clients and what is between them, on one thread and in simulated time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -16,10 +16,13 @@ use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
     CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
     ServerStatusView, Sharing, StartMode, StartQueue, SubscriptionRegistry, TransportSettings,
+    start_kind,
 };
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
-use mcpvisor::publisher::{Arrangement, CatalogPublisher, CatalogView, RestoredCatalog};
+use mcpvisor::publisher::{
+    Arrangement, CatalogPublisher, CatalogView, FirstListWait, RestoredCatalog,
+};
 use mcpvisor::sessions::{Sessions, SessionsSpec};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, Random, SeededRandom, Settings, Tuning};
@@ -85,13 +88,14 @@ pub(crate) struct World {
     pub(crate) store_is_down: Arc<AtomicBool>,
     /// Makes those wait who delete from the store.
     pub(crate) deletes: Arc<tokio::sync::Mutex<()>>,
-    pub(crate) first_list_wait: Duration,
+    pub(crate) first_list_wait: (Duration, Duration),
     /// Reports of connections that ended as they should not.
     pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
     /// How often the start of a server panics from now on.
     pub(crate) starts_panic: Arc<AtomicU32>,
     connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>>,
     order: RefCell<Vec<(ServerName, NameSettings)>>,
+    kinds: RefCell<BTreeMap<ServerName, &'static str>>,
 }
 
 struct PanicsOnDemand;
@@ -183,7 +187,7 @@ impl World {
     ) -> Self {
         let mut settings = session_settings();
         tune(&mut settings);
-        let first_list_wait = settings.first_list_wait;
+        let first_list_wait = (settings.first_list_wait, settings.first_list_wait_max);
         let counters = Counters::default();
         let numbers = CallNumbers::default();
         let subscription_registry = Arc::new(SubscriptionRegistry::default());
@@ -249,6 +253,7 @@ impl World {
             starts_panic,
             connectors,
             order: RefCell::default(),
+            kinds: RefCell::default(),
         }
     }
 
@@ -298,6 +303,8 @@ impl World {
         connectors.insert(name.to_owned(), connector);
         drop(connectors);
         let settings = planned.settings;
+        let kind = start_kind(&settings.transport);
+        self.kinds.borrow_mut().insert(settings.name.clone(), kind);
         let known = (settings.name.clone(), settings.names.clone());
         let mut order = self.order.borrow_mut();
         order.retain(|(other, _)| *other != known.0);
@@ -314,10 +321,15 @@ impl World {
     /// Changes the order of the servers as a reload does.
     pub(crate) fn arrange(&self, change: impl FnOnce(&mut Vec<(ServerName, NameSettings)>)) {
         change(&mut self.order.borrow_mut());
+        let (usual, max) = self.first_list_wait;
         self.publisher.arrange(Arrangement {
             servers: self.order.borrow().clone(),
             catalog: CatalogSettings::default(),
-            first_list_wait: self.first_list_wait,
+            first_list_wait: FirstListWait {
+                usual,
+                max,
+                kinds: self.kinds.borrow().clone(),
+            },
         });
     }
 

@@ -82,6 +82,9 @@ keys! {
         sse_reconnect_within in front.sse_reconnect_within: duration(SECOND..=10 * MINUTE);
         /// How long the first list waits for servers that have never been listed.
         first_list_wait in session.first_list_wait: duration(Duration::ZERO..=10 * MINUTE);
+        /// How long the first list waits at most for servers of a kind (the same launcher, as npx or
+        /// docker; other programs; http) that took longer than `first_list_wait` before.
+        first_list_wait_max in session.first_list_wait_max: duration(Duration::ZERO..=10 * MINUTE);
         /// How long a call may take; progress starts the time anew. Can be set again for a server.
         request_timeout in every_server.limits.request_timeout: request_timeout();
         /// How long a call may take in all, whatever its progress. Can be set again for a server.

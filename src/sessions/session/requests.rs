@@ -6,7 +6,7 @@ use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use serde::Deserialize;
 
-use crate::calls::{ClientReply, ClientRequest, call_target};
+use crate::calls::{ClientReply, ClientRequest, WaitingList, call_target};
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, Request};
@@ -19,7 +19,7 @@ const SUBSCRIPTIONS_MAX: usize = 1000;
 
 impl Session {
     /// Answers a request, or makes a call of it.
-    pub(super) fn on_request(&mut self, request: ClientRequest, ctx: &mut Context<Self>) {
+    pub(super) fn on_request(&mut self, mut request: ClientRequest, ctx: &mut Context<Self>) {
         let calls = &self.context.calls;
         if !calls.must_wait_for_lists(&request.request, &self.caller) {
             return self.answer_or_call(request, ctx);
@@ -32,10 +32,24 @@ impl Session {
         }
         self.waiting += 1;
         let mut catalog = calls.catalog.clone();
-        let listed = wrap_future::<_, Self>(async move { catalog.wait_listed().await });
-        ctx.spawn(listed.map(move |(), session, ctx| {
+        let list = WaitingList::take_over(&mut request, self.record.revision);
+        let listed = async move {
+            let Some((mut list, answer)) = list else {
+                catalog.wait_listed().await;
+                return None;
+            };
+            list.wait(&mut catalog).await;
+            Some((list, answer))
+        };
+        let listed = wrap_future::<_, Self>(listed);
+        ctx.spawn(listed.map(move |list, session, ctx| {
             session.waiting -= 1;
             session.answer_or_call(request, ctx);
+            if let Some((list, mut answer)) = list
+                && let Ok(answer) = answer.try_recv()
+            {
+                list.answer(answer);
+            }
         }));
     }
 

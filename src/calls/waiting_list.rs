@@ -1,0 +1,86 @@
+//! A client's first list, which waits for servers that start for the first time. A client that
+//! asks for progress hears of it meanwhile.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use crate::calls::client_reply::{ClientReply, ClientRequest};
+use crate::calls::progress::Progress;
+use crate::calls::stream_event::StreamEvent;
+use crate::catalog::ItemKind;
+use crate::protocol::{Method, Notification, RawJson, Request, Revision};
+use crate::publisher::CatalogView;
+
+/// Time between two messages of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Messages that wait for a client to read them; the last place is for the answer.
+const QUEUE_MAX: usize = 16;
+
+/// The stream that a waiting list is answered on.
+pub(crate) struct WaitingList {
+    events: mpsc::Sender<StreamEvent>,
+    progress: Progress,
+}
+
+impl WaitingList {
+    /// The stream, and the reply that opens it. `None` for a request that is no list, or whose
+    /// client takes no progress.
+    pub(crate) fn open(
+        request: &Request,
+        accepts_stream: bool,
+        to: Revision,
+    ) -> Option<(Self, ClientReply)> {
+        let progress = Progress::of(request, to);
+        let is_list = ItemKind::listed_by(&request.method).is_some();
+        if !is_list || !accepts_stream || !progress.is_wanted() {
+            return None;
+        }
+        let (events, stream) = mpsc::channel(QUEUE_MAX);
+        Some((Self { events, progress }, ClientReply::Stream(stream)))
+    }
+
+    /// Replies to a request with the stream; its answer goes to the receiver from now on.
+    pub(crate) fn take_over(
+        request: &mut ClientRequest,
+        to: Revision,
+    ) -> Option<(Self, oneshot::Receiver<ClientReply>)> {
+        let (list, stream) = Self::open(&request.request, request.accepts_stream, to)?;
+        let (reply, answer) = oneshot::channel();
+        // A client that left does not need it.
+        let _ = std::mem::replace(&mut request.reply, reply).send(stream);
+        Some((list, answer))
+    }
+
+    /// Waits for the first lists, or until the client leaves.
+    pub(crate) async fn wait(&mut self, catalog: &mut CatalogView) {
+        let begun = Instant::now();
+        while !self.events.is_closed()
+            && timeout(PROGRESS_EVERY, catalog.wait_listed())
+                .await
+                .is_err()
+        {
+            let missing = catalog.missing();
+            let params = json!({
+                "progressToken": 0,
+                "progress": begun.elapsed().as_secs(),
+                "message": format!("servers start for the first time: {missing}"),
+            });
+            let frame = Notification::new(Method::Progress, &RawJson::from_value(&params));
+            if let Some(frame) = self.progress.frame(&frame)
+                && self.events.capacity() > 1
+            {
+                let _ = self.events.try_send(StreamEvent::message(frame));
+            }
+        }
+    }
+
+    pub(crate) fn answer(self, answer: ClientReply) {
+        if let Some(frame) = answer.into_frame() {
+            let _ = self.events.try_send(StreamEvent::answer(frame));
+        }
+    }
+}
