@@ -251,7 +251,9 @@ impl<T: ChildValue> Supervisor<T> {
         let then = after_exit(state, Instant::now());
         match told.repeats(self.told.as_ref()) {
             Repetition::None => log::log!(level, child, generation, why; "{then}"),
-            Repetition::Cause => log::log!(level, child, generation; "{then}: the same again"),
+            Repetition::Cause => {
+                log::log!(level, child, generation, known = why; "{then}: the same again")
+            }
             Repetition::Whole => log::debug!(child, generation, why; "{then}"),
         }
         self.told = Some(told);

@@ -13,7 +13,7 @@ const WHO: [&str; 3] = ["server", "child", "url"];
 const WHY: [&str; 5] = ["error", "reason", "why", "failure", "panic"];
 
 /// Fields for programs alone.
-const HIDDEN: [&str; 2] = ["generation", "report"];
+const HIDDEN: [&str; 3] = ["generation", "known", "report"];
 
 /// Columns of a name; a longer one moves the rest of its line.
 const NAME_WIDTH: usize = 12;
