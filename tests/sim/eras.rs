@@ -8,7 +8,7 @@ use mcpvisor::supervision::ChildPhase;
 use mcpvisor::transport::LinkError;
 use serde_json::json;
 
-use crate::modern::{auto, sessionless};
+use crate::modern::{auto, mute, sessionless, with_handshake};
 use crate::server::{Frame, SESSIONLESS, Server};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -51,12 +51,7 @@ fn a_server_over_http_is_asked_on_its_connection() {
 fn c_life_09_a_server_over_http_that_knows_nothing_newer_shakes_hands_on_the_same_link() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world
-            .http("a", |plan| {
-                auto(plan);
-                plan.script.refused.insert("server/discover");
-            })
-            .await;
+        let server = world.http("a", with_handshake).await;
         pass(millis(50)).await;
         let expected = [
             "server/discover",
@@ -82,10 +77,7 @@ fn an_outage_is_no_verdict() {
     run(async {
         let world = Rc::new(World::new());
         let server = world
-            .http("a", |plan| {
-                auto(plan);
-                plan.script.mute.insert("server/discover");
-            })
+            .http("a", |plan| mute(plan, &["server/discover"]))
             .await;
         // It cannot be reached: nothing else is asked.
         let refused = LinkError::NotSent("refused".to_owned());
@@ -125,10 +117,7 @@ fn a_server_over_http_that_hangs_on_unknown_methods_shakes_hands() {
     run(async {
         let world = Rc::new(World::new());
         let server = world
-            .http("a", |plan| {
-                auto(plan);
-                plan.script.mute.insert("server/discover");
-            })
+            .http("a", |plan| mute(plan, &["server/discover"]))
             .await;
         pass(seconds(6)).await;
         assert_eq!(server.links(), 1);
@@ -143,10 +132,7 @@ fn a_status_that_asks_for_authorization_says_how_to_give_it() {
     run(async {
         let world = Rc::new(World::new());
         let server = world
-            .http("a", |plan| {
-                auto(plan);
-                plan.script.mute.insert("server/discover");
-            })
+            .http("a", |plan| mute(plan, &["server/discover"]))
             .await;
         let status = LinkError::Status {
             status: 401,
@@ -168,8 +154,7 @@ fn c_life_08_a_process_is_asked_before_anything_else_and_started_once() {
             let world = Rc::new(World::new());
             let server = world
                 .stdio("a", |plan| {
-                    auto(plan);
-                    plan.script.refused.insert("server/discover");
+                    with_handshake(plan);
                     if modern {
                         sessionless(plan);
                         plan.script.refused.clear();
@@ -279,10 +264,7 @@ fn a_late_answer_to_the_question_counts() {
         for (case, (answer, era)) in table.into_iter().enumerate() {
             let world = Rc::new(World::new());
             let server = world
-                .stdio("a", |plan| {
-                    auto(plan);
-                    plan.script.mute = ["server/discover", "initialize"].into();
-                })
+                .stdio("a", |plan| mute(plan, &["server/discover", "initialize"]))
                 .await;
             pass(seconds(20)).await;
             assert_eq!(

@@ -12,7 +12,7 @@ use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::Arbiters;
 use serde_json::{Value, json};
 
-use crate::modern::auto;
+use crate::modern::with_handshake;
 use crate::served::Served;
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -35,8 +35,7 @@ async fn gateway(store: &Arc<MemoryStore>) -> Rc<World> {
 /// A server of this command that takes so many seconds until it answers.
 fn taking(command: &'static str, after: u64) -> impl FnOnce(&mut Plan) {
     move |plan| {
-        auto(plan);
-        plan.script.refused.insert("server/discover");
+        with_handshake(plan);
         plan.script.starts_after = seconds(after);
         if let TransportSettings::Stdio(stdio) = &mut plan.settings.transport {
             stdio.command = command.to_owned();

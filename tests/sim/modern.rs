@@ -13,6 +13,18 @@ pub(crate) fn auto(plan: &mut Plan) {
     plan.settings.era = EraChoice::Auto;
 }
 
+/// A server that is found out to have a handshake.
+pub(crate) fn with_handshake(plan: &mut Plan) {
+    auto(plan);
+    plan.script.refused.insert("server/discover");
+}
+
+/// A server that leaves these questions without an answer.
+pub(crate) fn mute(plan: &mut Plan, methods: &[&'static str]) {
+    auto(plan);
+    plan.script.mute = methods.iter().copied().collect();
+}
+
 /// A server that is found out to be without sessions.
 pub(crate) fn sessionless(plan: &mut Plan) {
     auto(plan);

@@ -7,7 +7,7 @@ use mcpvisor::supervision::ChildPhase;
 use serde_json::json;
 
 use crate::eras::methods;
-use crate::modern::{auto, sessionless};
+use crate::modern::{auto, mute, sessionless, with_handshake};
 use crate::server::text;
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -90,8 +90,7 @@ fn a_server_that_starts_late_comes_up_at_its_first_start() {
             let world = Rc::new(World::new());
             let server = world
                 .stdio("a", |plan| {
-                    auto(plan);
-                    plan.script.refused.insert("server/discover");
+                    with_handshake(plan);
                     if modern {
                         sessionless(plan);
                         plan.script.refused = ["initialize"].into();
@@ -131,8 +130,7 @@ fn programs_wait_for_their_turn_to_start() {
     run(async {
         let world = World::starting(2);
         let slow = |plan: &mut Plan| {
-            auto(plan);
-            plan.script.refused.insert("server/discover");
+            with_handshake(plan);
             plan.script.starts_after = seconds(20);
         };
         let mut servers = Vec::new();
@@ -176,10 +174,7 @@ fn a_server_that_asks_for_a_sign_in_is_waited_for() {
     run(async {
         let world = World::starting(1);
         let page = "https://auth.example/authorize?state=s3cret";
-        let waits = |plan: &mut Plan| {
-            auto(plan);
-            plan.script.mute = ["server/discover", "initialize"].into();
-        };
+        let waits = |plan: &mut Plan| mute(plan, &["server/discover", "initialize"]);
         let server = world.stdio("a", waits).await;
         server.sign_in(0, page);
         settle().await;
