@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_refused() {
+    fn unknown_arguments_are_refused() {
         let refused = [
             "stdio http://127.0.0.1:1/mcp",
             "stdio --connect nowhere",

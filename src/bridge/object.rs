@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_kept_byte_for_byte() {
+    fn kept_members_are_kept_byte_for_byte() {
         let text = " { \"a\\u0062\" : 1.50 ,\n \"x\":{ \"y\" :[ ] }, \"x2\":null } ";
         let object = Object::parse(text).unwrap();
         assert_eq!(object.get("ab"), Some("1.50"));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_server_goes_on_to_say_is_waited_for() {
+    fn the_next_state_of_the_server_is_waited_for() {
         let table = [
             ("working", 0, TaskReadiness::Now),
             ("working", 1, TaskReadiness::Now),

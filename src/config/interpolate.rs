@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_distinguished_from_what_is_written_wrong() {
+    fn missing_variables_are_told_from_mistakes() {
         for text in [
             "${NONE}",
             "${env:NONE}",

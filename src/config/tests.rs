@@ -294,7 +294,7 @@ fn a_changed_secret_restarts_its_servers_and_an_equal_one_does_not() {
 }
 
 #[test]
-fn what_needs_a_restart_stays_as_it_runs_until_then() {
+fn keys_that_need_a_restart_keep_their_values_until_then() {
     let running = config("", &[]);
     let text = "[gateway]\nlisten = \"127.0.0.1:1\"\nworkers = 77\nsse_after = \"2s\"";
     let wanted = config(text, &[]);

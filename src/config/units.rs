@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn shown_values_are_read_back() {
         for millis in [
             0, 1, 500, 1000, 1500, 60_000, 90_000, 3_600_000, 86_400_000, 86_400_001,
         ] {

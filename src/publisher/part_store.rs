@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out() {
+    fn parts_that_cannot_be_read_are_left_out() {
         let server = server("s", "c", "x");
         let identity = server.identity();
         for bad in [

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_memory_is_bounded() {
         let (mut followed, now) = (FollowedTasks::default(), Instant::now());
         let server = ServerName::try_new("a").unwrap();
         for call in 0..=TASKS_MAX as u64 {

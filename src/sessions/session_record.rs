@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_of_itself_is_kept_when_it_is_short() {
+    fn the_name_of_a_client_is_kept_when_it_is_short() {
         let kept = |info: &str| {
             record(&format!(
                 r#"{{"protocolVersion":"2025-06-18","clientInfo":{info}}}"#
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_initialize_lacks_is_said() {
+    fn missing_params_of_initialize_are_named() {
         let error = record("{}").unwrap_err();
         assert!(error.contains("protocolVersion"), "{error}");
     }

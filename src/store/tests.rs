@@ -126,7 +126,7 @@ async fn entries_outlive_the_store_and_expired_ones_are_removed_at_the_next_star
 }
 
 #[tokio::test]
-async fn what_expires_while_the_store_is_open_is_removed() {
+async fn entries_that_expire_while_the_store_is_open_are_removed() {
     static NOW: AtomicU64 = AtomicU64::new(1_000);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
@@ -320,7 +320,7 @@ proptest! {
     /// Killed at any time, the store has every change that was answered and nothing that was
     /// replaced or deleted.
     #[test]
-    fn what_was_answered_survives_a_kill(steps in steps()) {
+    fn answered_writes_survive_a_kill(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(survives(steps));
     }
@@ -359,7 +359,7 @@ fn earlier_state(path: &Path, changes: [Vec<u8>; 2]) {
 }
 
 #[tokio::test]
-async fn what_an_earlier_release_kept_beside_the_table_is_taken_over_once() {
+async fn the_log_of_an_earlier_release_is_taken_over_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let mut later = earlier_record(10, 0, "deleted", "");

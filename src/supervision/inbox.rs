@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_incarnation_died_of_is_tried_once_more_and_then_given_up() {
+    fn a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up() {
         let inbox = Inbox::new(10);
         for message in ["a", "b", "c"] {
             assert!(inbox.put(message));

@@ -132,7 +132,7 @@
 //!     `resting::a_held_child_is_brought_back_by_its_release_only`,
 //!     `resting::a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held`
 //! 20. A message in an inbox is lost with no incarnation; one that two died of is given up.
-//!     `inbox::what_an_incarnation_died_of_is_tried_once_more_and_then_given_up`
+//!     `inbox::a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up`
 //!
 //! # What it cannot do
 //!

@@ -107,7 +107,7 @@ async fn a_call_of_a_read_only_tool_is_answered_by_the_server_that_came_back() {
 }
 
 #[tokio::test]
-async fn what_may_not_run_twice_is_lost_with_its_server() {
+async fn a_call_that_may_not_run_twice_is_lost_with_its_server() {
     for caller in CALLERS {
         let rows = [
             // It may change something.

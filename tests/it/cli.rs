@@ -262,7 +262,7 @@ async fn the_log_for_people_names_servers_and_reasons() {
 }
 
 #[tokio::test]
-async fn what_it_keeps_is_for_its_owner_only() {
+async fn kept_files_are_for_their_owner_only() {
     let gateway = Gateway::start("").await;
     for name in ["run.json", "control.sock", "lock"] {
         let file = std::fs::metadata(gateway.data_dir().join(name)).unwrap();

@@ -137,7 +137,7 @@ async fn each_session_may_have_a_process_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_a_process_of_its_own_lists_is_seen_by_its_session_only() {
+async fn the_list_of_an_own_process_is_seen_by_its_session_only() {
     let gateway = Gateway::start(&example("example")).await;
     let own = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     let other = Client::open(&gateway).await;

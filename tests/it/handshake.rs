@@ -159,7 +159,7 @@ async fn the_protocol_version_header_is_checked() {
 }
 
 #[tokio::test]
-async fn what_initialize_lacks_is_said() {
+async fn missing_params_of_initialize_are_named() {
     let gateway = Gateway::start("").await;
     let table = [
         (json!({}), -32602),

@@ -312,7 +312,7 @@ async fn batches_are_answered_in_the_one_revision_that_has_them() {
 }
 
 #[tokio::test]
-async fn what_is_not_as_it_should_be_is_refused() {
+async fn malformed_requests_are_refused() {
     let config = "[gateway]\n[limits]\nbody = \"10KiB\"\n";
     let gateway = Gateway::start(config).await;
     let client = SseClient::open(&gateway).await;

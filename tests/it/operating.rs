@@ -185,7 +185,7 @@ async fn a_server_over_http_is_stopped_and_started_too() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_operated_is_said() {
+async fn an_operation_that_is_not_possible_says_why() {
     let config = format!(
         "{}{}enabled = false\n[servers.bad]\ncommand = \"x\"\nenv = {{ T = \"${{NO_SUCH}}\" }}\n",
         example("one"),

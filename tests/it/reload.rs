@@ -224,7 +224,7 @@ async fn sighup_reads_the_file_again() {
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_said_and_the_rest_applied() {
+async fn keys_that_need_a_restart_are_named_and_the_rest_applied() {
     let gateway = Gateway::start(&(quick() + &example("example"))).await;
     let address = gateway.address;
     let changed = format!(

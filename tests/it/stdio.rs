@@ -137,7 +137,7 @@ async fn questions_of_servers_are_answered_on_the_same_channel() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_answered_and_the_rest_goes_on() {
+async fn mistakes_are_answered_and_the_rest_goes_on() {
     let setup = Setup::new("[limits]\nbody = \"2KiB\"\n");
     let mut client = StdioClient::start(&setup, &[]);
     let mut refused = async |line: &str, id: Value, code: i64| {

@@ -154,7 +154,7 @@ async fn orphan(setup: &Setup, start: usize) -> i32 {
 }
 
 #[tokio::test]
-async fn what_a_killed_gateway_left_is_gone_after_the_next_start() {
+async fn processes_of_a_killed_gateway_are_gone_after_the_next_start() {
     let setup = Setup::new("");
     std::fs::write(setup.path("config.toml"), with_an_orphan(&setup)).unwrap();
     let mut gateway = setup.serve().await;

@@ -92,7 +92,7 @@ async fn nothing_is_said_of_lists_that_came_back_unchanged() {
 }
 
 #[tokio::test]
-async fn what_a_dead_server_had_added_is_removed_and_announced() {
+async fn tools_that_a_dead_server_had_added_are_removed_and_announced() {
     let gateway = Gateway::start(&(quick() + &example("example"))).await;
     let client = Client::open(&gateway).await;
     let mut stream = client.listen().await;

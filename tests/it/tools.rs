@@ -82,7 +82,7 @@ async fn allow_deny_and_prefix_shape_what_is_seen() {
 }
 
 #[tokio::test]
-async fn what_the_client_does_wrong_is_an_error() {
+async fn mistakes_of_the_client_are_errors() {
     let gateway = Gateway::start(&example("example")).await;
     let client = Client::open(&gateway).await;
     for params in [

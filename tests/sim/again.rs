@@ -51,7 +51,7 @@ fn a_call_of_a_read_only_tool_survives_the_crash_of_its_server() {
 }
 
 #[test]
-fn what_was_never_written_is_sent_again_whatever_its_tool() {
+fn a_call_that_was_never_written_is_sent_again_whatever_its_tool() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.http("a", trusted).await;

@@ -96,7 +96,7 @@ fn progress_that_was_sent_goes_on_with_the_call_that_is_sent_again() {
 }
 
 #[test]
-fn what_was_never_written_is_sent_again_whatever_its_tool() {
+fn a_call_that_was_never_written_is_sent_again_whatever_its_tool() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.http("a", trusted).await;
@@ -222,7 +222,7 @@ fn a_call_whose_client_was_asked_is_not_sent_again() {
 }
 
 #[test]
-fn what_a_client_answered_is_sent_again_only_if_it_was_not_written() {
+fn an_answered_call_is_sent_again_only_if_it_was_not_written() {
     run(async {
         let world = Rc::new(World::new());
         let plan = |plan: &mut Plan| {

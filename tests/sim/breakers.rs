@@ -122,7 +122,7 @@ fn a_server_whose_every_call_fails_is_not_well_though_its_breaker_is_closed() {
 }
 
 #[test]
-fn what_a_breaker_refuses_is_counted_as_barred_with_or_without_a_session() {
+fn calls_that_a_breaker_refuses_are_counted_with_or_without_a_session() {
     run(async {
         let world = Rc::new(World::new());
         let (_server, client) = failing(&world).await;

@@ -338,7 +338,7 @@ fn a_verdict_that_proves_wrong_is_dropped() {
 }
 
 #[test]
-fn what_is_remembered_is_known_before_a_server_runs() {
+fn a_remembered_era_is_known_before_a_server_runs() {
     run(async {
         let world = Rc::new(World::new());
         world.http("a", sessionless).await;
@@ -358,7 +358,7 @@ fn what_is_remembered_is_known_before_a_server_runs() {
 }
 
 #[test]
-fn what_is_configured_is_not_asked() {
+fn a_configured_era_is_not_asked() {
     run(async {
         let world = Rc::new(World::new());
         let modern = |plan: &mut Plan| {

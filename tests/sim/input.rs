@@ -132,7 +132,7 @@ fn a_call_that_ran_in_part_is_not_sent_again() {
 }
 
 #[test]
-fn what_the_client_refuses_ends_the_call() {
+fn a_refusal_of_the_client_ends_the_call() {
     run(async {
         let (world, server, client) = world().await;
         let (exchange, call) = held(&server, &client).await;
@@ -163,7 +163,7 @@ fn what_the_client_refuses_ends_the_call() {
 }
 
 #[test]
-fn what_the_client_does_not_declare_is_not_asked() {
+fn an_undeclared_question_is_not_asked() {
     run(async {
         let (world, server, _) = world().await;
         let client = world.client(json!({"elicitation": {}})).await;

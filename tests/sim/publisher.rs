@@ -192,7 +192,7 @@ fn a_dead_server_stays_in_the_lists_and_its_calls_fail_at_once() {
 }
 
 #[test]
-fn what_the_owner_lacks_is_its_own_answer() {
+fn an_error_of_the_owner_is_the_answer() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.start("a", false, |_| {});

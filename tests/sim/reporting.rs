@@ -115,7 +115,7 @@ fn c_sub_03_after_a_break_everything_may_have_changed() {
 
 /// A client without a session is told at once what it will hear of; its server is asked then.
 #[test]
-fn what_changes_before_the_server_reports_it_is_not_missed() {
+fn changes_before_the_server_reports_them_are_not_missed() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.http("a", reporting).await;

@@ -4,7 +4,7 @@ use jsonschema::Draft;
 use serde_json::{Value, json};
 
 /// A notification to a client of 2025-11-25.
-pub(crate) fn check_events(message: &Value) {
+pub(crate) fn check_notification(message: &Value) {
     let name = match message["method"].as_str() {
         Some("notifications/tasks/status") => "TaskStatusNotification",
         Some("notifications/progress") => "ProgressNotification",

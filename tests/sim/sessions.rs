@@ -42,7 +42,7 @@ pub(crate) fn levels(stream: &Exchange) -> Vec<Value> {
 }
 
 #[test]
-fn what_happens_while_no_stream_is_open_is_a_flag_and_no_queue() {
+fn events_without_an_open_stream_are_a_flag_and_no_queue() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", full).await;

@@ -7,7 +7,7 @@ use mcpvisor::supervision::ChildPhase;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Exchange};
-use crate::schemas::{check_events, check_task};
+use crate::schemas::{check_notification, check_task};
 use crate::served::{Served, with_extension};
 use crate::server::{Frame, Server, note, text};
 use crate::tasks::{RELATED, extended, modern_task, task, tasking};
@@ -58,7 +58,7 @@ fn progress(call: &Frame, progress: u64) -> Value {
 
 fn received(stream: &Exchange, method: &str) -> Vec<Value> {
     let received = stream.of(method);
-    received.iter().for_each(check_events);
+    received.iter().for_each(check_notification);
     received
         .iter()
         .map(|message| message["params"].clone())
@@ -115,7 +115,7 @@ fn events_of_a_task_reach_only_the_client_that_made_it() {
 }
 
 #[test]
-fn what_happens_while_nobody_reads_is_sent_once_in_its_last_state() {
+fn a_task_that_changes_unread_is_sent_once_in_its_last_state() {
     run(async {
         let (world, server) = world(tasking, true).await;
         let client = world.client(json!({})).await;

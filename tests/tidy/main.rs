@@ -281,7 +281,7 @@ fn the_words_of_the_glossary_are_used() {
 }
 
 #[test]
-fn what_is_dangerous_has_its_place() {
+fn dangerous_code_has_its_place() {
     let places: &[(&str, &[&str])] = &[
         ("unsafe {", &["src/memory.rs", "src/transport/process"]),
         ("SystemTime", &["src/telemetry", "src/store"]),

@@ -53,7 +53,7 @@ fn the_reason_of_an_end_is_reported_once() {
 }
 
 #[test]
-fn what_was_written_before_the_end_comes_first() {
+fn lines_written_before_the_end_come_first() {
     run(async {
         let spawner = Spawner::start(instance()).unwrap();
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
@@ -185,7 +185,7 @@ fn close_asks_first_and_then_leaves_nobody_alive() {
 }
 
 #[test]
-fn what_left_its_group_ends_with_its_own_server_only() {
+fn a_process_that_left_its_group_ends_with_its_own_server_only() {
     run(async {
         let spawner = Spawner::start(instance()).unwrap();
         // Another gateway on this machine.

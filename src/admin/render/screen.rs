@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_the_screen_is_counted() {
+    fn lines_below_the_screen_are_counted() {
         assert_eq!(screen(80, 4).cut_lines("a\nb\nc\n"), "a\nb\nc\n");
         assert_eq!(
             screen(80, 4).cut_lines("a\nb\nc\nd\n"),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_attention_comes_first() {
+    fn servers_in_trouble_come_first() {
         let states = [
             "up",
             "disabled",

@@ -192,7 +192,7 @@ fn s_hdr_15_c_http_08_annotations_break_rules_in_ways_that_are_named() {
 }
 
 #[test]
-fn what_only_looks_like_an_annotation_is_none() {
+fn a_lookalike_of_an_annotation_is_none() {
     let innocent = json!({
         "x-mcp-header": { "type": "string" },
         "p": { "type": "object", "default": { "x-mcp-header": "A" }, "enum": [{ "x-mcp-header": 1 }] },

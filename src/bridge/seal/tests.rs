@@ -203,7 +203,7 @@ fn two_generations_of_keys_are_accepted_and_a_third_is_not() {
 }
 
 #[test]
-fn what_is_too_large_or_asks_too_often_is_not_sealed() {
+fn a_state_that_is_too_large_or_asks_too_often_is_not_sealed() {
     let sealer = Sealer::new(&key("k1"), None);
     let large = state(Continuation::Pass {
         state: Some("x".repeat(SEALED_MAX)),

@@ -75,7 +75,7 @@ fn long_names_are_cut_and_named_in_a_notice() {
 }
 
 #[test]
-fn what_the_gateway_does_not_know_survives_byte_for_byte() {
+fn unknown_members_survive_byte_for_byte() {
     let written = r#"{"x-vendor" : {"b":1.50,"a":[1e3, "\u00e9"]}, "name" : "l\u006fg", "inputSchema":{"type":"object"}, "_meta":{"k" :null} }"#;
     let part = part("git").with_list(ItemKind::Tools, &[raw(written)], &IngestLimits::default());
     let snapshot = merged(&[part]);

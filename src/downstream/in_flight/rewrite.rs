@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sent_of_the_kind_gives_way() {
+    fn members_of_a_client_give_way_to_ours() {
         let request = request(r#"{"name":"n","inputResponses":{"evil":1},"requestState":"evil"}"#);
         let caller = caller(Revision::V2025_11_25, &json!({}));
         let asked = ModernRequest {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_gone() {
+    fn a_request_that_is_taken_back_is_gone() {
         let mut queue = queue(&[('a', 1), ('a', 2), ('b', 3)]);
         assert_eq!(queue.remove(&'b', 3), Some(()));
         assert_eq!(queue.remove(&'b', 3), None);

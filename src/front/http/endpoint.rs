@@ -278,7 +278,7 @@ mod tests {
     /// rare way that is not boxed, made it 11 KB. With the 120 bytes that actix-web puts around it,
     /// glibc's malloc takes several times as long for more than 1,032.
     #[test]
-    fn what_a_request_becomes_stays_small() {
+    fn the_future_of_a_request_stays_small() {
         fn size_of_future<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
             size_of::<F>()
         }

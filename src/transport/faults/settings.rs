@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_is_named() {
+    fn active_faults_are_named() {
         assert_eq!(FaultSettings::default().to_string(), "");
         let all = FaultSettings {
             delay: Duration::from_millis(1500),

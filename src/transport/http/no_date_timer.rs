@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn what_is_spawned_as_a_request_begins_is_dropped_at_once_and_never_runs() {
+    async fn tasks_spawned_as_a_request_begins_are_dropped_and_never_run() {
         let (task, ran) = (Rc::new(()), Rc::default());
         let service = NoDateTimerService(Spawning {
             task: Rc::clone(&task),

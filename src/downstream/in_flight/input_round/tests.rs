@@ -120,7 +120,7 @@ fn an_undeclared_kind_stops_the_round_before_anything_is_asked() {
 }
 
 #[test]
-fn what_is_refused_ends_the_loop_unless_it_can_be_said() {
+fn a_refusal_ends_the_loop_unless_it_can_be_said() {
     let caller = caller(Revision::V2025_11_25, &ALL());
     let error = json!({"code": -1, "message": "no"});
     let refused = |requests: Value, answer: Result<Response, Failure>| {
