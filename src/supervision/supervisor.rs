@@ -252,7 +252,7 @@ impl<T: ChildValue> Supervisor<T> {
         match told.repeats(self.told.as_ref()) {
             Repetition::None => log::log!(level, child, generation, why; "{then}"),
             Repetition::Cause => {
-                log::log!(level, child, generation, known = why; "{then}: the same again")
+                log::log!(level, child, generation, why, repeated = true; "{then}");
             }
             Repetition::Whole => log::debug!(child, generation, why; "{then}"),
         }

@@ -12,8 +12,11 @@ const WHO: [&str; 3] = ["server", "child", "url"];
 /// Fields that say why; they end the line, since they are the longest.
 const WHY: [&str; 5] = ["error", "reason", "why", "failure", "panic"];
 
+/// The line before about the same child had the same reason.
+const REPEATED: &str = "repeated";
+
 /// Fields for programs alone.
-const HIDDEN: [&str; 3] = ["generation", "known", "report"];
+const HIDDEN: [&str; 3] = ["generation", "report", REPEATED];
 
 /// Columns of a name; a longer one moves the rest of its line.
 const NAME_WIDTH: usize = 12;
@@ -57,8 +60,12 @@ pub(super) fn human_line(parts: &LogLineParts<'_>, paint: Paint) -> String {
     };
     let mut what = one_line(&parts.message);
     for (_, why) in fields.iter().filter(|(key, _)| WHY.contains(&key.as_str())) {
+        let is_repeated = fields.iter().any(|(key, _)| key == REPEATED);
         what.push_str(": ");
-        what.push_str(&one_line(why));
+        match is_repeated {
+            true => what.push_str("the same again"),
+            false => what.push_str(&one_line(why)),
+        }
     }
     let is_other = |key: &str| !WHO.contains(&key) && !WHY.contains(&key) && !HIDDEN.contains(&key);
     let others = fields.iter().filter(|(key, _)| is_other(key));
@@ -116,7 +123,18 @@ mod tests {
     #[test]
     fn a_line_names_who_and_why() {
         type Row<'a> = (Level, &'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
-        let table: [Row<'_>; 5] = [
+        let table: [Row<'_>; 6] = [
+            (
+                Level::Warn,
+                "mcpvisor::supervision::supervisor",
+                "down, next attempt in 4s",
+                &[
+                    ("child", "server/files"),
+                    ("why", "process exited with code 1"),
+                    ("repeated", "true"),
+                ],
+                "20:03:12 WARN  files        down, next attempt in 4s: the same again",
+            ),
             (
                 Level::Warn,
                 "mcpvisor::supervision::supervisor",
