@@ -23,6 +23,7 @@ use mcpvisor::config::{
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, stored_notices};
+use mcpvisor::telemetry::{one_line, pretty_json, printable};
 use mcpvisor::{example_server, telemetry, transport};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -54,7 +55,7 @@ fn finish(outcome: Result<(), CliError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", printable(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -190,7 +191,7 @@ fn relay(url: Url, headers: Vec<Header>) -> Result<(), CliError> {
 fn check(path: Option<&Path>) -> Result<(), CliError> {
     let environment = ProcessEnvironment::new();
     let loaded = Config::load(path, &environment)?;
-    print(&(describe(&loaded) + "\n"))?;
+    print(&printable(&(describe(&loaded) + "\n")))?;
     // Which names are cut is known to a gateway that runs, and from the lists that one kept.
     current_thread_runtime()?.block_on(async {
         if let Ok(status) = ask_status(&loaded.config.data_dir).await {
@@ -266,7 +267,7 @@ fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), C
             let screen = Screen::of_stdout();
             let text = match &status {
                 Ok(status) => shown(status, &screen)?,
-                Err(error) => format!("{error}\n"),
+                Err(error) => printable(&format!("{error}\n")),
             };
             match &mut alternate {
                 Some(alternate) => alternate.draw(&screen.cut_lines(&text))?,
@@ -318,7 +319,8 @@ fn run_servers_command(path: Option<&Path>, arguments: ServersArguments) -> Resu
         Some(ServersVerb::Reset { name, tool }) => ControlRequest::Reset { server: name, tool },
     };
     let done = ask(request)?;
-    print(&format!("{}\n", done["done"].as_str().unwrap_or("done")))
+    let done = done["done"].as_str().unwrap_or("done");
+    print(&format!("{}\n", one_line(done)))
 }
 
 async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliError> {
@@ -364,7 +366,7 @@ fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 fn pretty(value: &Value) -> Result<String, CliError> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
+    Ok(pretty_json(value)? + "\n")
 }
 
 fn run_example_server() -> Result<(), CliError> {

@@ -26,6 +26,19 @@ pub struct Status {
     pub counters: BTreeMap<&'static str, u64>,
 }
 
+impl Status {
+    /// All supervised children in it.
+    pub fn children_mut(&mut self) -> impl Iterator<Item = &mut ChildView> {
+        let connections = self.servers.iter_mut();
+        let connections = connections.filter_map(|server| server.connection.as_mut());
+        let of_servers = connections.flat_map(|connection| {
+            let own = connection.own.iter_mut().map(|own| &mut own.connection);
+            std::iter::once(&mut connection.shared).chain(own)
+        });
+        self.actors.iter_mut().chain(of_servers)
+    }
+}
+
 /// The configuration that is in force.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConfigView {

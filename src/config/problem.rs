@@ -9,6 +9,8 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use strsim::osa_distance;
 
+use crate::telemetry::is_unprintable;
+
 /// Problems that are shown of one file; more are only counted.
 const SHOWN_MAX: usize = 20;
 
@@ -52,7 +54,7 @@ impl Problem {
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| {
-            if c.is_control() {
+            if is_unprintable(c) {
                 char::REPLACEMENT_CHARACTER
             } else {
                 c

@@ -9,6 +9,7 @@ use crate::catalog::NameSettings;
 use crate::downstream::resilience::Resilience;
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
+use crate::telemetry::Secrets;
 use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
 
 /// One enabled, usable server.
@@ -94,6 +95,24 @@ pub enum StartMode {
 pub enum TransportSettings {
     Stdio(StdioSettings),
     Http(HttpSettings),
+}
+
+impl TransportSettings {
+    /// All that may be secret.
+    pub fn secrets(&self) -> Secrets {
+        match self {
+            Self::Stdio(stdio) => stdio.secrets(),
+            Self::Http(http) => http.secrets(),
+        }
+    }
+
+    /// Only what is likely to be secret, for texts that people have to understand.
+    pub fn likely_secrets(&self) -> Secrets {
+        match self {
+            Self::Stdio(stdio) => stdio.likely_secrets(),
+            Self::Http(http) => http.secrets(),
+        }
+    }
 }
 
 /// Which clients share a connection to this server.

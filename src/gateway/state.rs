@@ -71,7 +71,10 @@ pub(super) fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSour
     // The sessions that hold it are part of the state.
     let state = Arc::downgrade(state);
     Arc::new(move || {
-        let status = state.upgrade().map(|state| state.status(&listen));
+        let mut status = state.upgrade().map(|state| state.status(&listen));
+        for child in status.iter_mut().flat_map(Status::children_mut) {
+            child.last_exit = child.last_exit_sentence.take();
+        }
         let mut tree = serde_json::to_value(status).unwrap_or_default();
         for server in tree["servers"].as_array_mut().into_iter().flatten() {
             if let Some(connection) = server["connection"].as_object_mut() {

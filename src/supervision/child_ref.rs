@@ -268,7 +268,8 @@ impl<T: ChildValue> ChildRef<T> {
             restarts: snapshot.generation.saturating_sub(1),
             panics: snapshot.panics,
             stuck: snapshot.stuck,
-            last_exit: snapshot.last_exit.as_ref().map(ToString::to_string),
+            last_exit: snapshot.last_exit.as_ref().map(|exit| format!("{exit:#}")),
+            last_exit_sentence: snapshot.last_exit.as_ref().map(ToString::to_string),
             last_exit_code: snapshot.last_exit.as_ref().map(ExitReason::code),
             next_attempt_ms: snapshot
                 .status

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::error::Error;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,8 @@ use std::task::Waker;
 
 use futures_util::task::AtomicWaker;
 
-/// Why an incarnation of a child ended.
+/// Why an incarnation of a child ended. `{:#}` passes on to the error of the child, which may show
+/// operators more so than others.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExitReason {
     /// It stopped itself, or the last address to it was dropped.
@@ -19,11 +21,11 @@ pub enum ExitReason {
     #[error("was asked to stop")]
     Shutdown,
     /// It met an error that it could not repair, and said so with [`Exit::fail`].
-    #[error("failed: {0}")]
+    #[error(fmt = show_failure)]
     Failed(Arc<dyn Error + Send + Sync>),
-    /// A resource that it uses reached a configured limit. The text says which.
-    #[error("reached a limit: {0}")]
-    LimitReached(Arc<str>),
+    /// A resource that it uses reached a configured limit. The error says which.
+    #[error(fmt = show_limit)]
+    LimitReached(Arc<dyn Error + Send + Sync>),
     /// A hook, a handler, a spawned future or its `Drop` panicked: a bug. The text is the
     /// panic's.
     #[error("panicked: {0}")]
@@ -54,11 +56,11 @@ impl ExitReason {
         matches!(self, Self::Panicked(_) | Self::FactoryPanicked(_))
     }
 
-    /// The reason without a word on its kind, where it has a text of its own.
+    /// The reason for operators, without a word on its kind where it has a text of its own.
     pub fn cause(&self) -> String {
         match self {
-            Self::Failed(error) => error.to_string(),
-            other => other.to_string(),
+            Self::Failed(error) => format!("{error:#}"),
+            other => format!("{other:#}"),
         }
     }
 
@@ -76,6 +78,16 @@ impl ExitReason {
             Self::StartTimeout => "start_timeout",
         }
     }
+}
+
+fn show_failure(error: &Arc<dyn Error + Send + Sync>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("failed: ")?;
+    fmt::Display::fmt(error, f)
+}
+
+fn show_limit(error: &Arc<dyn Error + Send + Sync>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("reached a limit: ")?;
+    fmt::Display::fmt(error, f)
 }
 
 /// Longest panic text that is kept, in characters.

@@ -128,7 +128,7 @@ impl<T: ChildValue> Supervisor<T> {
             } => reason.clone(),
             _ => ExitReason::Killed,
         };
-        log::debug!(child = &*self.spec.name, generation = self.generation, why:% = reason;
+        log::debug!(child = &*self.spec.name, generation = self.generation, why = reason.cause().as_str();
             "killed");
         child.exit.kill_with_reason(reason);
     }

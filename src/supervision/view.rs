@@ -61,8 +61,11 @@ pub struct ChildView {
     /// Killed incarnations that were still there when their time was up: their thread was
     /// blocked.
     pub stuck: u64,
-    /// How the incarnation before ended, for people.
+    /// How the incarnation before ended, for operators.
     pub last_exit: Option<String>,
+    /// The same for anybody.
+    #[serde(skip)]
+    pub last_exit_sentence: Option<String>,
     /// The same as a stable word.
     pub last_exit_code: Option<&'static str>,
     /// When the next attempt is due, in milliseconds from now.

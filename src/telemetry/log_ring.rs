@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use super::clock::unix_millis;
+use super::one_line::is_unprintable;
+use super::secrets::Secrets;
 
 /// Where a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -66,7 +68,10 @@ pub struct LogCounters {
 /// The last lines of one server, bounded in lines and bytes. Clones share the lines; writers and
 /// readers may be on different threads.
 #[derive(Clone, Debug, Default)]
-pub struct LogRing(Arc<Mutex<Ring>>);
+pub struct LogRing {
+    ring: Arc<Mutex<Ring>>,
+    secrets: Arc<Secrets>,
+}
 
 #[derive(Debug, Default)]
 struct Ring {
@@ -78,18 +83,23 @@ struct Ring {
 }
 
 impl LogRing {
-    pub fn new(settings: LogRingSettings) -> Self {
+    /// `secrets` are masked in every line.
+    pub fn new(settings: LogRingSettings, secrets: Secrets) -> Self {
         let ring = Ring {
             settings,
             ..Ring::default()
         };
-        Self(Arc::new(Mutex::new(ring)))
+        Self {
+            ring: Arc::new(Mutex::new(ring)),
+            secrets: Arc::new(secrets),
+        }
     }
 
     /// Adds a line; the oldest ones make room. Control characters are replaced, so that no server
     /// can forge lines or colours in a terminal.
     pub fn push(&self, source: LogSource, text: &str) {
-        self.lock().push(source, text);
+        let text = self.secrets.masked(text);
+        self.lock().push(source, &text);
     }
 
     /// The kept lines with a sequence number above `sequence`, oldest first; 0 for all.
@@ -112,7 +122,7 @@ impl LogRing {
 
     /// A panic elsewhere leaves complete lines behind: the lock may be taken over.
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,7 +157,7 @@ impl Ring {
 }
 
 fn printable(character: char) -> char {
-    if character.is_control() && character != '\t' {
+    if is_unprintable(character) && character != '\t' {
         '\u{fffd}'
     } else {
         character
@@ -159,11 +169,12 @@ mod tests {
     use super::*;
 
     fn ring(lines_max: usize, bytes_max: usize, line_max: usize) -> LogRing {
-        LogRing::new(LogRingSettings {
+        let settings = LogRingSettings {
             lines_max,
             bytes_max,
             line_max,
-        })
+        };
+        LogRing::new(settings, Secrets::of(["hunter22"].into_iter()))
     }
 
     fn texts(ring: &LogRing) -> Vec<String> {
@@ -193,6 +204,14 @@ mod tests {
         assert_eq!(texts(&ring), ["aaa", "\u{fffd}[1m"]);
         let counters = ring.counters();
         assert_eq!((counters.stray, counters.gateway, counters.cut), (1, 1, 1));
+    }
+
+    #[test]
+    fn no_secret_enters_a_ring() {
+        let ring = ring(10, 1000, 12);
+        ring.push(LogSource::Stderr, "token hunter22 refused");
+        ring.push(LogSource::Stray, "12345 hunter22");
+        assert_eq!(texts(&ring), ["token *** re", "12345 ***"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::{Map, json};
 
 use super::clock::{ClockForm, local_time, unix_millis};
 use super::log_line::{Fields, LogLineParts, human_line, is_own};
+use super::one_line::escaped_json;
 use super::paint::Paint;
 
 /// Sets up the log. `RUST_LOG` says what is logged, by default everything from `info` up.
@@ -18,7 +19,9 @@ pub fn init_logging(as_json: bool) {
     // Colours are ours: nothing is to be added or removed on the way.
     builder.write_style(env_logger::WriteStyle::Always);
     if as_json {
-        builder.format(|out, record| writeln!(out, "{}", json_line(record)));
+        builder.format(|out, record| {
+            writeln!(out, "{}", escaped_json(&json_line(record).to_string()))
+        });
     } else {
         let is_terminal = std::io::stderr().is_terminal();
         let paint = Paint::of_process(is_terminal);

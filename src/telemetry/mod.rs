@@ -8,11 +8,15 @@ mod log_ring;
 mod logging;
 mod one_line;
 mod paint;
+mod reason;
+mod secrets;
 
 pub use clock::{ClockForm, local_time, rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
 pub use explanation::explanation;
 pub use log_ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};
 pub use logging::init_logging;
-pub use one_line::one_line;
+pub use one_line::{is_unprintable, one_line, pretty_json, printable};
 pub use paint::{Paint, Style};
+pub use reason::Reason;
+pub use secrets::{MASK, Secrets};

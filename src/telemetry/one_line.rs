@@ -1,31 +1,77 @@
-//! Text of others on one line of a terminal.
+//! Text of others, made safe to print: one filter for terminals, logs and JSON.
+
+use serde::Serialize;
+
+/// Whether a character does something else than to show itself: control characters (C0, DEL, C1),
+/// line ends of Unicode, and marks that turn the direction of a text.
+pub fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'
+                | '\u{2029}'
+                | '\u{202a}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
 
 /// The text with everything escaped that would end the line, move the cursor, change colours or
 /// turn the direction of what follows.
 pub fn one_line(text: &str) -> String {
+    escaped(text, |character| match character {
+        '\t' => Some(' '),
+        _ => (!is_unprintable(character)).then_some(character),
+    })
+}
+
+/// The same for a text of several lines.
+pub fn printable(text: &str) -> String {
+    let is_shown = |character| matches!(character, '\n' | '\t') || !is_unprintable(character);
+    escaped(text, |character| is_shown(character).then_some(character))
+}
+
+fn escaped(text: &str, shown: impl Fn(char) -> Option<char>) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
-        match character {
-            '\t' => out.push(' '),
-            _ if character.is_control() || is_invisible(character) => {
-                out.extend(character.escape_default());
-            }
-            _ => out.push(character),
+        match shown(character) {
+            Some(shown) => out.push(shown),
+            None => out.extend(character.escape_default()),
         }
     }
     out
 }
 
-/// Line ends of Unicode, and marks that turn the direction of a text.
-fn is_invisible(character: char) -> bool {
-    matches!(
-        character,
-        '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
+/// A value as JSON of several lines that is safe to print and says the same: what JSON leaves as
+/// it is, but a terminal does not, is escaped.
+///
+/// # Errors
+///
+/// As [`serde_json::to_string_pretty`].
+pub fn pretty_json(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(value).map(|json| escaped_json(&json))
+}
+
+/// The text of a JSON value, safe to print. Such characters stand in its strings only, but for
+/// line breaks between its parts.
+pub(super) fn escaped_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        if is_unprintable(character) && character != '\n' {
+            out.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            out.push(character);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -35,9 +81,21 @@ mod tests {
             ("a\nb\r\tc", "a\\nb\\r c"),
             ("\x1b[31mred", "\\u{1b}[31mred"),
             ("\u{85}\u{2028}\u{202e}", "\\u{85}\\u{2028}\\u{202e}"),
+            ("\u{7f}\u{9b}\u{61c}", "\\u{7f}\\u{9b}\\u{61c}"),
         ];
         for (text, expected) in table {
             assert_eq!(one_line(text), expected);
+            assert_eq!(one_line(expected), expected, "twice is once");
         }
+        assert_eq!(printable("a\n\tb\x1b\r"), "a\n\tb\\u{1b}\\r");
+    }
+
+    #[test]
+    fn printed_json_says_the_same_and_moves_no_cursor() {
+        let value = json!({"a\u{202e}": "\u{1b}[1m\u{7f}\u{9b}31m\u{2066}\n ä", "b": [1, "\\"]});
+        let text = pretty_json(&value).unwrap();
+        let is_harmless = |character| character == '\n' || !is_unprintable(character);
+        assert!(text.chars().all(is_harmless), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
 }

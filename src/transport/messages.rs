@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::protocol::{Envelope, EnvelopeError};
+use crate::telemetry::{Reason, is_unprintable};
 
 /// Most messages in one array (revision 2025-03-26 allows arrays, S-HTTP-10).
 const BATCH_MAX: usize = 1024;
@@ -33,6 +34,14 @@ pub(crate) fn for_each_message(
     Ok(())
 }
 
+/// Why what a server sent is no message; the parser may quote it.
+pub(crate) fn fault(error: &EnvelopeError) -> Reason {
+    match error {
+        EnvelopeError::Json(why) => Reason::quoting("not valid JSON", why),
+        other => other.to_string().into(),
+    }
+}
+
 /// Printable beginning of what a peer sent, for error texts and logs.
 pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
     let head = bytes.get(..length_max).unwrap_or(bytes);
@@ -40,7 +49,7 @@ pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
     let text: String = text
         .chars()
         .map(|character| {
-            if character.is_control() {
+            if is_unprintable(character) {
                 ' '
             } else {
                 character

@@ -13,7 +13,9 @@ mod link_sink;
 mod messages;
 mod orphans;
 mod process;
+mod public_url;
 mod recorder;
+mod secrets;
 mod settings;
 mod spawner;
 mod stdio;
@@ -30,15 +32,17 @@ use url::Url;
 
 use crate::bridge::headers::Headers;
 use crate::protocol::{Envelope, Revision};
+use crate::telemetry::{Reason, one_line};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http::sse::read_events;
 pub use http_connector::HttpConnector;
 pub use process::{ProcessExit, ProcessOwner};
+pub use public_url::public_url;
 pub use recorder::{
-    LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport, Secrets,
+    LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,
 };
-pub use settings::{ChildLimits, HttpKind, HttpSettings, InheritEnv, StdioSettings, public_url};
+pub use settings::{ChildLimits, HttpKind, HttpSettings, InheritEnv, StdioSettings};
 pub use spawner::Spawner;
 pub use stdio::{PASSED_VARIABLES, StdioConnector};
 pub use tls::{Tls, install_crypto_provider};
@@ -74,8 +78,7 @@ pub enum LinkEvent {
 /// How a link ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkEnd {
-    /// For people.
-    pub reason: String,
+    pub reason: Reason,
     /// How the server's process ended, if it has one and the system reported it.
     pub exit: Option<ProcessExit>,
     /// The limit (its key under `[servers.NAME.limits]`) that the process is known to have
@@ -83,10 +86,10 @@ pub struct LinkEnd {
     pub limit: Option<&'static str>,
 }
 
-impl From<String> for LinkEnd {
-    fn from(reason: String) -> Self {
+impl<R: Into<Reason>> From<R> for LinkEnd {
+    fn from(reason: R) -> Self {
         Self {
-            reason,
+            reason: reason.into(),
             ..Self::default()
         }
     }
@@ -94,11 +97,12 @@ impl From<String> for LinkEnd {
 
 impl fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
+        fmt::Display::fmt(&self.reason, f)
     }
 }
 
-/// Why one call failed in transport.
+/// Why one call failed in transport. `{}` is for clients, `{:#}` for operators: it shows the words
+/// of the server, too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// Nothing was sent: repeating it cannot run anything twice.
@@ -106,12 +110,26 @@ pub enum LinkError {
     NotSent(String),
     #[error("connection lost before the answer: {0}")]
     Lost(String),
-    #[error("server answered with HTTP status {status}: {text}")]
+    #[error(fmt = show_status)]
     Status { status: u16, text: String },
     #[error("answer is larger than the limit of {limit} bytes ({name})")]
     TooLarge { name: &'static str, limit: usize },
-    #[error("answer breaks the protocol: {0}")]
-    Protocol(String),
+    #[error(fmt = show_protocol)]
+    Protocol(Reason),
+}
+
+/// An HTTP status, and for operators the text that came with it.
+fn show_status(status: &u16, text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "server answered with HTTP status {status}")?;
+    match f.alternate() {
+        true => write!(f, ": {}", one_line(text)),
+        false => Ok(()),
+    }
+}
+
+fn show_protocol(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("answer breaks the protocol: ")?;
+    fmt::Display::fmt(&reason, f)
 }
 
 /// Why a frame could not be taken.

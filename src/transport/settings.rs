@@ -8,6 +8,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use super::public_url::public_url;
+
 /// A child process that speaks over its standard input and output.
 #[derive(Clone, Debug)]
 pub struct StdioSettings {
@@ -89,30 +91,5 @@ impl fmt::Debug for HttpSettings {
         f.debug_struct("HttpSettings")
             .field("url", &public_url(&self.url))
             .finish_non_exhaustive()
-    }
-}
-
-/// A URL without what may be secret in it: user, password and query.
-pub fn public_url(url: &Url) -> String {
-    format!("{}{}", url.origin().ascii_serialization(), url.path())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_public_url_holds_no_secret() {
-        let table = [
-            ("http://127.0.0.1:9/mcp", "http://127.0.0.1:9/mcp"),
-            (
-                "https://user:word@example.com/a?key=k#f",
-                "https://example.com/a",
-            ),
-            ("https://example.com:443", "https://example.com/"),
-        ];
-        for (url, expected) in table {
-            assert_eq!(public_url(&Url::parse(url).unwrap()), expected);
-        }
     }
 }

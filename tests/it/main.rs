@@ -28,6 +28,7 @@ mod relay;
 mod reload;
 mod resumption;
 mod sdk;
+mod secrecy;
 mod service;
 mod sessionless;
 mod starts;

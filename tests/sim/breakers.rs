@@ -30,7 +30,7 @@ fn planned(plan: &mut Plan) {
 async fn fail(client: &Client, server: &Server, tool: &str) {
     let exchange = client.call(tool).await;
     let call = server.held().pop().unwrap();
-    server.fail(&call, LinkError::Protocol("nonsense".to_owned()));
+    server.fail(&call, LinkError::Protocol("nonsense".into()));
     settle().await;
     assert_eq!(exchange.failure()["code"], "server_protocol");
 }

@@ -282,7 +282,7 @@ fn both_ends_see_what_the_other_does() {
         assert!(matches!(event, LinkEvent::Received { call: None, .. }));
         server.close("crashed");
         let event = events.recv().await.unwrap();
-        assert!(matches!(event, LinkEvent::Closed(ending) if ending.reason == "crashed"));
+        assert!(matches!(event, LinkEvent::Closed(ending) if ending.to_string() == "crashed"));
         let frame = Bytes::from("{}");
         assert_eq!(
             link.send(OutgoingFrame::new(None, frame)),

@@ -229,7 +229,7 @@ fn a_failure_of_one_call_is_no_failure_of_another() {
                 },
                 "server_protocol",
             ),
-            (LinkError::Protocol("no JSON".to_owned()), "server_protocol"),
+            (LinkError::Protocol("no JSON".into()), "server_protocol"),
         ];
         let other = client.call("a__hold").await;
         for (error, code) in table {

@@ -145,7 +145,7 @@ impl Storm {
                 name: "body",
                 limit: 1,
             },
-            LinkError::Protocol(of("wrong at random")),
+            LinkError::Protocol("wrong at random".into()),
         ];
         let error = errors[self.any(errors.len())].clone();
         let (played, call) = self.finish()?;

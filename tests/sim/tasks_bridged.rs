@@ -353,7 +353,7 @@ fn a_server_that_goes_on_in_a_task_works_as_far_as_its_breaker_is_concerned() {
         let server = world.http("a", breaking).await;
         pass(millis(50)).await;
         let mut failed = called(&world).await;
-        let nonsense = LinkError::Protocol("nonsense".to_owned());
+        let nonsense = LinkError::Protocol("nonsense".into());
         server.fail(&server.last("tools/call"), nonsense);
         settle().await;
         assert_eq!(failed.result()["isError"], true);

@@ -110,10 +110,10 @@ fn describe(event: &LinkEvent) -> String {
                 }
             }
         }
-        LinkEvent::Failed { call, error } => format!("failed {call}: {error}"),
+        LinkEvent::Failed { call, error } => format!("failed {call}: {error:#}"),
         LinkEvent::SessionGone { call } => format!("session gone {call:?}"),
         LinkEvent::SignIn(url) => format!("sign in at {url}"),
-        LinkEvent::Closed(ending) => format!("closed: {ending}"),
+        LinkEvent::Closed(ending) => format!("closed: {ending:#}"),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::duration;
 use super::screen::{Screen, padded, width};
 use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, open_breakers, reason};
-use crate::telemetry::one_line;
+use crate::telemetry::{one_line, printable};
 
 /// Between two facts.
 const DOT: &str = " · ";
@@ -53,7 +53,7 @@ pub fn tree(status: &Value, screen: &Screen) -> String {
 pub fn notice_lines(status: &Value) -> String {
     let notices = status["notices"].as_array().into_iter().flatten();
     notices
-        .filter_map(|notice| Some(format!("note: {}\n", notice.as_str()?)))
+        .filter_map(|notice| Some(format!("note: {}\n", one_line(notice.as_str()?))))
         .collect()
 }
 
@@ -78,13 +78,13 @@ fn place(listen: &str) -> String {
 }
 
 fn config(config: &Value) -> String {
-    let path = config["path"].as_str().unwrap_or("built in");
+    let path = one_line(config["path"].as_str().unwrap_or("built in"));
     let mut text = format!("├─ config {path}\n");
     for warning in config["warnings"].as_array().into_iter().flatten() {
         text.push_str(&format!("│    warning: {}\n", word(warning)));
     }
     if let Some(refused) = config["refused"].as_str() {
-        let refused = refused.replace('\n', "\n│    ");
+        let refused = printable(refused).replace('\n', "\n│    ");
         text.push_str(&format!("│    last change was not applied: {refused}\n"));
     }
     for key in config["needs_restart"].as_array().into_iter().flatten() {
@@ -146,7 +146,7 @@ fn facts(server: &Value) -> Vec<String> {
         facts.extend(counted("queued").map(|count| format!("{count} waiting")));
         facts.extend(counted("repeated").map(|count| format!("{count} calls repeated")));
         if let Some(faults) = connection["faults"].as_str() {
-            facts.push(format!("FAULTS INJECTED: {faults}"));
+            facts.push(format!("FAULTS INJECTED: {}", one_line(faults)));
         }
     }
     let items = server["items"].as_object().into_iter().flatten();

@@ -4,9 +4,9 @@ use tokio::time::Instant;
 
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::crash::CrashReport;
-use crate::downstream::settings::{ServerSettings, TransportSettings};
-use crate::telemetry::{LogLine, LogSource};
-use crate::transport::{LinkEnd, Secrets, public_url};
+use crate::downstream::settings::TransportSettings;
+use crate::telemetry::{LogLine, LogSource, Secrets, one_line};
+use crate::transport::{LinkEnd, public_url};
 
 /// Lines of the server's log in a report.
 const LOG_MAX: usize = 50;
@@ -33,7 +33,7 @@ impl ConnectionSpec {
         if keep == 0 || !life.was_open {
             return;
         }
-        let secrets = secrets(&settings);
+        let secrets = settings.transport.secrets();
         let now = Instant::now();
         let recording = recorder.report(now, &secrets);
         let lived = now.saturating_duration_since(life.began).as_millis();
@@ -47,7 +47,7 @@ impl ConnectionSpec {
             generation: life.generation,
             was_up: life.was_up,
             lived_ms: u64::try_from(lived).unwrap_or(u64::MAX),
-            reason: secrets.masked(&ending.reason),
+            reason: secrets.masked(&format!("{ending:#}")),
             exit: ending.exit,
             limit: ending.limit,
             pending_calls,
@@ -58,19 +58,25 @@ impl ConnectionSpec {
         });
     }
 
-    /// An end as it is told: with the URL of a server that has one, without its secrets.
+    /// An end as it is shown: with the URL of a server that has one, without its secrets.
     pub(crate) fn shown(&self, ending: LinkEnd) -> LinkEnd {
         let settings = self.settings();
+        let secrets = settings.transport.likely_secrets();
+        let reason = ending.reason.map(|shown| secrets.masked(shown));
         let reason = match &settings.transport {
-            TransportSettings::Stdio(stdio) => {
-                Secrets::likely_of_stdio(stdio).masked(&ending.reason)
-            }
+            TransportSettings::Stdio(_) => reason,
             TransportSettings::Http(http) => {
-                let reason = Secrets::of_http(http).masked(&ending.reason);
-                format!("{}: {reason}", public_url(&http.url))
+                let url = public_url(&http.url);
+                reason.map(|shown| format!("{url}: {shown}"))
             }
         };
         LinkEnd { reason, ..ending }
+    }
+
+    /// What a server wrote, as operators read it.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        let secrets = self.settings().transport.likely_secrets();
+        secrets.masked(&one_line(text))
     }
 
     fn log_tail(&self, secrets: &Secrets) -> Vec<LogLine> {
@@ -87,12 +93,5 @@ impl ConnectionSpec {
             .into_iter()
             .map(masked)
             .collect()
-    }
-}
-
-fn secrets(settings: &ServerSettings) -> Secrets {
-    match &settings.transport {
-        TransportSettings::Stdio(stdio) => Secrets::of_stdio(stdio),
-        TransportSettings::Http(http) => Secrets::of_http(http),
     }
 }

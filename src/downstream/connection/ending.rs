@@ -1,5 +1,7 @@
 //! How an incarnation ends: callers learn it at once, and what it was is reported.
 
+use std::sync::Arc;
+
 use actix::{ActorContext as _, Context};
 
 use crate::downstream::connection::Connection;
@@ -7,27 +9,25 @@ use crate::downstream::connection::crash_report::ConnectionLife;
 use crate::downstream::server_event::ServerEvent;
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::supervision::ExitReason;
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, Reason};
 use crate::transport::LinkEnd;
 
 impl Connection {
+    /// Ends this incarnation; the supervisor builds a fresh one.
+    pub(super) fn fail(&mut self, reason: impl Into<Reason>, ctx: &mut Context<Self>) {
+        self.closed(reason.into().into(), ctx);
+    }
+
+    /// The same for a link that ended by itself. Callers learn the reason at once, without what
+    /// the server wrote.
     pub(super) fn closed(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
+        let ending = self.spec.shown(ending);
         if ending.limit.is_some() {
-            let why = ExitReason::LimitReached(ending.reason.as_str().into());
+            let why = ExitReason::LimitReached(Arc::new(ending.reason.clone()));
             self.birth.exit().say(why);
         }
-        self.end(ending, ctx);
-    }
-
-    /// Ends this incarnation; callers learn why at once, the supervisor builds a fresh one.
-    pub(super) fn fail(&mut self, reason: impl Into<String>, ctx: &mut Context<Self>) {
-        self.end(reason.into().into(), ctx);
-    }
-
-    fn end(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
-        let ending = self.spec.shown(ending);
         self.report(&ending);
-        self.end_calls(&ending.reason);
+        self.end_calls(&ending.reason.to_string());
         self.state.end();
         self.spec.of_all.counters.add(Counter::ServersLost);
         self.send_event(ServerEvent::Away);

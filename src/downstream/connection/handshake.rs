@@ -1,5 +1,7 @@
 //! Opening a conversation with a server: what we say, and what its answer must hold.
 
+use std::fmt;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -7,6 +9,7 @@ use crate::downstream::era::modern;
 use crate::protocol::{
     DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision, code,
 };
+use crate::telemetry::Reason;
 
 /// The result of the handshake: revision and capabilities.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,16 +20,38 @@ pub struct Negotiated {
     pub instructions: Option<String>,
 }
 
-/// Why a handshake failed.
+/// Why a handshake failed. `{}` is for clients, `{:#}` for operators: it shows the words of the
+/// server, too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    #[error("server refused `{0}`: {1}")]
+    #[error(fmt = show_refusal)]
     Refused(Method, String),
-    #[error("answer to `{0}` has an unexpected shape: {1}")]
+    #[error(fmt = show_shape)]
     Shape(Method, String),
     /// The connection ends (C-LIFE-04). Another attempt alone does not heal this.
-    #[error("server speaks protocol revision `{0}`, which this gateway does not")]
+    #[error(fmt = show_revision)]
     Revision(String),
+}
+
+fn show_refusal(method: &Method, words: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let reason = Reason::quoting(format!("server refused `{method}`"), words);
+    fmt::Display::fmt(&reason, f)
+}
+
+fn show_shape(method: &Method, fault: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let sentence = format!("answer to `{method}` has an unexpected shape");
+    fmt::Display::fmt(&Reason::quoting(sentence, fault), f)
+}
+
+fn show_revision(revision: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if f.alternate() {
+        write!(
+            f,
+            "server speaks protocol revision `{revision}`, which this gateway does not"
+        )
+    } else {
+        f.write_str("server speaks a protocol revision that this gateway does not")
+    }
 }
 
 /// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
@@ -260,7 +285,7 @@ mod tests {
         ];
         for (answer, message) in table {
             assert_eq!(
-                negotiated(&response(answer)).unwrap_err().to_string(),
+                format!("{:#}", negotiated(&response(answer)).unwrap_err()),
                 message
             );
         }
@@ -280,7 +305,7 @@ mod tests {
         assert!(found.is_modern() && found.has_changes("tools") && !found.has_changes("prompts"));
         let old = r#""result":{"supportedVersions":["2027-01-01"]}"#;
         assert_eq!(
-            discovered(&response(old)).unwrap_err().to_string(),
+            format!("{:#}", discovered(&response(old)).unwrap_err()),
             "server speaks protocol revision `2027-01-01`, which this gateway does not"
         );
     }

@@ -13,6 +13,7 @@ use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::era::KnownEra;
 use crate::downstream::era::verdict::{self, EraVerdict};
 use crate::protocol::{Era, Method, Response, Revision};
+use crate::telemetry::Reason;
 use crate::transport::LinkError;
 
 /// How long each step may take.
@@ -35,7 +36,7 @@ pub(super) enum Step {
     /// Send the question of this era.
     Send(Era),
     Accept(Negotiated),
-    Fail(String),
+    Fail(Reason),
 }
 
 #[derive(Debug)]
@@ -43,7 +44,7 @@ enum EraQuestion {
     NotSent,
     Sent,
     /// The server refused it, or it failed.
-    Refused(String),
+    Refused(Reason),
     /// A server that has a handshake, too, answered after `initialize` was sent: whose turn it is
     /// shows the answer to that.
     Kept(Box<Negotiated>),
@@ -156,9 +157,9 @@ impl Inquiry {
                 Step::Accept(found)
             }
             // It never gets a handshake (C-LIFE-10).
-            Err(error) if verdict == EraVerdict::Modern => Step::Fail(error.to_string()),
-            Ok(_) => self.on_refused(Era::Modern, "server names no era".to_owned()),
-            Err(error) => self.on_refused(Era::Modern, error.to_string()),
+            Err(error) if verdict == EraVerdict::Modern => Step::Fail(Reason::of(&error)),
+            Ok(_) => self.on_refused(Era::Modern, "server names no era".into()),
+            Err(error) => self.on_refused(Era::Modern, Reason::of(&error)),
         }
     }
 
@@ -171,7 +172,7 @@ impl Inquiry {
                     self.offered = older;
                     Step::Send(Era::Legacy)
                 }
-                None => self.on_refused(Era::Legacy, error.to_string()),
+                None => self.on_refused(Era::Legacy, Reason::of(&error)),
             },
         }
     }
@@ -195,7 +196,7 @@ impl Inquiry {
         self.last_step = now;
     }
 
-    fn on_refused(&mut self, era: Era, reason: String) -> Step {
+    fn on_refused(&mut self, era: Era, reason: Reason) -> Step {
         *self.question(era) = EraQuestion::Refused(reason);
         let may_ask_other = !matches!(self.known, KnownEra::Configured(_));
         match (&mut self.discover, &mut self.initialize) {
@@ -204,7 +205,7 @@ impl Inquiry {
             (EraQuestion::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
             (_, EraQuestion::NotSent) if may_ask_other => Step::Send(Era::Legacy),
             (EraQuestion::Refused(one), EraQuestion::Refused(other)) => {
-                Step::Fail(format!("{one}; {other}; {ERA_HINT}"))
+                Step::Fail(one.joined(other, ERA_HINT))
             }
             (EraQuestion::Refused(only), _) | (_, EraQuestion::Refused(only)) => {
                 Step::Fail(std::mem::take(only))
@@ -264,7 +265,7 @@ impl Inquiry {
         Step::Fail(self.too_late())
     }
 
-    fn too_late(&self) -> String {
+    fn too_late(&self) -> Reason {
         let time = humantime::format_duration;
         let StepTimeouts {
             start,
@@ -273,28 +274,31 @@ impl Inquiry {
             ..
         } = self.timeouts;
         if self.awaits_sign_in() {
-            return format!(
-                "nobody signed in in time ({}, `sign_in_timeout`)",
-                time(sign_in)
-            );
+            let sign_in = time(sign_in);
+            return format!("nobody signed in in time ({sign_in}, `sign_in_timeout`)").into();
         }
         if !self.is_heard() {
             let start = time(start);
-            return format!("it did not start to read or write in time ({start}, `start_timeout`)");
+            let text =
+                format!("it did not start to read or write in time ({start}, `start_timeout`)");
+            return text.into();
         }
         let answer = time(answer);
         let unanswered = |asked: &Method| {
-            format!("`{asked}` was not answered in time ({answer}, `connect_timeout`)")
+            Reason::from(format!(
+                "`{asked}` was not answered in time ({answer}, `connect_timeout`)"
+            ))
         };
         match (&self.discover, &self.initialize) {
             (EraQuestion::Sent, EraQuestion::Sent) => format!(
                 "neither `server/discover` nor `initialize` was answered in time ({answer}, `connect_timeout`); {ERA_HINT}"
-            ),
+            )
+            .into(),
             (EraQuestion::Refused(other), _) => {
-                format!("{}; {other}; {ERA_HINT}", unanswered(&Method::Initialize))
+                unanswered(&Method::Initialize).joined(other, ERA_HINT)
             }
             (_, EraQuestion::Refused(other)) => {
-                format!("{}; {other}; {ERA_HINT}", unanswered(&Method::Discover))
+                unanswered(&Method::Discover).joined(other, ERA_HINT)
             }
             (EraQuestion::Sent, _) => unanswered(&Method::Discover),
             _ => unanswered(&Method::Initialize),
@@ -306,17 +310,18 @@ impl Inquiry {
 const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
 
 /// Why a question failed in transport, with what to do.
-fn failure(era: Era, error: &LinkError) -> String {
+fn failure(era: Era, error: &LinkError) -> Reason {
     let method = match era {
         Era::Modern => Method::Discover,
         Era::Legacy => Method::Initialize,
     };
-    match error {
-        LinkError::Status { status: 401, .. } => format!(
-            "`{method}`: {error}; it wants to know who asks: set a header such as `Authorization` in [servers.NAME.headers]"
-        ),
-        _ => format!("`{method}`: {error}"),
-    }
+    let advice = match error {
+        LinkError::Status { status: 401, .. } => {
+            "; it wants to know who asks: set a header such as `Authorization` in [servers.NAME.headers]"
+        }
+        _ => "",
+    };
+    Reason::of(error).map(|shown| format!("`{method}`: {shown}{advice}"))
 }
 
 #[cfg(test)]
@@ -386,7 +391,7 @@ mod tests {
     #[test]
     fn only_an_era_that_is_not_configured_is_left_for_the_other() {
         let start = Instant::now();
-        let odd = LinkError::Protocol("odd".to_owned());
+        let odd = LinkError::Protocol("odd".into());
         let asked = |known, era| begun(known, start).on_failed(era, &odd, start);
         let remembered = asked(KnownEra::Remembered(Era::Legacy), Era::Legacy);
         assert_eq!(remembered, Step::Send(Era::Modern));

@@ -198,8 +198,9 @@ impl Connection {
 
     /// The items that were known stay: a stale list is better than none.
     fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
+        let reason = self.spec.masked(reason);
         log::warn!(
-            server = self.spec.server().as_str(), list = kind.member(), reason;
+            server = self.spec.server().as_str(), list = kind.member(), reason:%;
             "its list could not be fetched; the last known one stays"
         );
         self.fetch_again(kind, ctx);

@@ -252,12 +252,13 @@ impl Connection {
                 }
             },
             Some(OwnRequest::Page(fetch)) => {
-                self.page_failed(&fetch, &error.to_string(), ctx);
+                self.page_failed(&fetch, &format!("{error:#}"), ctx);
                 if matches!(error, LinkError::NotSent(_) | LinkError::Lost(_)) {
                     self.ping(ctx);
                 }
             }
             Some(OwnRequest::ConnectionCommand(name)) => {
+                let error = self.spec.masked(&format!("{error:#}"));
                 log::warn!(server = self.spec.server().as_str(), error:%; "`{name}` could not be sent");
             }
             // A client's call could not be sent: is the server still there?

@@ -20,7 +20,7 @@ use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::starting::{self, StartStage};
 use crate::protocol::{Era, Method, Response, Revision};
 use crate::supervision::{ExitReason, Settings as SupervisionSettings};
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, Reason};
 use crate::transport::{Link, LinkEnd, LinkError};
 
 /// A start that takes longer, as a download does, makes room for others.
@@ -74,7 +74,7 @@ impl Connection {
         let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
         ctx.spawn(opening.map(move |link, connection, ctx| match link {
             Ok(link) => connection.opened(recording.link(link), known, ctx),
-            Err(error) => connection.fail(error.to_string(), ctx),
+            Err(error) => connection.fail(Reason::of(&error), ctx),
         }));
     }
 
@@ -235,7 +235,7 @@ impl Connection {
         // A new handshake of a connection that was open.
         match handshake::negotiated(response) {
             Ok(negotiated) => self.accept(negotiated, ctx),
-            Err(error) => self.fail(error.to_string(), ctx),
+            Err(error) => self.fail(Reason::of(&error), ctx),
         }
     }
 
@@ -249,7 +249,8 @@ impl Connection {
     /// A question of the opening failed in transport.
     pub(super) fn question_failed(&mut self, era: Era, error: &LinkError, ctx: &mut Context<Self>) {
         let Some(inquiry) = self.state.inquiry() else {
-            return self.fail(format!("`initialize`: {error}"), ctx);
+            let reason = Reason::of(error).map(|shown| format!("`initialize`: {shown}"));
+            return self.fail(reason, ctx);
         };
         // A process that does not read any more is about to end, and says why.
         if self.spec.of_server.connector.starts_process() && matches!(error, LinkError::NotSent(_))
@@ -275,8 +276,9 @@ impl Connection {
         if !ended || !self.spec.of_server.connector.starts_process() {
             return false;
         }
+        let ending = self.spec.shown(ending.clone());
         log::info!(
-            server = self.spec.server().as_str(), reason = ending.reason.as_str();
+            server = self.spec.server().as_str(), reason:% = format!("{ending:#}");
             "server ended when it was asked for its era, and is started again without that"
         );
         self.spec.of_server.era.ended_when_asked();

@@ -178,7 +178,7 @@ mod tests {
             (status(429), EraVerdict::Unknown),
             (status(500), EraVerdict::Unknown),
             (status(503), EraVerdict::Unknown),
-            (LinkError::Protocol("odd".to_owned()), EraVerdict::Legacy),
+            (LinkError::Protocol("odd".into()), EraVerdict::Legacy),
             (LinkError::Lost("gone".to_owned()), EraVerdict::Unknown),
             (
                 LinkError::NotSent("refused".to_owned()),

@@ -144,10 +144,11 @@ impl ConnectionManager {
         known: Option<Arc<ServerPart>>,
     ) -> Arc<Server> {
         let lines_max = settings.limits.log_lines;
-        let log = LogRing::new(LogRingSettings {
+        let kept = LogRingSettings {
             lines_max,
             ..Default::default()
-        });
+        };
+        let log = LogRing::new(kept, settings.transport.likely_secrets());
         let connector = (self.parts.make_connector)(&settings, &log);
         let queue = settings.resilience.queue;
         let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));

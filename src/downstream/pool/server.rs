@@ -253,6 +253,16 @@ impl Server {
 
     /// Why a call cannot be taken now.
     pub fn away(&self, away: &ChildUnavailable) -> Failure {
+        self.away_because(away, away.why.as_ref().map(ToString::to_string))
+    }
+
+    /// The same for operators, who may read what the server wrote.
+    pub(crate) fn away_in_full(&self, away: &ChildUnavailable) -> String {
+        let why = away.why.as_ref().map(|why| format!("{why:#}"));
+        self.away_because(away, why).message
+    }
+
+    fn away_because(&self, away: &ChildUnavailable, why: Option<String>) -> Failure {
         if self.is_halted() {
             return self.halted();
         }
@@ -267,7 +277,7 @@ impl Server {
         let mut message = format!("server `{}` {state}", self.name());
         if let Some(stage) = self.spec.progress.get() {
             message.push_str(&format!(" ({})", stage.summary()));
-        } else if let Some(why) = &away.why {
+        } else if let Some(why) = why {
             message.push_str(&format!(" (it {why})"));
         }
         message.push_str("; ");

@@ -138,7 +138,7 @@ async fn wait_until_up(
         Err(away) if matches!(away.phase, ChildPhase::Idle | ChildPhase::Starting) => {
             Ok(format!("server `{name}` is {}", away.phase))
         }
-        Err(away) => Err(ServerOrderError::Failed(server.away(&away).message)),
+        Err(away) => Err(ServerOrderError::Failed(server.away_in_full(&away))),
     }
 }
 

@@ -3,6 +3,8 @@
 //! The last line seldom does: traces, the versions of runtimes and the places of log files come
 //! after the reason.
 
+use super::one_line::is_unprintable;
+
 /// Lines of a reason.
 const LINES_MAX: usize = 3;
 
@@ -58,7 +60,7 @@ fn without_colours(line: &str) -> String {
                 rest.find(char::is_ascii_alphabetic);
             }
             '\t' => out.push(' '),
-            _ if character.is_control() => {}
+            _ if is_unprintable(character) => {}
             _ => out.push(character),
         }
     }

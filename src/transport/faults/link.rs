@@ -134,7 +134,7 @@ impl FaultyReceiver {
             .note(&format!("garbage by fault injection: {excerpt}"));
         let call = call.or(answered.and_then(RequestId::as_number));
         let call = call.filter(|_| self.knows_call_of_requests)?;
-        let error = LinkError::Protocol(error.to_string());
+        let error = LinkError::Protocol(messages::fault(&error));
         Some(LinkEvent::Failed { call, error })
     }
 }

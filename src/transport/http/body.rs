@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
 use crate::protocol::EnvelopeError;
-use crate::transport::LinkError;
+use crate::transport::{LinkError, messages};
 
 /// The kind of an answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,12 +117,12 @@ pub(in crate::transport) fn malformed_body(
     error: &EnvelopeError,
 ) -> LinkError {
     if headers.contains_key(CONTENT_ENCODING) {
-        return LinkError::Protocol("the body is compressed, which was not asked for".to_owned());
+        return LinkError::Protocol("the body is compressed, which was not asked for".into());
     }
     let parsed = serde_json::from_slice::<IgnoredAny>(body);
     match parsed {
         Err(fault) if fault.is_eof() => LinkError::Lost(BROKE_OFF.to_owned()),
-        _ => LinkError::Protocol(error.to_string()),
+        _ => LinkError::Protocol(messages::fault(error)),
     }
 }
 

@@ -10,7 +10,8 @@ use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use url::Url;
 
-use crate::transport::{messages, public_url};
+use crate::transport::messages;
+use crate::transport::public_url::{public_path, public_url};
 
 /// Redirects in a row that are followed.
 const HOPS_MAX: usize = 5;
@@ -109,7 +110,12 @@ fn shown(location: &[u8]) -> String {
         Ok(url) if url.has_host() => public_url(&url),
         _ => match text.strip_prefix("//") {
             // Text before an `@` in a host may be a password.
-            Some(rest) => format!("//{}", rest.rsplit('@').next().unwrap_or_default()),
+            Some(rest) => {
+                let rest = rest.rsplit('@').next().unwrap_or_default();
+                let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                format!("//{host}{}", public_path(path))
+            }
+            None if text.starts_with('/') => public_path(text),
             None => text.to_owned(),
         },
     };

@@ -6,7 +6,6 @@
 
 mod link;
 mod recorded_message;
-mod secrets;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +16,9 @@ use tokio::time::Instant;
 
 use super::{EventSink, Link};
 use crate::id::QuickMap;
+use crate::telemetry::Secrets;
 pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
-pub use secrets::Secrets;
 
 /// How much a connection remembers, and how much of it a report shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

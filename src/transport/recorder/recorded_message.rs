@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Secrets;
 use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
+use crate::telemetry::Secrets;
 use crate::transport::messages::MessageScanner;
 use crate::transport::{LinkEvent, messages};
 
@@ -123,7 +123,7 @@ impl RecordedMessage {
                 }
             }
             LinkEvent::Failed { call, error } => {
-                event_of(Some(*call), RecordedKind::Failed, &error.to_string())
+                event_of(Some(*call), RecordedKind::Failed, &format!("{error:#}"))
             }
             LinkEvent::SessionGone { call } => event_of(*call, RecordedKind::SessionGone, ""),
             // Its query is a secret.
@@ -132,7 +132,7 @@ impl RecordedMessage {
                 RecordedKind::SignIn,
                 url.host_str().unwrap_or_default(),
             ),
-            LinkEvent::Closed(end) => event_of(None, RecordedKind::Closed, &end.reason),
+            LinkEvent::Closed(end) => event_of(None, RecordedKind::Closed, &format!("{end:#}")),
         }
     }
 

@@ -148,7 +148,7 @@ async fn bodies_are_cut_and_masked_if_they_are_wanted() {
         limits: Default::default(),
     };
     let env = [("K".to_owned(), "hunter22".to_owned().into())];
-    let secrets = Secrets::of_stdio(&stdio(env.into()));
+    let secrets = stdio(env.into()).secrets();
     let told = wired.recorder.report(Instant::now(), &secrets);
     let texts: Vec<_> = told.messages.into_iter().filter_map(|m| m.text).collect();
     assert_eq!(

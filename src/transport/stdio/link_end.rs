@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::telemetry::explanation;
+use crate::telemetry::{Reason, explanation};
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkEnd, messages};
 
@@ -129,10 +129,7 @@ pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) ->
         }
         Some(LimitVerdict::Other) | None => {}
     }
-    let reason = match said {
-        Some(said) => format!("{what}: {said}"),
-        None => what,
-    };
+    let reason = Reason::quoting(what, &said.unwrap_or_default());
     LinkEnd {
         reason,
         exit,
@@ -287,7 +284,7 @@ mod tests {
             all,
         );
         assert_eq!(
-            told.reason,
+            format!("{told:#}"),
             "process ended by signal 6 at its limit `memory_max = 64MiB`: out of memory"
         );
         // An earlier refusal that is not the reason of the end is left out.
@@ -296,14 +293,14 @@ mod tests {
             &words("bye", Some("out of memory")),
             all,
         );
-        assert_eq!(told.reason, "process exited with code 0: bye");
+        assert_eq!(format!("{told:#}"), "process exited with code 0: bye");
         let told = link_end(
             ReadStop::ProcessExit(Signal(SIGXCPU)),
             &words("x", None),
             all,
         );
         assert_eq!(
-            told.reason,
+            format!("{told:#}"),
             "process ended by signal 24 at its limit `cpu_max = 10m`: x"
         );
         assert_eq!((told.limit, told.exit), (Some("cpu_max"), Some(Signal(24))));
@@ -343,11 +340,11 @@ mod tests {
         ];
         for (exit, expected) in table {
             let end = link_end(ReadStop::ProcessExit(exit), &words, ChildLimits::default());
-            assert_eq!(end.reason, expected);
+            assert_eq!(format!("{end:#}"), expected);
         }
         let closed = link_end(ReadStop::OutputClosed, &words, ChildLimits::default());
         assert_eq!(
-            closed.reason,
+            format!("{closed:#}"),
             "server closed its standard output: TypeError: x"
         );
     }

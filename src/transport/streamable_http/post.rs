@@ -76,7 +76,7 @@ async fn answer(
             let text = "content type is neither application/json nor text/event-stream";
             link_state
                 .tasks
-                .fail(Some(call), LinkError::Protocol(text.to_owned()));
+                .fail(Some(call), LinkError::Protocol(text.into()));
         }
     }
 }
@@ -89,7 +89,7 @@ async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut 
         Ok(body) if body.is_empty() => {
             let status = response.status().as_u16();
             let text = format!("empty body with HTTP status {status}");
-            Err(LinkError::Protocol(text))
+            Err(LinkError::Protocol(text.into()))
         }
         Ok(body) => {
             let received = link_state.receive(Some(call), body.clone(), true);
@@ -100,8 +100,8 @@ async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut 
     match received {
         Ok(true) => {}
         Ok(false) => {
-            let text = "the body answers another request".to_owned();
-            link_state.tasks.fail(Some(call), LinkError::Protocol(text));
+            let fault = LinkError::Protocol("the body answers another request".into());
+            link_state.tasks.fail(Some(call), fault);
         }
         Err(error) => link_state.tasks.fail(Some(call), error),
     }

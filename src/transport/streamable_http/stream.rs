@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::link_state::HttpLinkState;
 use super::requests::{LAST_EVENT_ID, SessionRequests};
 use crate::supervision::Backoff;
+use crate::telemetry::Reason;
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
@@ -188,7 +189,7 @@ struct ResumableStream<'a> {
     call: Option<u64>,
     decoder: SseDecoder,
     /// An event that was no message; the answer, perhaps.
-    fault: Option<String>,
+    fault: Option<Reason>,
     /// Why the last connection ended.
     reason: String,
 }
@@ -262,7 +263,7 @@ fn take_event(
     link_state: &HttpLinkState,
     call: Option<u64>,
     event: SseEvent,
-    fault: &mut Option<String>,
+    fault: &mut Option<Reason>,
 ) -> Result<bool, LinkError> {
     match event {
         // Events of another kind are no messages of the protocol.
@@ -274,7 +275,7 @@ fn take_event(
             received.or_else(|error| {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
                 log::debug!(error:%, text = text.as_str(); "event is no message");
-                *fault = Some(error.to_string());
+                *fault = Some(messages::fault(&error));
                 Ok(false)
             })
         }

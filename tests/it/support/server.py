@@ -2,7 +2,7 @@
 
 The environment says how it behaves: IT_SERVER is its name; with IT_NEEDS it ends at once unless
 that file exists; with IT_SILENT it answers nothing at all. It adds a line to the file IT_STARTS,
-ends as soon as it is sent the method IT_FATAL, and ignores the method IT_MUTE. With IT_SIGN_IN, a
+ends as soon as it is sent the method IT_FATAL, with the text of the file IT_LAST_WORDS on stderr, and ignores the method IT_MUTE. With IT_SIGN_IN, a
 URL, it asks for a sign-in and answers nothing until the file IT_SIGNED_IN exists.
 """
 import json, os, subprocess, sys, time
@@ -154,6 +154,9 @@ for line in sys.stdin:
     if os.environ.get("IT_SILENT"):
         continue
     if message.get("method") == os.environ.get("IT_FATAL", ""):
+        if "IT_LAST_WORDS" in os.environ:
+            with open(os.environ["IT_LAST_WORDS"]) as words:
+                print(words.read(), file=sys.stderr)
         sys.exit(4)
     if message.get("method") == os.environ.get("IT_MUTE", ""):
         continue

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use actix_web::dev::ServerHandle;
+use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderValue;
 use actix_web::{App, HttpRequest, HttpResponse, web};
 use bytes::Bytes;
@@ -58,6 +59,8 @@ pub(crate) struct Behaviour {
     pub(crate) redirects: bool,
     /// Everything is answered with 401.
     pub(crate) refuses: bool,
+    /// A method, and the status and body that it is answered with.
+    pub(crate) fails: Option<(&'static str, u16, String)>,
     /// Headers of the last call, names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     /// GET is answered with 405.
@@ -176,6 +179,13 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
         }
     }
     let message: Value = serde_json::from_slice(&body).unwrap();
+    let fails = behaviour.lock().unwrap().fails.clone();
+    if let Some((method, status, body)) = fails
+        && message["method"] == method
+    {
+        let status = StatusCode::from_u16(status).unwrap();
+        return HttpResponse::build(status).body(body);
+    }
     if message["method"] == "initialize" {
         return open(&message, &behaviour);
     }

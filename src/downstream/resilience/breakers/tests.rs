@@ -11,7 +11,7 @@ use crate::downstream::resilience::breakers::breaker::{
 };
 use crate::id::ServerName;
 use crate::protocol::RawJson;
-use crate::telemetry::{Counters, LogRing, LogRingSettings};
+use crate::telemetry::{Counters, LogRing};
 
 const SETTINGS: BreakerSettings = BreakerSettings {
     failures: 3,
@@ -196,10 +196,7 @@ fn failures_count_until_a_success_however_far_apart() {
 #[test]
 fn a_fresh_connection_is_tried_at_once_for_a_tool_too() {
     let server = ServerName::try_new("a").unwrap();
-    let (log, counters) = (
-        LogRing::new(LogRingSettings::default()),
-        Counters::default(),
-    );
+    let (log, counters) = (LogRing::default(), Counters::default());
     let breakers = Arc::new(Breakers::new(server, SETTINGS, log, counters));
     let echo = RawJson::from_value(&"echo");
     for _ in 0..SETTINGS.failures {

@@ -141,7 +141,8 @@ pub(super) fn failure_of(error: &LinkError) -> Failure {
             ErrorKind::ServerProtocol
         }
     };
-    Failure::new(kind, error.to_string())
+    // Whoever started the relay is its operator, too.
+    Failure::new(kind, format!("{error:#}"))
 }
 
 #[cfg(test)]

@@ -28,7 +28,9 @@ impl Relay {
             RelayEvent::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,
             // Of programs only.
             RelayEvent::Event(LinkEvent::SignIn(_)) => {}
-            RelayEvent::Event(LinkEvent::Closed(ending)) => self.on_closed(&ending.reason).await,
+            RelayEvent::Event(LinkEvent::Closed(ending)) => {
+                self.on_closed(&ending.to_string()).await
+            }
         }
     }
 

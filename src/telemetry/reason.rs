@@ -1,0 +1,112 @@
+//! Why something of a server failed: for clients a sentence of ours, for operators also what the
+//! server wrote about it, which may hold anything.
+
+use std::error::Error;
+use std::fmt;
+
+use super::one_line::one_line;
+
+/// `{}` shows the sentence, `{:#}` the sentence with the server's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reason {
+    sentence: String,
+    full: String,
+}
+
+impl Reason {
+    /// `words` are the server's.
+    pub fn quoting(sentence: impl Into<String>, words: &str) -> Self {
+        let sentence = sentence.into();
+        let full = match words.trim() {
+            "" => sentence.clone(),
+            words => format!("{sentence}: {}", one_line(words)),
+        };
+        Self { sentence, full }
+    }
+
+    /// What an error shows by `{}` and by `{:#}`.
+    pub fn of(error: &impl fmt::Display) -> Self {
+        Self {
+            sentence: error.to_string(),
+            full: one_line(&format!("{error:#}")),
+        }
+    }
+
+    /// Both texts changed in the same way.
+    pub fn map(&self, change: impl Fn(&str) -> String) -> Self {
+        Self {
+            sentence: change(&self.sentence),
+            full: change(&self.full),
+        }
+    }
+
+    /// Two reasons and a remark.
+    pub fn joined(&self, other: &Self, remark: &str) -> Self {
+        Self {
+            sentence: format!("{self}; {other}; {remark}"),
+            full: format!("{self:#}; {other:#}; {remark}"),
+        }
+    }
+}
+
+impl From<String> for Reason {
+    fn from(sentence: String) -> Self {
+        Self::quoting(sentence, "")
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(sentence: &str) -> Self {
+        Self::from(sentence.to_owned())
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match f.alternate() {
+            true => &self.full,
+            false => &self.sentence,
+        })
+    }
+}
+
+impl Error for Reason {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_server_are_shown_only_when_asked_for() {
+        let quoting = Reason::quoting("process ended", " out of\u{1b} memory ");
+        let plain = Reason::from("process ended");
+        let table = [
+            (
+                quoting.clone(),
+                "process ended",
+                "process ended: out of\\u{1b} memory",
+            ),
+            (plain.clone(), "process ended", "process ended"),
+            (Reason::quoting("a", "  "), "a", "a"),
+            (
+                Reason::of(&quoting),
+                "process ended",
+                "process ended: out of\\u{1b} memory",
+            ),
+            (
+                plain.joined(&Reason::quoting("b", "c"), "d"),
+                "process ended; b; d",
+                "process ended; b: c; d",
+            ),
+            (
+                quoting.map(str::to_uppercase),
+                "PROCESS ENDED",
+                "PROCESS ENDED: OUT OF\\U{1B} MEMORY",
+            ),
+        ];
+        for (reason, sentence, full) in table {
+            assert_eq!(reason.to_string(), sentence);
+            assert_eq!(format!("{reason:#}"), full);
+        }
+    }
+}
