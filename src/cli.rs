@@ -18,7 +18,8 @@ Environment:
   MCPVISOR_DATA    directory of the gateway's state, unless the file names one
   RUST_LOG         what is logged, as info or mcpvisor=debug")]
 pub struct Arguments {
-    /// The configuration [default: ./config.toml, else the one that is built in]
+    /// The configuration [default: ./config.toml, else ~/.config/mcpvisor/config.toml, else the
+    /// one that is built in; `stdio` takes no ./config.toml]
     #[arg(short, long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 

@@ -17,8 +17,8 @@ use mcpvisor::cli::{
 };
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{
-    Config, ConfigError, Loaded, LogFormat, ProcessEnvironment, default_file, describe, fill_in,
-    reference, schema, unable_servers,
+    Config, ConfigError, Loaded, LogFormat, Lookup, ProcessEnvironment, default_file, describe,
+    fill_in, reference, schema, unable_servers,
 };
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
@@ -69,6 +69,15 @@ enum ServeMode {
     Stdio,
 }
 
+impl ServeMode {
+    fn lookup(self) -> Lookup {
+        match self {
+            Self::Http => Lookup::WorkingDirectory,
+            Self::Stdio => Lookup::User,
+        }
+    }
+}
+
 fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), CliError> {
     // Before the first thread starts, since this changes the environment.
     let inherited = match mode {
@@ -81,7 +90,7 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
         environment.listens_on(listener.local_addr()?);
     }
     let load = |path: Option<&Path>| {
-        let mut loaded = Config::load(path, &environment)?;
+        let mut loaded = Config::load(path, mode.lookup(), &environment)?;
         if stateless {
             loaded.config = loaded.config.without_sessions();
         }
@@ -104,7 +113,7 @@ async fn run_gateway(
 ) -> Result<(), CliError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let watched = loaded.path.clone();
+    let watched = loaded.path.clone().filter(|_| loaded.config.watch);
     let watch = watched
         .as_deref()
         .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
@@ -190,7 +199,7 @@ fn relay(url: Url, headers: Vec<Header>) -> Result<(), CliError> {
 
 fn check(path: Option<&Path>) -> Result<(), CliError> {
     let environment = ProcessEnvironment::new();
-    let loaded = Config::load(path, &environment)?;
+    let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
     print(&printable(&(describe(&loaded) + "\n")))?;
     // Which names are cut is known to a gateway that runs, and from the lists that one kept.
     current_thread_runtime()?.block_on(async {
@@ -225,13 +234,14 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 /// The data directory of the gateway that a command speaks to: that of this configuration, or
 /// where there is none, of the only gateway of this user.
 fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
-    let here = Config::data_dir_of(path, &ProcessEnvironment::new())?;
+    let environment = ProcessEnvironment::new();
+    let here = Config::data_dir_of(path, &environment)?;
     if is_served(&here) {
         return Ok(here);
     }
     let is_named = path.is_some()
         || std::env::var_os("MCPVISOR_DATA").is_some()
-        || Path::new("config.toml").exists();
+        || Lookup::WorkingDirectory.finds_any(&environment);
     let running = Instances::of_user().map_or_else(|_| Vec::new(), |found| found.running());
     let other = other_gateway(&running, &here, !is_named)?;
     let config = other.config.as_ref();

@@ -1,6 +1,7 @@
 //! `control.sock`: the command line asks the running gateway, one JSON line for another.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,12 +48,8 @@ impl ControlServer {
     pub fn start(data_dir: &Path, operator: Rc<dyn Operator>) -> io::Result<Self> {
         let path = DataDir::control_socket(data_dir);
         // The directory is ours: what is there is left from a process that was killed.
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let listener = UnixListener::bind(&path)?;
-        set_private(&path)?;
+        remove_if_there(&path)?;
+        let listener = bind_private(&path)?;
         let task = actix_rt::spawn(async move {
             loop {
                 match listener.accept().await {
@@ -140,8 +137,20 @@ pub async fn ask(data_dir: &Path, request: &ControlRequest) -> Result<Value, Con
     }
 }
 
-#[cfg(unix)]
-fn set_private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+/// Opens a socket that nobody else can connect to: it gets its name when it is private. The umask
+/// would do, but is that of the whole process, which starts programs at the same time.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let unnamed = path.with_file_name("new.sock");
+    remove_if_there(&unnamed)?;
+    let listener = UnixListener::bind(&unnamed)?;
+    std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(unnamed, path)?;
+    Ok(listener)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }

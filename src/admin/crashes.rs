@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::data_dir::write_private;
 use crate::downstream::{CrashReport, CrashSink};
+use crate::store::private_dir;
 use crate::telemetry::{Counter, Counters};
 
 /// Reports that wait for the disk; more are dropped and counted.
@@ -125,7 +126,7 @@ struct ReportDirectory {
 
 impl ReportDirectory {
     fn keep(&mut self, report: &CrashReport) -> io::Result<PathBuf> {
-        fs::create_dir_all(&self.directory)?;
+        private_dir(&self.directory)?;
         // Later than the newest one, also after the clock was set back.
         let newest = list(&self.directory, Some(&report.server))?;
         let after = newest.first().map_or(0, |newest| newest.at + 1);

@@ -1,12 +1,14 @@
 //! The directory of the gateway's state: used by one gateway at a time.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::store::{private_dir, private_file};
 
 /// How long a lock may outlive its process: a child that was being started when the gateway was
 /// killed holds it until it notices.
@@ -51,7 +53,7 @@ impl DataDir {
             path: path.to_owned(),
             source,
         };
-        fs::create_dir_all(path).map_err(failed)?;
+        private_dir(path).map_err(failed)?;
         let lock = private_file(&path.join("lock")).map_err(failed)?;
         match try_for(&lock, LOCK_WAIT) {
             Ok(()) => Ok(Self {
@@ -162,18 +164,6 @@ pub(super) fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
     file.write_all(text)?;
     drop(file);
     fs::rename(unfinished, path)
-}
-
-/// Opens a file that only its owner may read.
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).read(true).write(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
-    }
-    options.open(path)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
     let config = &loaded.config;
     match &loaded.path {
         Some(path) => writeln!(out, "configuration  {}", path.display())?,
-        None => writeln!(out, "configuration  built in (no config.toml here)")?,
+        None => writeln!(out, "configuration  built in (there is no config.toml)")?,
     }
     let front = &config.front;
     writeln!(

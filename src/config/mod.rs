@@ -15,6 +15,7 @@ mod interpolate;
 mod json;
 mod keys;
 mod mask;
+mod place;
 mod plan;
 mod problem;
 mod programs;
@@ -29,8 +30,6 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,6 +40,7 @@ pub use default_file::default_file;
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
 pub use keys::LogFormat;
+pub use place::Lookup;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
 pub use programs::unable_servers;
@@ -74,6 +74,8 @@ pub struct Config {
     /// Programs of servers that may start at the same time, if the file says it.
     pub starts_at_once: Option<usize>,
     pub log: LogFormat,
+    /// Whether a change of the file is applied without being asked for.
+    pub watch: bool,
     pub front: FrontSettings,
     pub session: SessionSettings,
     pub catalog: CatalogSettings,
@@ -95,6 +97,7 @@ impl Default for Config {
             orphan_grace: Duration::from_secs(1),
             starts_at_once: None,
             log: LogFormat::default(),
+            watch: true,
             front: FrontSettings::default(),
             session: SessionSettings::default(),
             catalog: CatalogSettings::default(),
@@ -132,29 +135,26 @@ impl Fingerprint {
 }
 
 impl Config {
-    /// Reads the named file, else `config.toml` in the working directory, else the
-    /// [`default_file`].
+    /// Reads the named file, else the one that the lookup finds, else the [`default_file`].
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] when a file is there and cannot be read, and
-    /// [`ConfigError::Invalid`] with all problems when it is not a valid configuration. A server
-    /// that lacks only a variable or a file is no error: it is [`ServerState::Misconfigured`].
-    pub fn load(path: Option<&Path>, env: &dyn Environment) -> Result<Loaded, ConfigError> {
-        let here = env.current_dir().map_err(|source| ConfigError::Read {
-            path: path.unwrap_or(Path::new(FILE_NAME)).to_owned(),
-            source,
-        })?;
-        let in_place = here.join(FILE_NAME);
-        let path = match path {
-            Some(path) => here.join(path),
-            None if in_place.exists() => in_place,
-            None => {
-                let name = "config.toml (built in)";
-                return Self::parse(&default_file(), name, &here, env);
-            }
+    /// Returns [`ConfigError::Read`] when a file is there and cannot be read or may not be
+    /// trusted, and [`ConfigError::Invalid`] with all problems when it is not a valid
+    /// configuration. A server that lacks only a variable or a file is no error: it is
+    /// [`ServerState::Misconfigured`].
+    pub fn load(
+        path: Option<&Path>,
+        lookup: Lookup,
+        env: &dyn Environment,
+    ) -> Result<Loaded, ConfigError> {
+        let here = current_dir(path, env)?;
+        let Some(path) = place::find(path, lookup, &here, env) else {
+            let name = "config.toml (built in)";
+            let directory = lookup.directory(&here, env);
+            return Self::parse(&default_file(), name, &directory, env);
         };
-        let text = read(&path).map_err(|source| ConfigError::Read {
+        let text = place::read(&path).map_err(|source| ConfigError::Read {
             path: path.clone(),
             source,
         })?;
@@ -173,25 +173,24 @@ impl Config {
     ///
     /// Returns [`ConfigError::Read`] when a file is there and cannot be read.
     pub fn data_dir_of(path: Option<&Path>, env: &dyn Environment) -> Result<PathBuf, ConfigError> {
-        let name = path.unwrap_or(Path::new(FILE_NAME));
-        let failed = |source| ConfigError::Read {
-            path: name.to_owned(),
-            source,
-        };
-        let here = env.current_dir().map_err(failed)?;
-        let file = here.join(name);
-        let text = match read(&file) {
-            // It has servers only.
-            Ok(text) if json::is_json(&text) => String::new(),
-            Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                default_file()
-            }
-            text => text.map_err(failed)?,
+        let here = current_dir(path, env)?;
+        let file = place::find(path, Lookup::WorkingDirectory, &here, env);
+        let text = match &file {
+            None => default_file(),
+            Some(path) => match place::read(path) {
+                // It has servers only.
+                Ok(text) if json::is_json(&text) => String::new(),
+                text => text.map_err(|source| ConfigError::Read {
+                    path: path.clone(),
+                    source,
+                })?,
+            },
         };
         let (tree, _) = DeTable::parse_recoverable(&text);
+        let directory = file.as_ref().and_then(|path| path.parent());
         let sources = Sources {
             environment: env,
-            directory: file.parent().unwrap_or(&here),
+            directory: directory.unwrap_or(&here),
         };
         // Its problems are reported by whoever loads the file.
         let reader = Reader::new(sources, keys::known_tables);
@@ -321,14 +320,9 @@ pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, Stri
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?
-        .take(FILE_MAX + 1)
-        .read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_MAX {
-        let message = format!("it is larger than {FILE_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(text)
+fn current_dir(path: Option<&Path>, env: &dyn Environment) -> Result<PathBuf, ConfigError> {
+    env.current_dir().map_err(|source| ConfigError::Read {
+        path: path.unwrap_or(Path::new(FILE_NAME)).to_owned(),
+        source,
+    })
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use url::Url;
+use url::{Host, Url};
 
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
@@ -67,6 +67,7 @@ fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> Serve
     keys.transport = transport_kind(section, keys.transport);
     let directory = section.reader.sources.directory;
     let settings = settings(&name, &keys, directory);
+    warn_of_plain_http(settings.as_ref(), section);
     let unusable = section.reader.take_unusable();
     let state = match settings {
         _ if !keys.enabled => ServerState::Disabled,
@@ -151,6 +152,27 @@ fn stdio(keys: &ServerKeys, directory: &Path) -> Option<StdioSettings> {
         stop_grace: keys.supervision.shutdown_timeout * 2 / 5,
         limits: keys.child_limits,
     })
+}
+
+/// Warns of secrets that everybody on the way to a server can read.
+fn warn_of_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) {
+    let Some(TransportSettings::Http(http)) = settings.map(|settings| &settings.transport) else {
+        return;
+    };
+    let is_here = match http.url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    let has_secrets = !http.headers.is_empty() || http.url.query().is_some();
+    if http.url.scheme() == "http" && !is_here && has_secrets {
+        section.reader.warn(&format!(
+            "`{}` is `http://`, so its headers and query travel for everybody to read; use \
+             `https://`",
+            section.path("url")
+        ));
+    }
 }
 
 fn secrets(texts: &NamedSecrets) -> impl Iterator<Item = (String, secrecy::SecretString)> {

@@ -36,7 +36,7 @@ use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use place::{listen, register};
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
-use stdio::{adapt_to_stdio, free_data_dir};
+use stdio::{STDIO_DIR, adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
 
 /// Time to finish what the store was asked for before the end.
@@ -44,9 +44,6 @@ const STORE_FLUSH: Duration = Duration::from_secs(2);
 
 /// The store, in the data directory.
 const STATE_FILE: &str = "state.db";
-
-/// Where gateways for one client keep their state, in the data directory.
-const STDIO_DIR: &str = "stdio";
 
 /// How clients reach a gateway.
 enum ClientTransport {
@@ -111,7 +108,7 @@ impl Gateway {
     ///
     /// As [`Gateway::start`].
     pub async fn start_for_stdio(mut loaded: Loaded) -> Result<Self, StartError> {
-        let (path, data_dir) = free_data_dir(&loaded.config.data_dir.join(STDIO_DIR))?;
+        let (path, data_dir) = free_data_dir(&loaded.config.data_dir)?;
         adapt_to_stdio(&mut loaded.config, path);
         Self::start_in(data_dir, loaded, ClientTransport::Stdio).await
     }

@@ -5,13 +5,24 @@ use std::sync::Arc;
 
 use crate::admin::{DataDir, DataDirError};
 use crate::config::{Config, ServerState};
+use crate::store::private_dir;
+
+/// Where gateways for one client keep their state, in the data directory.
+pub(super) const STDIO_DIR: &str = "stdio";
 
 /// Gateways for one client at a time, of one data directory.
 const STDIO_MAX: u32 = 1000;
 
 /// Locks the first directory of a numbered row that nobody uses: each remembers the lists of
 /// servers for the next one.
-pub(super) fn free_data_dir(row: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
+pub(super) fn free_data_dir(data_dir: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
+    let row = data_dir.join(STDIO_DIR);
+    for directory in [data_dir, &row] {
+        private_dir(directory).map_err(|source| DataDirError::Io {
+            path: directory.to_owned(),
+            source,
+        })?;
+    }
     let mut number = 1;
     loop {
         let path = row.join(number.to_string());

@@ -4,6 +4,7 @@
 //! [`MemoryStore`] only the end of an actor. Keys are paths (`session/<id>`), values are bytes.
 
 mod memory;
+mod private;
 mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 pub use memory::MemoryStore;
+pub use private::{private_dir, private_file};
 pub use sqlite::{OpenError, SqliteStore, WallClock};
 
 /// Why a request to the store failed.

@@ -271,6 +271,38 @@ async fn kept_files_are_for_their_owner_only() {
 }
 
 #[tokio::test]
+async fn a_data_directory_that_was_open_is_closed_to_others() {
+    let setup = Setup::new("");
+    let mode = |name: &str| {
+        let found = std::fs::metadata(setup.path(name)).unwrap();
+        found.permissions().mode() & 0o777
+    };
+    std::fs::create_dir(setup.path(".mcpvisor")).unwrap();
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(setup.path(".mcpvisor"), open).unwrap();
+    assert_eq!(mode(".mcpvisor"), 0o777);
+    let gateway = setup.serve().await;
+    let found = std::fs::metadata(gateway.data_dir()).unwrap();
+    assert_eq!(found.permissions().mode() & 0o777, 0o700);
+    for file in std::fs::read_dir(gateway.data_dir()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_that_is_a_link_is_refused() {
+    let setup = Setup::new("");
+    std::fs::create_dir(setup.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(setup.path("elsewhere"), setup.path(".mcpvisor")).unwrap();
+    let output = setup.command(&["serve"]).output().unwrap();
+    let (_, error) = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("is a link"), "{error}");
+}
+
+#[tokio::test]
 async fn without_a_file_the_example_server_runs() {
     let setup = Setup::new("");
     std::fs::remove_file(setup.path("config.toml")).unwrap();

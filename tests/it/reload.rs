@@ -279,3 +279,16 @@ async fn a_server_that_dies_while_it_is_removed_stays_removed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_file_that_is_not_watched_is_read_at_sighup() {
+    let config = "[gateway]\nwatch = false\n".to_owned() + &example("one");
+    let gateway = Gateway::start(&config).await;
+    let files = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    let targets = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+    let is_watch = |target: &std::path::PathBuf| target.to_string_lossy().contains("inotify");
+    assert_eq!(targets.filter(is_watch).count(), 0);
+    gateway.write_config(&(config + &example("two")));
+    gateway.signal(Signal::HUP);
+    gateway.wait_state("two", "up").await;
+}

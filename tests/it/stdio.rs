@@ -251,7 +251,8 @@ async fn the_sdk_of_rust_starts_it_as_a_child() {
     use rmcp::transport::TokioChildProcess;
 
     let setup = setup();
-    let command = tokio::process::Command::from(setup.command(&["stdio"]));
+    let command =
+        tokio::process::Command::from(setup.command(&["--config", "config.toml", "stdio"]));
     let client = ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap();
     let tools = client.list_all_tools().await.unwrap();
     assert!(tools.iter().any(|tool| tool.name == "example__echo"));
@@ -301,4 +302,19 @@ async fn s_sub_07_a_subscription_ends_with_its_result_and_its_cancellation() {
     client.close_stdin();
     assert!(client.ended().await.1.success());
     nothing_left(&setup).await;
+}
+
+#[tokio::test]
+async fn the_directory_in_which_a_client_starts_it_runs_nothing() {
+    let bait = "[servers.bait]\ncommand = \"touch\"\nargs = [\"caught\"]\n";
+    let setup = Setup::new(bait);
+    let mut client = StdioClient::start_unconfigured(&setup);
+    client.say(&initialize("2025-11-25", &json!({}))).await;
+    assert!(client.next().await["result"].is_object());
+    let list = client.ask(2, "tools/list", json!({})).await;
+    let list = &list["result"]["tools"];
+    assert!(names(list).contains(&"example__echo"), "{list}");
+    client.close_stdin();
+    client.ended().await;
+    assert!(!setup.path("caught").exists());
 }

@@ -139,7 +139,8 @@ impl Cell {
 /// The gateway as a child that serves its own pipes.
 fn child(config: &str) -> (Running, Wire) {
     let setup = Setup::new(config);
-    let mut command = tokio::process::Command::from(setup.command(&["stdio"]));
+    let arguments = ["--config", "config.toml", "stdio"];
+    let mut command = tokio::process::Command::from(setup.command(&arguments));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let log = std::fs::File::create(setup.path("log")).unwrap();
     let mut child = command.stderr(log).spawn().unwrap();

@@ -132,6 +132,8 @@ keys! {
         /// `mcpvisor status --json` shows it without the servers' output, in the resource
         /// "mcpvisor://tree".
         tree_resource in catalog.tree_resource: flag();
+        /// Apply a change of this file at once; without it, SIGHUP does.
+        watch: flag(), NeedsRestart;
         /// Form of the log on stderr: "human", "json", or "auto" for human on a terminal.
         log: log_format(), NeedsRestart;
     }

@@ -1,7 +1,5 @@
 //! The file: created, or updated to the present format.
 
-use std::fs::OpenOptions;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::import;
 use super::open_error::OpenError;
+use crate::store::private_file;
 
 /// Each step brings the file from one format to the next; `PRAGMA user_version` is the number of
 /// steps that were taken. Steps are never changed, only added.
@@ -37,7 +36,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens the file for the thread that reads and writes; makes it or updates its format if needed.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
-    create_private(path).map_err(|error| OpenError::io(path, &error))?;
+    // It holds session ids. SQLite gives its other files the same permissions.
+    private_file(path).map_err(|error| OpenError::io(path, &error))?;
     let mut connection = connect(path)?;
     limit_log(&connection).map_err(|error| OpenError::sqlite(path, &error))?;
     migrate(path, &mut connection)?;
@@ -100,19 +100,6 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
         .pragma_update(None, "user_version", known)
         .map_err(failed)?;
     transaction.commit().map_err(failed)
-}
-
-/// Creates the file if it does not exist. Only the owner may read it, since it holds session ids.
-/// SQLite gives its other files the same permissions.
-fn create_private(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).read(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
-    #[cfg(unix)]
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    Ok(())
 }
 
 /// A time of the clock as the column `expires` holds it.

@@ -17,8 +17,12 @@ pub(crate) struct StdioClient {
 impl StdioClient {
     /// Starts `mcpvisor stdio` with these arguments; nothing was said yet.
     pub(crate) fn start(setup: &Setup, arguments: &[&str]) -> Self {
-        let arguments = [&["stdio"], arguments].concat();
-        let mut command = Command::from(setup.command(&arguments));
+        let arguments = [&["--config", "config.toml", "stdio"], arguments].concat();
+        Self::spawn(setup, &arguments)
+    }
+
+    fn spawn(setup: &Setup, arguments: &[&str]) -> Self {
+        let mut command = Command::from(setup.command(arguments));
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
@@ -35,6 +39,11 @@ impl StdioClient {
             lines: BufReader::new(child.stdout.take().unwrap()).lines(),
             child,
         }
+    }
+
+    /// The same without naming a configuration.
+    pub(crate) fn start_unconfigured(setup: &Setup) -> Self {
+        Self::spawn(setup, &["stdio"])
     }
 
     /// The same after a handshake.

@@ -1,0 +1,139 @@
+//! Which file is the configuration, and whether it may say what runs here.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::environment::Environment;
+use super::{FILE_MAX, FILE_NAME};
+
+/// Where a configuration is looked for that nobody named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// In the working directory, then among the configurations of the user.
+    WorkingDirectory,
+    /// Only among those of the user: `mcpvisor stdio` is started by a client, in a directory that
+    /// may be a repository of somebody else.
+    User,
+}
+
+impl Lookup {
+    /// Where relative paths of the built-in configuration start.
+    pub(super) fn directory(self, here: &Path, environment: &dyn Environment) -> PathBuf {
+        let of_user = of_user(environment).filter(|_| self == Self::User);
+        let directory = of_user.as_deref().and_then(Path::parent);
+        directory.unwrap_or(here).to_owned()
+    }
+
+    /// Whether a file is there that the lookup finds.
+    pub fn finds_any(self, environment: &dyn Environment) -> bool {
+        let here = environment.current_dir().unwrap_or_default();
+        find(None, self, &here, environment).is_some()
+    }
+}
+
+/// The named file, else the first one that is there; `None` stands for the built-in one. Relative
+/// paths start at `here`.
+pub(super) fn find(
+    named: Option<&Path>,
+    lookup: Lookup,
+    here: &Path,
+    environment: &dyn Environment,
+) -> Option<PathBuf> {
+    if let Some(named) = named {
+        return Some(here.join(named));
+    }
+    let in_place = (lookup == Lookup::WorkingDirectory).then(|| here.join(FILE_NAME));
+    let mut places = in_place.into_iter().chain(of_user(environment));
+    places.find(|path| path.symlink_metadata().is_ok())
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+///
+/// Refuses a file that somebody else may have written, with the command that mends it; else the
+/// system's error.
+pub(super) fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path)?;
+    let user = rustix::process::geteuid().as_raw();
+    if let Some(why) = distrust(path, &Origin::of(&file.metadata()?), user) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    file.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        let message = format!("it is larger than {FILE_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
+}
+
+/// Why a file may not say what runs as `user`.
+fn distrust(path: &Path, origin: &Origin, user: u32) -> Option<String> {
+    let shown = path.display();
+    if ![user, ROOT].contains(&origin.owner) {
+        return Some(format!(
+            "it belongs to another user, who could start programs with it; if you trust what it \
+             says, make it yours: `sudo chown {user} '{shown}'`"
+        ));
+    }
+    (origin.mode & WRITABLE_BY_ALL != 0).then(|| {
+        format!("everybody can write to it, and start programs with it: `chmod o-w '{shown}'`")
+    })
+}
+
+const ROOT: u32 = 0;
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// Who can have written a file.
+struct Origin {
+    owner: u32,
+    mode: u32,
+}
+
+impl Origin {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            owner: found.uid(),
+            mode: found.mode(),
+        }
+    }
+}
+
+/// `mcpvisor/config.toml` in `XDG_CONFIG_HOME`, which has to be absolute, or in `~/.config`.
+fn of_user(environment: &dyn Environment) -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = environment.var(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let of_home = || absolute("HOME").map(|home| home.join(".config"));
+    let directory = absolute("XDG_CONFIG_HOME").or_else(of_home)?;
+    Some(directory.join("mcpvisor").join(FILE_NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_may_have_written_is_refused() {
+        let me = 1000;
+        let cases = [
+            (me, 0o644, None),
+            (me, 0o664, None),
+            (ROOT, 0o644, None),
+            (me, 0o666, Some("`chmod o-w '/x'`")),
+            (ROOT, 0o646, Some("`chmod o-w '/x'`")),
+            (1001, 0o644, Some("`sudo chown 1000 '/x'`")),
+        ];
+        for (owner, mode, expected) in cases {
+            let found = distrust(Path::new("/x"), &Origin { owner, mode }, me);
+            match expected {
+                None => assert_eq!(found, None, "{owner} {mode:o}"),
+                Some(word) => assert!(found.unwrap().contains(word), "{owner} {mode:o}"),
+            }
+        }
+    }
+}
