@@ -9,7 +9,9 @@ use crate::bridge::projection::project_params;
 use crate::catalog::{ItemKind, ItemOwner, Snapshot, ToolHints, UriOwner};
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
-use crate::protocol::{Edit, ErrorKind, Failure, Method, RawJson, Request, Revision};
+use crate::protocol::{
+    Edit, ErrorKind, Failure, Method, RawJson, Request, Revision, parse_bounded,
+};
 
 /// Room for the edits of a call, with those of its connection.
 const EDITS: usize = 4;
@@ -160,8 +162,10 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
         .clone()
         .ok_or_else(|| missing("ref", "an object"))?;
     let raw = request.frame.as_bytes().slice(span.clone());
-    let mut reference: Value =
-        serde_json::from_slice(&raw).map_err(|_| missing("ref", "an object"))?;
+    let mut reference: Value = RawJson::try_new(raw)
+        .ok()
+        .and_then(|raw| parse_bounded(raw.as_str()))
+        .ok_or_else(|| missing("ref", "an object"))?;
     let member = |name: &str| {
         reference
             .get(name)

@@ -10,7 +10,9 @@ use crate::bridge::seal::{Continuation, StateBinding};
 use crate::calls::sealing::Sealing;
 use crate::downstream::{Caller, Question};
 use crate::id::ServerName;
-use crate::protocol::{Edit, Envelope, ErrorKind, Failure, RawJson, Request, Response, splice};
+use crate::protocol::{
+    Edit, Envelope, ErrorKind, Failure, RawJson, Request, Response, json, parse_bounded, splice,
+};
 
 /// Questions of a server that the client has not answered yet.
 #[derive(Default)]
@@ -114,11 +116,12 @@ fn with_state(request: &Request, state: &str) -> Result<Request, Failure> {
 
 /// The request without some members of `params`.
 fn without(request: &Request, members: &[&str]) -> Result<Request, Failure> {
-    let mut frame: Value = request.frame.parse().map_err(|_| invalid_state())?;
-    if let Some(params) = frame.get_mut("params").and_then(Value::as_object_mut) {
-        params.retain(|name, _| !members.contains(&name.as_str()));
-    }
-    parse_request(Bytes::from(frame.to_string()))
+    let keep = |name: &str, value: &str| (!members.contains(&name)).then(|| value.to_owned());
+    let frame = json::rebuild(request.frame.as_str(), |name, value| match name {
+        "params" => json::rebuild(value, keep).or_else(|| Some(value.to_owned())),
+        _ => Some(value.to_owned()),
+    });
+    parse_request(Bytes::from(frame.ok_or_else(invalid_state)?))
 }
 
 fn parse_request(frame: Bytes) -> Result<Request, Failure> {
@@ -251,7 +254,7 @@ fn refuse(question: Question) {
 /// The answers in a request, by key; `None` when they are no object.
 fn given(request: &Request) -> Option<Map<String, Value>> {
     match request.member(request.params.input_responses.as_ref()) {
-        Some(given) => serde_json::from_slice(&given).ok(),
+        Some(given) => parse_bounded(RawJson::try_new(given).ok()?.as_str()),
         None => Some(Map::new()),
     }
 }

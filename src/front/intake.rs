@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use crate::bridge::meta::claims_modern;
 use crate::calls::ClientReply;
 use crate::protocol::{
-    Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Notification, RawJson, Request,
-    RequestId, Revision, result_frame,
+    DEPTH_MAX, Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Notification, RawJson,
+    Request, RequestId, Revision, is_too_deep, result_frame,
 };
 use crate::sessions::{FoundSession, FromClient, OpenStream, Sessions};
 
@@ -94,7 +94,17 @@ pub(super) fn read(
 ///
 /// Says what is wrong with it, with its id if that can be read.
 pub(super) fn envelope(body: Bytes) -> Result<Envelope, RequestFailure> {
-    Envelope::parse(body.clone()).map_err(|error| envelope_failure(&error, &body))
+    let parsed = Envelope::parse(body.clone());
+    let envelope = parsed.map_err(|error| envelope_failure(&error, &body))?;
+    // Here and not at the server, which might end over it.
+    if is_too_deep(&body) {
+        let message =
+            format!("arrays and objects are nested more than {DEPTH_MAX} levels deep, the limit");
+        let failure = Failure::new(ErrorKind::InvalidRequest, message);
+        let id = request_id_of(&envelope);
+        return Err(RequestFailure { failure, id });
+    }
+    Ok(envelope)
 }
 
 fn envelope_failure(error: &EnvelopeError, body: &[u8]) -> RequestFailure {

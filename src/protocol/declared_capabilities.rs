@@ -1,18 +1,31 @@
 //! The capabilities that a client declares.
 
-use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 /// The extension by which clients without a session follow tasks.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The capabilities that a client declared in `initialize`, as it wrote them.
+/// Longest text of a client's capabilities, in bytes. They are kept as long as the client.
+pub const CAPABILITIES_BYTES_MAX: usize = 8 * 1024;
+
+/// The capabilities that a client declared in `initialize`, as it wrote them. Cloning is cheap.
 ///
 /// A downstream server is told exactly these (B-CAP-01): they are part of
 /// the key under which connections are shared, and two clients share one only if they declared
 /// the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeclaredCapabilities(Map<String, Value>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredCapabilities(Arc<HashedMembers>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct HashedMembers {
+    /// First, since different members mostly differ in it.
+    hash: u64,
+    members: Map<String, Value>,
+}
 
 impl DeclaredCapabilities {
     /// Keeps what concerns requests of a server; everything else in `declared` is between the
@@ -31,19 +44,24 @@ impl DeclaredCapabilities {
             .map(|(name, value)| (name.clone(), value.clone()));
         let mut kept: Vec<_> = kept.collect();
         kept.sort_by(|a, b| a.0.cmp(&b.0));
-        Self(kept.into_iter().collect())
+        Self::new(kept.into_iter().collect())
+    }
+
+    fn new(members: Map<String, Value>) -> Self {
+        let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(&members);
+        Self(Arc::new(HashedMembers { hash, members }))
     }
 
     pub fn has_sampling(&self) -> bool {
-        self.0.contains_key("sampling")
+        self.as_map().contains_key("sampling")
     }
 
     pub fn has_elicitation(&self) -> bool {
-        self.0.contains_key("elicitation")
+        self.as_map().contains_key("elicitation")
     }
 
     pub fn has_roots(&self) -> bool {
-        self.0.contains_key("roots")
+        self.as_map().contains_key("roots")
     }
 
     /// Whether a server may ask this client for anything, so that its requests must reach this
@@ -56,7 +74,7 @@ impl DeclaredCapabilities {
     /// it for, and no extension that it knows.
     pub fn is_plain(&self) -> bool {
         let extends = |name: &str| {
-            let declared = self.0.get(name).and_then(Value::as_object);
+            let declared = self.as_map().get(name).and_then(Value::as_object);
             let mut names = declared.into_iter().flat_map(Map::keys);
             // Tasks are followed on the connection of everybody as well.
             names.any(|name| name != TASKS_EXTENSION)
@@ -66,12 +84,62 @@ impl DeclaredCapabilities {
 
     /// The object to declare to a downstream server.
     pub fn as_map(&self) -> &Map<String, Value> {
-        &self.0
+        &self.0.members
     }
 }
 
-impl std::hash::Hash for DeclaredCapabilities {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        Value::Object(self.0.clone()).to_string().hash(state);
+impl Default for DeclaredCapabilities {
+    fn default() -> Self {
+        Self::new(Map::new())
+    }
+}
+
+impl Hash for DeclaredCapabilities {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash.hash(state);
+    }
+}
+
+impl Serialize for DeclaredCapabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_map().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for DeclaredCapabilities {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Map::deserialize(deserializer).map(Self::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::RandomState;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn declared(value: &Value) -> DeclaredCapabilities {
+        DeclaredCapabilities::from_declared(value.as_object().unwrap())
+    }
+
+    #[test]
+    fn equal_capabilities_have_equal_hashes_in_any_order() {
+        let one = declared(&json!({"roots": {}, "sampling": {"tools": {}, "context": {}}}));
+        let two = declared(&json!({"sampling": {"context": {}, "tools": {}}, "roots": {}}));
+        let other = declared(&json!({"roots": {}}));
+        assert_eq!(one, two);
+        assert_ne!(one, other);
+        let hashes = RandomState::new();
+        assert_eq!(hashes.hash_one(&one), hashes.hash_one(&two));
+        assert_ne!(hashes.hash_one(&one), hashes.hash_one(&other));
+    }
+
+    #[test]
+    fn copies_share_their_memory() {
+        let one = declared(&json!({"sampling": {}}));
+        let copy = one.clone();
+        assert!(std::ptr::eq(one.as_map(), copy.as_map()));
     }
 }

@@ -7,17 +7,19 @@ mod declared_capabilities;
 mod envelope;
 mod error;
 pub mod json;
+mod json_bounds;
 mod log_level;
 mod method;
 mod revision;
 
-pub use declared_capabilities::{DeclaredCapabilities, TASKS_EXTENSION};
+pub use declared_capabilities::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, TASKS_EXTENSION};
 pub use envelope::{
     Edit, Envelope, EnvelopeError, Notification, Outcome, ParamSpans, RawJson, Request, RequestId,
     Response, Span, cancelled, error_frame, notification, request, result_frame,
     result_frame_from_parts, splice,
 };
 pub use error::{ErrorKind, Failure, code};
+pub use json_bounds::{DEPTH_MAX, is_too_deep, parse_bounded};
 pub use log_level::LogLevel;
 pub use method::Method;
 pub use revision::{Era, Revision};

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, SessionId, ViewId};
-use crate::protocol::{DeclaredCapabilities, LogLevel, Request, Revision};
+use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
@@ -36,6 +36,9 @@ pub struct Subscription {
 /// Longest text of `clientInfo` that is kept, in bytes.
 const CLIENT_INFO_MAX: usize = 4096;
 
+/// Longest `params` of `initialize`, in bytes.
+const INITIALIZE_PARAMS_MAX: usize = 64 * 1024;
+
 impl SessionRecord {
     /// Reads what a client says of itself in `initialize`.
     ///
@@ -45,13 +48,22 @@ impl SessionRecord {
     pub fn from_initialize(request: &Request, principal: Principal) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct InitializeParams {
+        struct InitializeParams<'a> {
             protocol_version: String,
-            #[serde(default)]
-            capabilities: Map<String, Value>,
+            #[serde(borrow)]
+            capabilities: Option<&'a RawValue>,
             client_info: Option<Box<RawValue>>,
         }
-        let params: InitializeParams = request.params_as().map_err(|error| error.to_string())?;
+        let text = request.params_text().map_err(|error| error.to_string())?;
+        let text = text.unwrap_or("{}");
+        if text.len() > INITIALIZE_PARAMS_MAX {
+            return Err(too_long(text, INITIALIZE_PARAMS_MAX));
+        }
+        let params: InitializeParams<'_> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let declared = params
+            .capabilities
+            .map_or(Ok(Map::new()), read_capabilities)?;
         let client = params.client_info;
         if client
             .as_ref()
@@ -63,7 +75,7 @@ impl SessionRecord {
             revision: Revision::negotiate(&params.protocol_version),
             principal,
             view: ViewId,
-            profile: DeclaredCapabilities::from_declared(&params.capabilities),
+            profile: DeclaredCapabilities::from_declared(&declared),
             client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
             level: None,
             subscriptions: Vec::new(),
@@ -90,6 +102,19 @@ impl SessionRecord {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
+}
+
+fn read_capabilities(raw: &RawValue) -> Result<Map<String, Value>, String> {
+    let text = raw.get();
+    if text.len() > CAPABILITIES_BYTES_MAX {
+        let why = too_long(text, CAPABILITIES_BYTES_MAX);
+        return Err(format!("`capabilities`: {why}"));
+    }
+    serde_json::from_str(text).map_err(|error| format!("`capabilities`: {error}"))
+}
+
+fn too_long(text: &str, max: usize) -> String {
+    format!("{} bytes are more than the {max} allowed", text.len())
 }
 
 /// Where the records of all sessions are in the store.
@@ -139,6 +164,24 @@ mod tests {
         let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(CLIENT_INFO_MAX));
         assert!(kept(&long).unwrap().client.is_none());
         assert!(kept("3").unwrap_err().contains("clientInfo"));
+    }
+
+    #[test]
+    fn capabilities_of_16_mib_are_refused_before_they_are_read() {
+        let declaring = |bytes: usize| {
+            let text = "x".repeat(bytes);
+            let params = format!(
+                r#"{{"protocolVersion":"2025-06-18","capabilities":{{"experimental":{{"a":"{text}"}}}}}}"#
+            );
+            record(&params)
+        };
+        assert!(declaring(8000).is_ok());
+        let error = declaring(CAPABILITIES_BYTES_MAX).unwrap_err();
+        assert!(error.contains("`capabilities`"), "{error}");
+        assert!(error.contains("8192"), "{error}");
+        // No JSON is looked at beyond the limit of all parameters.
+        let error = declaring(16 << 20).unwrap_err();
+        assert!(error.contains("65536"), "{error}");
     }
 
     #[test]

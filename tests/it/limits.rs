@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Answer, Client, Gateway, Http, HttpServer, INITIALIZE, example, failure_of, names, python,
-    request, soon, text_of, until,
+    Answer, Client, Gateway, Http, HttpServer, INITIALIZE, example, failure_of, initialize, names,
+    python, request, soon, text_of, until,
 };
 
 /// Starts calls that never end, and waits until the server has them.
@@ -118,6 +118,62 @@ async fn sessions_are_limited() {
     one.delete().await;
     Client::open(&gateway).await;
     assert_eq!(gateway.status().await["counters"]["sessions_refused"], 1);
+}
+
+#[tokio::test]
+async fn a_declaration_of_16_mib_is_refused() {
+    let gateway = Gateway::start("").await;
+    let capabilities = json!({"experimental": {"a": "x".repeat((16 << 20) - 1024)}});
+    let body = initialize("2025-11-25", &capabilities).to_string();
+    let refused = Http::post(gateway.address, body).send().await.json().await;
+    assert_eq!(refused["error"]["code"], -32602);
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("65536"), "{why}");
+    // A call that says so of itself.
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    });
+    let call = request(1, "tools/list", json!({ "_meta": meta }));
+    let http = Http::post(gateway.address, call.to_string())
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/list");
+    let refused = http.send().await;
+    assert_eq!(refused.status, 400);
+    let why = refused.json().await["error"]["message"].to_string();
+    assert!(
+        why.contains("clientCapabilities") && why.contains("8 KiB"),
+        "{why}"
+    );
+    assert_eq!(gateway.status().await["counters"]["sessions_opened"], 0);
+}
+
+#[tokio::test]
+async fn json_100_000_levels_deep_reaches_no_server() {
+    let gateway = Gateway::start(&python("py", "")).await;
+    let client = Client::open(&gateway).await;
+    let deep = ["[".repeat(100_000), "]".repeat(100_000)].concat();
+    for _ in 0..5 {
+        let call = request(
+            7,
+            "tools/call",
+            json!({"name": "py__echo", "arguments": {"a": 0}}),
+        );
+        let body = call
+            .to_string()
+            .replace(r#""a":0"#, &format!(r#""a":{deep}"#));
+        let refused = client.with_session(Http::post(gateway.address, body));
+        let refused = refused.send().await.json().await;
+        assert_eq!(
+            (&refused["id"], &refused["error"]["code"]),
+            (&json!(7), &json!(-32600))
+        );
+        let why = refused["error"]["message"].as_str().unwrap();
+        assert!(why.contains("100 levels"), "{why}");
+    }
+    assert_eq!(text_of(&client.call("py__echo", json!({})).await), "py {}");
+    let server = gateway.server("py").await;
+    assert_eq!(server["connection"]["shared"]["generation"], 1);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Revision, code};
+use crate::protocol::{Era, ErrorKind, Failure, Method, RawJson, Revision, code, parse_bounded};
 
 use super::headers::HeaderMismatch;
 use super::meta::InvalidMeta;
@@ -105,7 +105,7 @@ fn missing(object: &ServerError, asked: ErrorContext<'_>, to: Revision) -> Trans
 
 /// An internal error that keeps what the server wrote: its code has no meaning here (B-RPC-10).
 fn internal_error(message: &str, original: &RawJson, asked: ErrorContext<'_>) -> TranslatedError {
-    let original: Value = original.parse().unwrap_or_default();
+    let original: Value = parse_bounded(original.as_str()).unwrap_or_default();
     let data = json!({ "server": asked.server, "original": original });
     let error = json!({ "code": code::INTERNAL_ERROR, "message": message, "data": data });
     TranslatedError::Error(RawJson::from_value(&error))
@@ -133,7 +133,7 @@ fn missing_url_elicitation() -> RawJson {
 fn message_with_links(object: &ServerError, error: &RawJson) -> String {
     let listed = url_elicitations(error).unwrap_or_default();
     let links = listed.iter().filter_map(|listed| {
-        let params: Value = listed.question.params()?.parse().ok()?;
+        let params: Value = parse_bounded(listed.question.params()?.as_str())?;
         let (message, url) = (
             params.get("message")?.as_str()?,
             params.get("url")?.as_str()?,

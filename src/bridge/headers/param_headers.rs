@@ -3,7 +3,7 @@
 use memchr::memmem;
 use serde_json::{Map, Value};
 
-use crate::protocol::RawJson;
+use crate::protocol::{RawJson, parse_bounded};
 
 use super::super::object::{self, MemberChange, Object};
 use super::super::schema::{SchemaKeyword, children_mut, keyword_kind};
@@ -205,7 +205,7 @@ impl ParamHeader {
 pub fn strip_annotations(tool: &RawJson) -> Option<RawJson> {
     memmem::find(tool.as_bytes(), KEYWORD.as_bytes())?;
     let item = Object::parse(tool.as_str())?;
-    let mut schema: Value = serde_json::from_str(item.get("inputSchema")?).ok()?;
+    let mut schema: Value = parse_bounded(item.get("inputSchema")?)?;
     if !strip(&mut schema) {
         return None;
     }

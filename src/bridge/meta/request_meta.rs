@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::protocol::{LogLevel, RawJson, Request, json};
+use crate::protocol::{CAPABILITIES_BYTES_MAX, LogLevel, RawJson, Request, json};
 
 use super::super::object::is_object;
 use super::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, VERSION};
@@ -108,6 +108,12 @@ fn client(text: &str) -> Result<RawJson, InvalidMeta> {
 }
 
 fn read_capabilities(text: &str) -> Result<Map<String, Value>, InvalidMeta> {
+    if text.len() > CAPABILITIES_BYTES_MAX {
+        return Err(InvalidMeta::Invalid {
+            member: CAPABILITIES,
+            must: "at most 8 KiB long",
+        });
+    }
     let known = [
         "sampling",
         "elicitation",

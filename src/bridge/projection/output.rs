@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::protocol::{RawJson, json as text};
+use crate::protocol::{RawJson, json as text, parse_bounded};
 
 use super::super::schema::children_mut;
 
@@ -20,7 +20,7 @@ pub(super) fn is_wrapped(schema: &str) -> bool {
 /// The schema of an object with the given one as its member `result`. References within the
 /// schema follow it there; `None` when it is no JSON.
 pub(super) fn wrapped(schema: &str) -> Option<String> {
-    let mut inner: Value = serde_json::from_str(schema).ok()?;
+    let mut inner: Value = parse_bounded(schema)?;
     let mut outer = json!({ "type": "object" });
     let own_base = inner.get("$id").is_some();
     if !own_base {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{RawJson, Revision, json as text};
+use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 
 use super::super::object::{self, MemberChange, Object};
 use super::QuestionKind;
@@ -52,7 +52,7 @@ pub fn check_answer(kind: QuestionKind, answer: &RawJson) -> Result<(), InvalidA
 }
 
 fn is_elicit_result(answer: &RawJson) -> Option<bool> {
-    let members = answer.parse::<Map<String, Value>>().ok()?;
+    let members = parse_bounded::<Map<String, Value>>(answer.as_str())?;
     let action = members.get("action")?.as_str()?;
     let plain = |value: &Value| match value {
         Value::String(_) | Value::Bool(_) | Value::Number(_) => true,
@@ -94,7 +94,7 @@ fn is_sampling_result(answer: &RawJson) -> Option<bool> {
 }
 
 fn is_roots(answer: &RawJson) -> Option<bool> {
-    let members = answer.parse::<Map<String, Value>>().ok()?;
+    let members = parse_bounded::<Map<String, Value>>(answer.as_str())?;
     let roots = members.get("roots")?.as_array()?;
     let has_uri = |root: &Value| root.get("uri").is_some_and(Value::is_string);
     Some(roots.iter().all(has_uri))

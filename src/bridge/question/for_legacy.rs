@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::protocol::{RawJson, Revision, json as text};
+use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 
 use super::super::object::{self, MemberChange, Object, rebuild_elements};
 use super::{Question, QuestionKind, RequiredCapability};
@@ -86,7 +86,7 @@ fn form(params: &str) -> Result<Option<String>, &'static str> {
         return Ok(None);
     };
     let schema = members.get("requestedSchema").unwrap_or("{}");
-    let mut schema: Value = serde_json::from_str(schema).unwrap_or_default();
+    let mut schema: Value = parse_bounded(schema).unwrap_or_default();
     if let Some(members) = schema.as_object_mut() {
         members.shift_remove("$schema");
     }

@@ -216,6 +216,22 @@ impl Request {
         params_of(&self.frame)
     }
 
+    /// The text of `params`, which an absent or null `params` has none of.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`EnvelopeError::Json`] when the frame has two of them.
+    pub fn params_text(&self) -> Result<Option<&str>, EnvelopeError> {
+        #[derive(Deserialize)]
+        struct FrameWithParams<'a> {
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+        }
+        let frame: FrameWithParams<'_> =
+            serde_json::from_str(&self.frame.0).map_err(EnvelopeError::json)?;
+        Ok(frame.params.map(RawValue::get))
+    }
+
     /// The edit that gives the request another id.
     pub fn edit_id(&self, id: &RequestId) -> Edit {
         (self.id_span.clone(), id.as_bytes().clone())

@@ -1,0 +1,105 @@
+//! Bounds of JSON text from outside. What is small as text can be deep, or large once it is built.
+
+use memchr::memchr2_iter;
+use serde::de::DeserializeOwned;
+
+/// Levels of arrays and objects in one message. Most programs that read JSON stop at 128 or
+/// before; those that do not would read it by recursion.
+pub const DEPTH_MAX: usize = 100;
+
+/// Values of which one tree is built, in all its arrays and objects: each takes up to a hundred
+/// times its text.
+const VALUES_MAX: usize = 100_000;
+
+/// Whether arrays and objects stand deeper in one another than [`DEPTH_MAX`]. `text` must be valid
+/// JSON.
+pub fn is_too_deep(text: &[u8]) -> bool {
+    // Few messages have so many brackets, and these are found fast.
+    let may_be_deep = memchr2_iter(b'[', b'{', text).nth(DEPTH_MAX).is_some();
+    may_be_deep && Shape::of(text).depth > DEPTH_MAX
+}
+
+/// Builds the tree of a value, unless it has too many members or elements, or another shape.
+pub fn parse_bounded<T: DeserializeOwned>(text: &str) -> Option<T> {
+    // A value takes at least two bytes: itself, and what divides it from the next.
+    if text.len() / 2 > VALUES_MAX && Shape::of(text.as_bytes()).values > VALUES_MAX {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
+struct Shape {
+    depth: usize,
+    /// Not fewer than there are.
+    values: usize,
+}
+
+impl Shape {
+    fn of(text: &[u8]) -> Self {
+        let (mut level, mut depth, mut values) = (0_usize, 0, 1);
+        let mut bytes = text.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'"' => skip_string(&mut bytes),
+                b'[' | b'{' => {
+                    level += 1;
+                    depth = depth.max(level);
+                    values += 1;
+                }
+                b']' | b'}' => level = level.saturating_sub(1),
+                b',' => values += 1,
+                _ => {}
+            }
+        }
+        Self { depth, values }
+    }
+}
+
+/// Goes on behind a string whose first quotation mark was read.
+fn skip_string<'a>(bytes: &mut impl Iterator<Item = &'a u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => return,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn nested(levels: usize) -> String {
+        format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+    }
+
+    #[test]
+    fn what_is_too_deep_is_found_outside_of_strings() {
+        for (text, expected) in [
+            (nested(DEPTH_MAX), false),
+            (nested(DEPTH_MAX + 1), true),
+            (nested(100_000), true),
+            (r#"{"a":"#.repeat(101) + "1" + &"}".repeat(101), true),
+            (format!("[{}]", ["[]"; 1000].join(",")), false),
+            (format!(r#"["{}"]"#, "[".repeat(1000)), false),
+            (format!(r#"["\"{}\\"]"#, "[".repeat(1000)), false),
+            (format!(r#"["\\",{}]"#, nested(DEPTH_MAX)), true),
+        ] {
+            assert_eq!(is_too_deep(text.as_bytes()), expected, "{text:.40}");
+        }
+    }
+
+    #[test]
+    fn no_tree_is_built_of_too_many_values() {
+        let numbers = |count| format!("[{}]", vec!["1"; count].join(","));
+        assert!(parse_bounded::<Value>(&numbers(VALUES_MAX / 2)).is_some());
+        assert!(parse_bounded::<Value>(&numbers(VALUES_MAX + 1)).is_none());
+        let objects = format!("[{}{{}}]", "{},".repeat(VALUES_MAX));
+        assert!(parse_bounded::<Value>(&objects).is_none());
+        let text = format!(r#""{}""#, ",".repeat(3 * VALUES_MAX));
+        assert!(parse_bounded::<Value>(&text).is_some());
+    }
+}
