@@ -136,9 +136,9 @@ impl Connection {
     }
 
     /// The server refuses the era that was tried beside its own: nothing is wrong with it.
-    fn decline(&mut self, reason: &str, ctx: &mut Context<Self>) {
+    fn decline(&mut self, reason: &Reason, ctx: &mut Context<Self>) {
         log::info!(
-            server = self.spec.server().as_str(), reason;
+            server = self.spec.server().as_str(), reason:% = format!("{reason:#}");
             "server speaks the newer era only: what it asks older clients is translated"
         );
         self.state.end();
