@@ -101,7 +101,8 @@ pub(crate) fn find_route(
     }
     let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
     let (key, lease) = server.reserve(caller)?;
-    let older = server.older_key_for(caller).filter(|_| may_ask(method));
+    let older = server.older_key_for(caller);
+    let older = older.filter(|key| may_ask(method) || server.connection_key_for(caller) == *key);
     let wanted = older.as_ref().unwrap_or(&key);
     let own = (!wanted.is_shared()).then(|| server.find(wanted)).flatten();
     let is_own = own.is_some_and(|own| older.is_none() || own.current().is_ok());

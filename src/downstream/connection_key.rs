@@ -36,15 +36,16 @@ pub enum ConnectionOwner {
     Lease(Audience, usize),
 }
 
-impl ConnectionOwner {
-    /// Who sees the lists of the connection.
-    pub fn viewer(&self) -> Self {
-        match self {
-            Self::Lease(audience, _) => Self::Audience(audience.clone()),
-            other => other.clone(),
-        }
-    }
+/// Clients that see the lists of the same connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Viewer {
+    /// A session or an audience.
+    pub owner: ConnectionOwner,
+    /// Of the clients.
+    pub era: Era,
+}
 
+impl ConnectionOwner {
     /// The audience of those whose connection it is, unless it is everybody's.
     pub fn audience(&self) -> Option<&Audience> {
         match self {
@@ -81,6 +82,20 @@ impl fmt::Display for ConnectionKey {
 }
 
 impl ConnectionKey {
+    /// Those who see its lists.
+    pub fn viewers(&self) -> impl Iterator<Item = Viewer> {
+        let owner = match &self.owner {
+            ConnectionOwner::Lease(audience, _) => ConnectionOwner::Audience(audience.clone()),
+            other => other.clone(),
+        };
+        let eras = [Era::Legacy, Era::Modern].into_iter();
+        let eras = eras.filter(|era| self.era.is_none_or(|own| own == *era));
+        eras.map(move |era| Viewer {
+            owner: owner.clone(),
+            era,
+        })
+    }
+
     pub fn shared() -> Self {
         Self {
             credentials: CredentialContext::Shared,

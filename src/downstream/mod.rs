@@ -44,7 +44,7 @@ pub use call_request::{
 pub use caller::Caller;
 pub use connection::handshake::{HandshakeError, Negotiated};
 pub use connection::spec::{CallSenders, ConnectionCommand};
-pub use connection_key::{Audience, ConnectionKey, ConnectionOwner};
+pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};
 pub use crash::{CrashReport, CrashSink};
 pub use isolation::is_remembered as is_isolated;
 pub use parts::{MakeConnector, PoolParts};

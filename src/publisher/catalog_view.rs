@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
 use crate::catalog::{self, CatalogSettings, Changes, Snapshot};
-use crate::downstream::{Caller, ConnectionOwner};
+use crate::downstream::{Caller, ConnectionOwner, Viewer};
 use crate::publisher::freshness::FreshnessMeta;
 
 /// The catalog that is published now.
@@ -21,7 +21,7 @@ pub(super) struct PublishedCatalog {
 }
 
 /// Catalogs of those who do not see the shared one, by whose connection lists something else.
-pub(super) type OwnViews = HashMap<ConnectionOwner, Arc<Snapshot>>;
+pub(super) type OwnViews = HashMap<Viewer, Arc<Snapshot>>;
 
 impl Default for PublishedCatalog {
     fn default() -> Self {
@@ -54,11 +54,13 @@ impl CatalogView {
         if own.is_empty() {
             return None;
         }
+        let era = caller.revision.era();
+        let of = |owner| own.get(&Viewer { owner, era });
         let session = caller.session;
         let session = session.map(|session| ConnectionOwner::Session(session, caller.audience()));
-        let of_session = session.and_then(|owner| own.get(&owner));
+        let of_session = session.and_then(of);
         of_session
-            .or_else(|| own.get(&ConnectionOwner::Audience(caller.audience())))
+            .or_else(|| of(ConnectionOwner::Audience(caller.audience())))
             .cloned()
     }
 

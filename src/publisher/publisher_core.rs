@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::catalog::{ServerPart, Snapshot};
-use crate::downstream::{ConnectionKey, ConnectionOwner, RoutedServerEvent};
+use crate::downstream::{ConnectionKey, RoutedServerEvent};
 use crate::id::ServerName;
 use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
 use crate::publisher::event_budget::{EventBudget, QueuedEvent};
@@ -142,12 +142,8 @@ impl PublisherCore {
         self.published.snapshot.load_full()
     }
 
-    /// A server was listed; whether anything is different now. What it lists in another era than
-    /// the one that it prefers is not shown.
+    /// A server was listed; whether anything is different now.
     pub(super) fn listed(&self, key: &ConnectionKey, part: &Arc<ServerPart>) -> bool {
-        if key.era.is_some() {
-            return false;
-        }
         let mut state = self.state();
         if !state.parts.knows(part.server()) {
             return false;
@@ -196,7 +192,7 @@ impl PublisherCore {
     /// Publishes the catalog of the parts as they are, and announces what is different.
     pub(super) fn merge(&self) {
         self.merges_failed.fetch_add(1, Ordering::SeqCst);
-        let parts = self.state().parts.visible_to(&ConnectionOwner::Shared);
+        let parts = self.state().parts.shared();
         let merged = parts.merge();
         self.published.snapshot.store(merged.clone());
         self.check_listed();
@@ -218,14 +214,14 @@ impl PublisherCore {
     fn publish_own_views(&self, sessions: &dyn Subscribers) {
         let parts: Vec<_> = {
             let state = self.state();
-            let of = |owner| (state.parts.visible_to(&owner), owner);
+            let of = |viewer| (state.parts.visible_to(&viewer), viewer);
             state.parts.viewers().map(of).collect()
         };
         // Many sessions see the same parts: they share what is merged from them.
         let mut merged = HashMap::new();
-        let views = parts.into_iter().map(|(parts, owner)| {
+        let views = parts.into_iter().map(|(parts, viewer)| {
             let view = merged.entry(parts.identity());
-            (owner, view.or_insert_with(|| parts.merge()).clone())
+            (viewer, view.or_insert_with(|| parts.merge()).clone())
         });
         let views: OwnViews = views.collect();
         let is_shown = !views.is_empty();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
-use crate::downstream::{ConnectionKey, ConnectionOwner};
+use crate::downstream::{ConnectionKey, ConnectionOwner, Viewer};
 use crate::id::ServerName;
 use crate::publisher::first_listing::FirstListWait;
 use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
@@ -132,27 +132,40 @@ impl ServerParts {
     }
 
     /// Who sees something else than everybody.
-    pub(super) fn viewers(&self) -> impl Iterator<Item = ConnectionOwner> {
-        self.own.keys().map(|(_, key)| key.owner.viewer())
+    pub(super) fn viewers(&self) -> impl Iterator<Item = Viewer> {
+        self.own.keys().flat_map(|(_, key)| key.viewers())
     }
 
-    /// The parts that the sessions of this owner see: of its own connections, of those of its
-    /// audience, and of the shared ones, in this order.
-    pub(super) fn visible_to(&self, owner: &ConnectionOwner) -> VisibleParts {
-        let audience = owner.audience().cloned().map(ConnectionOwner::Audience);
-        let own = |name: &ServerName, owner: &ConnectionOwner| {
-            let mut own = self.own.iter();
-            let found =
-                own.find(|((server, key), _)| server == name && key.owner.viewer() == *owner);
-            found.map(|(_, part)| part)
-        };
-        let parts = self.named().filter_map(|(name, names)| {
-            let of_audience = || audience.as_ref().and_then(|audience| own(name, audience));
-            let part = own(name, owner)
-                .or_else(of_audience)
-                .or_else(|| Some(&self.shared.get(name)?.part))?;
-            Some((part.clone(), names.clone()))
+    /// The parts that everybody sees.
+    pub(super) fn shared(&self) -> VisibleParts {
+        self.visible(|name| Some(self.shared.get(name)?.part.clone()))
+    }
+
+    /// The parts that this viewer sees: of its own connections, of those of its audience, and of
+    /// the shared ones, in this order.
+    pub(super) fn visible_to(&self, viewer: &Viewer) -> VisibleParts {
+        let audience = viewer.owner.audience().cloned();
+        let audience = audience.map(|audience| Viewer {
+            owner: ConnectionOwner::Audience(audience),
+            era: viewer.era,
         });
+        let own = |name: &ServerName, viewer: &Viewer| {
+            let own = self.own.iter().filter(|((server, key), _)| {
+                server == name && key.viewers().any(|one| one == *viewer)
+            });
+            // One of its era before one of the era that the server prefers.
+            let found = own.max_by_key(|((_, key), _)| key.era.is_some());
+            found.map(|(_, part)| part.clone())
+        };
+        self.visible(|name| {
+            let of_audience = || own(name, audience.as_ref()?);
+            let shared = || Some(self.shared.get(name)?.part.clone());
+            own(name, viewer).or_else(of_audience).or_else(shared)
+        })
+    }
+
+    fn visible(&self, part: impl Fn(&ServerName) -> Option<Arc<ServerPart>>) -> VisibleParts {
+        let parts = (self.named()).filter_map(|(name, names)| Some((part(name)?, names.clone())));
         let settings = self.arrangement.as_ref().map(|it| it.catalog.clone());
         VisibleParts {
             parts: parts.collect(),

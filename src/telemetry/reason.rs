@@ -24,7 +24,7 @@ impl Reason {
         Self { sentence, full }
     }
 
-    /// What an error shows by `{}` and by `{:#}`.
+    /// From an error that knows both texts: its `{}` and its `{:#}`.
     pub fn of(error: &impl fmt::Display) -> Self {
         Self {
             sentence: error.to_string(),

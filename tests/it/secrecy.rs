@@ -32,7 +32,7 @@ async fn start(servers: &[(&str, &HttpServer)]) -> Gateway {
         .replace("\"50ms\"", "\"1h\"")
         .replace("\"200ms\"", "\"1h\"");
     let mut config = temper + "[gateway]\ntree_resource = true\n";
-    for (name, fatal) in [("dies", "prompts/get"), ("unborn", "initialize")] {
+    for (name, fatal) in [("dies", "tools/call"), ("unborn", "initialize")] {
         let fatal = format!("IT_FATAL = \"{fatal}\", {last_words}");
         config += &(python(name, &fatal) + "era = \"legacy\"\n");
     }
@@ -65,14 +65,14 @@ async fn what_a_server_writes_is_for_operators_and_without_secrets() {
     let failed = client.call("call__echo", json!({})).await;
     assert_eq!(failure_of(&failed)["code"], "server_protocol");
     assert!(failed.to_string().contains("HTTP status 500"), "{failed}");
-    let say = json!({ "name": "dies__say" });
-    let lost = client.refused("prompts/get", say.clone()).await;
+    let lost = client.call("dies__echo", json!({})).await;
+    assert_eq!(failure_of(&lost)["code"], "server_lost");
     assert!(
         lost.to_string().contains("process exited with code 4"),
         "{lost}"
     );
-    let refused = client.refused("prompts/get", say).await;
-    assert!(refused.to_string().contains("is away"), "{refused}");
+    let refused = client.call("dies__echo", json!({})).await;
+    assert_eq!(failure_of(&refused)["code"], "server_unavailable");
     let tree = json!({ "uri": "mcpvisor://tree" });
     let to_clients = [
         ("a failed call", failed.to_string()),

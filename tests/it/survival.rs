@@ -60,9 +60,14 @@ async fn an_orderly_stop_keeps_sessions_too() {
 
 #[tokio::test]
 async fn a_session_that_cannot_be_written_is_refused() {
-    let gateway = Gateway::start("").await;
+    let mut gateway = Gateway::start("").await;
+    gateway.kill();
     let state = rusqlite::Connection::open(gateway.data_dir().join("state.db")).unwrap();
-    state.execute_batch("DROP TABLE entry").unwrap();
+    let fails = "CREATE TRIGGER fails BEFORE INSERT ON entry WHEN NEW.key LIKE 'session/%'
+        BEGIN SELECT RAISE(FAIL, 'no space'); END";
+    state.execute_batch(fails).unwrap();
+    drop(state);
+    gateway.start_again().await;
     let refused = Http::post(gateway.address, INITIALIZE).send().await;
     assert_eq!(refused.status, 503);
     assert_eq!(refused.header("retry-after"), Some("1"));

@@ -10,7 +10,7 @@ use crate::client::{Client, Exchange};
 use crate::eras::methods;
 use crate::modern::sessionless;
 use crate::served::Served;
-use crate::server::{Server, ask, text};
+use crate::server::{Server, ask, note, text, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 /// A server that keeps a link to the era of its first message.
@@ -82,7 +82,7 @@ fn b_era_02_an_older_client_is_asked_over_a_handshake_and_nothing_is_translated(
             server.answer(&call, result.clone());
             settle().await;
             assert_eq!(exchange.result(), result);
-            // The server is still one of the newer era, and its lists come from there.
+            // The server is still one of the newer era.
             let view = world.view("a");
             assert_eq!((view.era, view.own.len()), (Some(Era::Modern), 1));
             assert!(
@@ -109,22 +109,45 @@ fn newer_clients_and_those_that_cannot_be_asked_stay_on_the_first_connection() {
 }
 
 #[test]
-fn what_no_question_belongs_to_stays_on_the_first_connection() {
+fn what_a_client_subscribes_to_and_lists_is_that_of_the_process_that_it_calls() {
     run(async {
-        let (_world, server, client) = world(false, |plan| {
+        let (world, server, client) = world(false, |plan| {
             of_both(plan);
-            plan.script.capabilities = json!({"tools": {}, "resources": {"subscribe": true}});
+            plan.script.capabilities = json!({
+                "tools": {"listChanged": true}, "resources": {"subscribe": true},
+            });
             let resource = json!({"uri": "x://1", "name": "one"});
             plan.script.lists.insert("resources", vec![resource]);
         })
         .await;
+        let general = client.listen(None).await;
         done(&client.call("a__echo").await);
-        assert_eq!(link_of_last_call(&server), 1);
+        pass(millis(50)).await;
         let params = json!({"uri": "x://1"});
-        client.request("resources/subscribe", params).await.result();
-        let listen = server.last("subscriptions/listen");
-        assert_eq!(listen.link, 0);
-        assert!(server.of("resources/subscribe").is_empty());
+        client
+            .request("resources/subscribe", params.clone())
+            .await
+            .result();
+        assert_eq!(server.last("resources/subscribe").link, 1);
+        // It reads the same in both eras, so nothing was told so far.
+        assert!(general.messages().is_empty());
+        server.say_on(1, note("notifications/resources/updated", params));
+        server.script(|script| script.lists.get_mut("tools").unwrap().push(tool("new")));
+        server.say_on(1, note("notifications/tools/list_changed", json!({})));
+        pass(seconds(1)).await;
+        let told = general.messages();
+        let told: Vec<_> = told.iter().map(|told| told["method"].clone()).collect();
+        let expected = [
+            "notifications/resources/updated",
+            "notifications/tools/list_changed",
+        ];
+        assert_eq!(told, expected);
+        let more = ["a__echo", "a__hold", "a__panic", "a__new"];
+        assert_eq!(client.tools().await, more);
+        // The process of the others has not said that it changed, whatever they can be asked.
+        let params = json!({"name": "a__new"});
+        let mut newer = Served::send(&world, &asked_for(), "tools/call", params).await;
+        assert_eq!(newer.error()["code"], -32602);
     });
 }
 

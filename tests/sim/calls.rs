@@ -454,7 +454,8 @@ fn a_server_that_is_removed_answers_its_callers() {
         pass(millis(50)).await;
         let exchange = client.call("a__hold").await;
         world.stop_server("a");
-        settle().await;
+        // The call has `shutdown_timeout` to end.
+        pass(seconds(6)).await;
         assert!(
             exchange
                 .sentence()

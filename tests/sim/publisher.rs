@@ -151,7 +151,8 @@ fn a_server_that_is_replaced_keeps_its_list_until_it_lists_anew() {
         let client = world.client(json!({})).await;
         let exchange = client.call("a__hold").await;
         let new = world.start("a", false, mute_list);
-        pass(millis(50)).await;
+        // The call has `shutdown_timeout` to end.
+        pass(seconds(6)).await;
         assert!(
             exchange
                 .sentence()

@@ -73,7 +73,7 @@ impl ConnectionSpec {
         LinkEnd { reason, ..ending }
     }
 
-    /// What a server wrote, as operators read it.
+    /// Masks and escapes the words of a server, for operators.
     pub(crate) fn masked(&self, text: &str) -> String {
         let secrets = self.settings().transport.likely_secrets();
         secrets.masked(&one_line(text))

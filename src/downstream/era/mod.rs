@@ -128,11 +128,9 @@ impl ServerEra {
         }
     }
 
-    /// Whether a connection of the older era may be had from a server of the newer one: unless it
-    /// was tried in vain.
-    pub(crate) fn may_speak_older(&self) -> bool {
-        let known = self.known();
-        known.era == Some(Era::Modern) && known.speaks_older != Some(false)
+    /// Whether a server of the newer era speaks the older one as well, once it was tried.
+    pub(crate) fn speaks_older(&self) -> Option<bool> {
+        self.known().speaks_older
     }
 
     /// A connection of the older era was tried beside those of the newer one (B-ERA-02).

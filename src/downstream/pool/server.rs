@@ -51,6 +51,13 @@ impl Server {
 
     /// Which connection serves this caller.
     pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
+        let older = self.older_key_for(caller);
+        let older = older.filter(|_| self.parts.era.speaks_older() == Some(true));
+        older.unwrap_or_else(|| self.preferred_key_for(caller))
+    }
+
+    /// Which connection of the era that the server prefers serves this caller.
+    pub fn preferred_key_for(&self, caller: &Caller) -> ConnectionKey {
         let settings = self.parts.settings.load();
         // Every request says whose it is.
         if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
@@ -65,15 +72,16 @@ impl Server {
         self.parts.connector.knows_call_of_requests() || !self.parts.isolation.is_needed()
     }
 
-    /// Which connection of the older era serves what this caller wants, if it can be had: that of
-    /// a client of an older revision that can be asked, before a server that is spoken to in the
-    /// newer era (B-ERA-02). Others gain nothing by it but a process more.
+    /// Which connection of the older era serves this caller, if it can be had: that of a client of
+    /// an older revision that can be asked, before a server that prefers the newer era
+    /// (B-ERA-02). Others gain nothing by it but a process more.
     pub fn older_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
         if caller.revision.era() == Era::Modern || !caller.profile.can_be_asked() {
             return None;
         }
         let settings = self.parts.settings.load();
-        if settings.era != EraChoice::Auto || !self.parts.era.may_speak_older() {
+        let may_be_tried = settings.era == EraChoice::Auto && self.era() == Some(Era::Modern);
+        if !may_be_tried || self.parts.era.speaks_older() == Some(false) {
             return None;
         }
         let key = connection_key_for(settings.sharing, self.can_attribute(), caller);
@@ -83,7 +91,7 @@ impl Server {
 
     /// Whether it turned out that a connection of another era cannot be had.
     pub(crate) fn refuses(&self, key: &ConnectionKey) -> bool {
-        key.era.is_some() && !self.parts.era.may_speak_older()
+        key.era.is_some() && self.parts.era.speaks_older() == Some(false)
     }
 
     /// The era that the server is spoken to in, once it is known.
@@ -109,15 +117,15 @@ impl Server {
         caller.session.is_none() && !self.can_attribute() && caller.profile.can_be_asked()
     }
 
-    /// Which connection serves one call of this caller, and what keeps it from serving others
-    /// meanwhile. Where questions cannot be attributed, a client without a session can be asked
+    /// Which connection of the era that the server prefers serves one call of this caller, and what
+    /// keeps it from serving others meanwhile. Where questions cannot be attributed, a client without a session can be asked
     /// only on a connection that serves nobody else.
     ///
     /// # Errors
     ///
     /// As [`Server::no_room`], when all of these are taken.
     pub fn reserve(&self, caller: &Caller) -> Result<(ConnectionKey, Option<Lease>), Failure> {
-        let key = self.connection_key_for(caller);
+        let key = self.preferred_key_for(caller);
         let ConnectionOwner::Audience(audience) = &key.owner else {
             return Ok((key, None));
         };

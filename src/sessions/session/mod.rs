@@ -120,12 +120,10 @@ impl Session {
     fn notify_own_connections(&self, command: &ConnectionCommand) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
-            for key in [key].into_iter().chain(server.older_key_for(&self.caller)) {
-                if key.session().is_some()
-                    && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
-                {
-                    up.value.command(command.clone());
-                }
+            if key.session().is_some()
+                && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
+            {
+                up.value.command(command.clone());
             }
         }
     }
