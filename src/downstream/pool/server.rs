@@ -118,8 +118,8 @@ impl Server {
     }
 
     /// Which connection of the era that the server prefers serves one call of this caller, and what
-    /// keeps it from serving others meanwhile. Where questions cannot be attributed, a client without a session can be asked
-    /// only on a connection that serves nobody else.
+    /// keeps it from serving others meanwhile. Where questions cannot be attributed, a client
+    /// without a session can be asked only on a connection that serves nobody else.
     ///
     /// # Errors
     ///
