@@ -78,7 +78,7 @@ impl StartProgress {
     }
 }
 
-/// What servers that take about as long to start have in common.
+/// The kind of a server: those of one kind take about as long to start.
 pub fn start_kind(transport: &TransportSettings) -> &'static str {
     match transport {
         TransportSettings::Http(_) => "http",

@@ -138,11 +138,7 @@ impl Gateway {
             path: path.clone(),
             source,
         };
-        let SavedState {
-            parts,
-            start_times,
-            sealing,
-        } = saved.map_err(unreadable)?;
+        let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
@@ -151,9 +147,10 @@ impl Gateway {
             store: &store,
             counters,
             crashes: crashes.sink(),
-            sealing,
+            sealing: saved.sealing,
         };
-        let state = build(&config, inputs, view, (parts.clone(), start_times))?;
+        let known = (saved.parts.clone(), saved.start_times);
+        let state = build(&config, inputs, view, known)?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
         let operator = Rc::new(GatewayOperator {
@@ -182,7 +179,7 @@ impl Gateway {
             _data_dir: data_dir,
         };
         gateway
-            .begin(parts.into_iter().map(|(part, _)| part).collect())
+            .begin(saved.parts.into_iter().map(|(part, _)| part).collect())
             .await;
         Ok(gateway)
     }

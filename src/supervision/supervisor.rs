@@ -23,7 +23,7 @@ pub struct Supervisor<T: ChildValue> {
     child: Option<RunningChild>,
     /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
-    /// What the log said of the end before this one; nothing once an incarnation was ready.
+    /// The end before this one, as the log told it; `None` once an incarnation was ready.
     told: Option<ToldExit>,
     timer: Option<SpawnHandle>,
     snapshot: watch::Sender<ChildSnapshot<T>>,
