@@ -7,8 +7,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Duration, Instant};
 
+use crate::calls::event_queue::{EventSender, event_queue};
+use crate::calls::kept_bytes::{KeptBytes, KeptShare};
 use crate::calls::{EventId, StreamEvent};
 use crate::id::QuickMap;
 use crate::protocol::RequestId;
@@ -20,7 +23,12 @@ pub(crate) const GENERAL_STREAM: u64 = 0;
 pub(crate) struct EventLogLimits {
     pub(crate) events_per_stream: usize,
     pub(crate) bytes_max: usize,
+    /// Of all sessions together.
+    pub(crate) all_bytes_max: usize,
     pub(crate) queue_max: usize,
+    pub(crate) queue_bytes_max: usize,
+    /// How long a stream is kept after its end.
+    pub(crate) finished_kept: Duration,
 }
 
 pub(crate) struct EventLog {
@@ -29,7 +37,9 @@ pub(crate) struct EventLog {
     epoch: u32,
     streams: QuickMap<u64, LogStream>,
     log: VecDeque<LoggedEvent>,
-    bytes: usize,
+    bytes: KeptShare,
+    /// Streams that have ended, and when, the oldest first.
+    finished: VecDeque<(Instant, u64)>,
 }
 
 struct LogStream {
@@ -39,7 +49,7 @@ struct LogStream {
     logged: usize,
     ended: bool,
     /// Absent while no client reads.
-    reader: Option<mpsc::Sender<StreamEvent>>,
+    reader: Option<EventSender>,
 }
 
 struct LoggedEvent {
@@ -48,18 +58,22 @@ struct LoggedEvent {
     is_answer: bool,
 }
 
+/// A table that grows has room for twice as many events; the rest is for the memory of a frame.
+const EVENT_OVERHEAD: usize = 2 * size_of::<LoggedEvent>() + size_of::<LogStream>() + 64;
+
 impl LoggedEvent {
     fn event(&self) -> StreamEvent {
         StreamEvent {
             id: Some(self.id.clone()),
             frame: self.frame.clone(),
             is_answer: self.is_answer,
+            queued: None,
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes that it takes, with its part in the tables that hold it.
     fn size(&self) -> usize {
-        size_of::<StreamEvent>() + self.frame.as_ref().map_or(0, Bytes::len)
+        EVENT_OVERHEAD + self.frame.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -67,9 +81,9 @@ impl LoggedEvent {
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
     /// Missed events first, then live ones.
-    Stream(mpsc::Receiver<StreamEvent>),
+    Stream(Receiver<StreamEvent>),
     /// The same of the general stream, but some of the missed events were not kept.
-    Gap(mpsc::Receiver<StreamEvent>),
+    Gap(Receiver<StreamEvent>),
     /// The stream has ended, and the client has seen all of it.
     Over,
     /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
@@ -77,13 +91,14 @@ pub(crate) enum ResumeOutcome {
 }
 
 impl EventLog {
-    pub(crate) fn new(limits: EventLogLimits, epoch: u32) -> Self {
+    pub(crate) fn new(limits: EventLogLimits, epoch: u32, all: &KeptBytes) -> Self {
         Self {
             limits,
             epoch,
             streams: QuickMap::default(),
             log: VecDeque::new(),
-            bytes: 0,
+            bytes: all.share(),
+            finished: VecDeque::new(),
         }
     }
 
@@ -94,8 +109,8 @@ impl EventLog {
         number: u64,
         request: Option<RequestId>,
         priming: bool,
-    ) -> mpsc::Receiver<StreamEvent> {
-        let (reader, events) = mpsc::channel(self.limits.queue_max);
+    ) -> Receiver<StreamEvent> {
+        let (reader, events) = event_queue(self.limits.queue_max, self.limits.queue_bytes_max);
         let stream = self.streams.entry(number).or_insert_with(|| LogStream {
             request,
             sequence: 0,
@@ -138,9 +153,8 @@ impl EventLog {
     /// Like [`EventLog::send`] for what may be left out: a reader that lags behind does not get
     /// it, so that a burst of it does not cost the stream.
     pub(crate) fn send_if_room(&mut self, number: u64, message: &[u8]) {
-        let reserve = self.limits.queue_max / 4;
         let reader = self.streams.get(&number).and_then(|s| s.reader.as_ref());
-        if reader.is_none_or(|reader| reader.capacity() > reserve) {
+        if reader.is_none_or(|reader| reader.has_room_to_spare(message.len())) {
             self.push(number, Some(message), false);
         }
     }
@@ -158,8 +172,39 @@ impl EventLog {
             stream.reader = None;
             if stream.logged == 0 {
                 self.streams.remove(&number);
+            } else {
+                self.finished.push_back((Instant::now(), number));
             }
         }
+    }
+
+    /// When the next finished stream is to be dropped.
+    pub(crate) fn next_drop(&self) -> Option<Instant> {
+        let (ended, _) = self.finished.front()?;
+        Some(*ended + self.limits.finished_kept)
+    }
+
+    /// Drops the streams that ended too long ago for their clients to come back.
+    pub(crate) fn drop_finished(&mut self) {
+        let now = Instant::now();
+        while self.next_drop().is_some_and(|at| at <= now) {
+            if let Some((_, number)) = self.finished.pop_front() {
+                self.streams.remove(&number);
+            }
+        }
+        let (streams, bytes) = (&self.streams, &mut self.bytes);
+        self.log.retain(|event| {
+            let is_kept = streams.contains_key(&event.id.stream);
+            if !is_kept {
+                bytes.subtract(event.size());
+            }
+            is_kept
+        });
+    }
+
+    /// Whether it holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.log.is_empty()
     }
 
     /// Sends what followed an event, of the same stream only (S-SESS-08).
@@ -180,10 +225,11 @@ impl EventLog {
             return ResumeOutcome::Over;
         }
         let complete = (stream.sequence - id.sequence.min(stream.sequence)) == missed.len() as u64;
-        let (reader, events) = mpsc::channel(self.limits.queue_max + missed.len());
+        let limits = self.limits;
+        let (reader, events) = event_queue(limits.queue_max + missed.len(), limits.queue_bytes_max);
         for event in missed {
-            // The channel has room for all of them.
-            let _ = reader.try_send(event.event());
+            // There is room for all of them, and the log holds their bytes.
+            let _ = reader.try_send_uncounted(event.event());
         }
         stream.reader = (!stream.ended).then_some(reader);
         if complete || id.stream != GENERAL_STREAM {
@@ -209,13 +255,18 @@ impl EventLog {
             frame: message.map(Bytes::copy_from_slice),
             is_answer,
         };
-        if let Some(reader) = &stream.reader
-            && reader.try_send(event.event()).is_err()
-        {
-            stream.reader = None;
+        if let Some(reader) = &stream.reader {
+            let sent = if is_answer {
+                reader.try_send_uncounted(event.event())
+            } else {
+                reader.try_send(event.event())
+            };
+            if sent.is_err() {
+                stream.reader = None;
+            }
         }
         stream.logged += 1;
-        self.bytes += event.size();
+        self.bytes.add(event.size());
         self.log.push_back(event);
         self.trim(number);
     }
@@ -229,7 +280,8 @@ impl EventLog {
         {
             self.drop_event(oldest);
         }
-        while self.bytes > self.limits.bytes_max && !self.log.is_empty() {
+        let (own_max, all_max) = (self.limits.bytes_max, self.limits.all_bytes_max);
+        while !self.log.is_empty() && (self.bytes.own() > own_max || self.bytes.all() > all_max) {
             self.drop_event(0);
         }
     }
@@ -238,13 +290,16 @@ impl EventLog {
         let Some(event) = self.log.remove(index) else {
             return;
         };
-        self.bytes -= event.size();
+        self.bytes.subtract(event.size());
         if let Some(stream) = self.streams.get_mut(&event.id.stream) {
             stream.logged -= 1;
             if stream.ended && stream.logged == 0 {
                 self.streams.remove(&event.id.stream);
             }
         }
+        let streams = &self.streams;
+        let gone = |(_, number): &mut (Instant, u64)| !streams.contains_key(number);
+        while self.finished.pop_front_if(gone).is_some() {}
     }
 }
 
@@ -255,11 +310,14 @@ mod tests {
     const LIMITS: EventLogLimits = EventLogLimits {
         events_per_stream: 3,
         bytes_max: 10_000,
+        all_bytes_max: 100_000,
         queue_max: 2,
+        queue_bytes_max: 100_000,
+        finished_kept: Duration::from_secs(60),
     };
 
     /// The ids and messages of what came.
-    fn read(events: &mut mpsc::Receiver<StreamEvent>) -> Vec<(String, String)> {
+    fn read(events: &mut Receiver<StreamEvent>) -> Vec<(String, String)> {
         let mut read = Vec::new();
         while let Ok(event) = events.try_recv() {
             let frame = event.frame.unwrap_or_default().to_vec();
@@ -279,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_client_goes_on_where_it_stopped() {
-        let mut streams = EventLog::new(LIMITS, 7);
+        let mut streams = EventLog::new(LIMITS, 7, &KeptBytes::default());
         let mut events = streams.open(5, Some(id("\"a b\"")), true);
         streams.send(5, b"{\"n\":\n1}");
         assert_eq!(
@@ -300,13 +358,13 @@ mod tests {
         assert!(answer.is_answer && answer.frame.unwrap() == "[]");
         assert!(matches!(
             events.try_recv(),
-            Err(mpsc::error::TryRecvError::Disconnected)
+            Err(tokio::sync::mpsc::error::TryRecvError::Disconnected)
         ));
     }
 
     #[test]
     fn s_sess_08_only_events_of_the_same_stream_are_replayed() {
-        let mut streams = EventLog::new(LIMITS, 1);
+        let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
         drop((
             streams.open(1, Some(id("1")), true),
             streams.open(2, Some(id("2")), true),
@@ -321,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_stream_of_another_process_names_its_request() {
-        let mut streams = EventLog::new(LIMITS, 1);
+        let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
         for (text, request) in [
             ("2.5.1.%22a%22", Some(id("\"a\""))),
             ("1.5.1.7", Some(id("7"))),
@@ -342,7 +400,7 @@ mod tests {
             queue_max: 8,
             ..LIMITS
         };
-        let mut streams = EventLog::new(limits, 1);
+        let mut streams = EventLog::new(limits, 1, &KeptBytes::default());
         let mut events = streams.open(1, Some(id("1")), false);
         for _ in 0..100 {
             streams.send_if_room(1, b"{}");
@@ -355,7 +413,7 @@ mod tests {
 
     #[test]
     fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
-        let mut streams = EventLog::new(LIMITS, 1);
+        let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
         let events = streams.open(1, Some(id("1")), false);
         for _ in 0..10 {
             streams.send(1, b"{}");
@@ -364,8 +422,64 @@ mod tests {
         assert!(!streams.has_reader(1));
         drop(events);
         streams.send(1, &[b'1'; 20_000]);
-        assert_eq!((streams.log.len(), streams.bytes), (0, 0));
+        assert_eq!((streams.log.len(), streams.bytes.own()), (0, 0));
         streams.end(1);
         assert!(streams.streams.is_empty());
+    }
+
+    /// The finding: sessions with progress streams kept 52 MiB for good.
+    #[tokio::test(start_paused = true)]
+    async fn all_sessions_together_keep_no_more_than_the_limit() {
+        const SESSIONS: u64 = 16;
+        let limits = EventLogLimits {
+            events_per_stream: 10_000,
+            bytes_max: 1 << 20,
+            all_bytes_max: 4 << 20,
+            ..LIMITS
+        };
+        let all = KeptBytes::default();
+        let mut sessions: Vec<EventLog> = (0..SESSIONS)
+            .map(|_| EventLog::new(limits, 1, &all))
+            .collect();
+        for session in &mut sessions {
+            drop(session.open(1, Some(id("1")), true));
+            for _ in 0..5000 {
+                session.send(1, &[b'1'; 100]);
+            }
+            session.answer(1, b"[]");
+        }
+        let kept = || all.share().all();
+        assert!(kept() <= 4 << 20, "{}", kept());
+        assert!(kept() > 3 << 20, "{}", kept());
+        tokio::time::advance(limits.finished_kept).await;
+        for session in &mut sessions {
+            session.drop_finished();
+            assert!(session.is_empty());
+        }
+        assert_eq!(kept(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn finished_streams_are_dropped_in_time_and_others_stay() {
+        let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+        for number in [1, 2, 3] {
+            drop(streams.open(number, Some(id("1")), true));
+        }
+        streams.answer(1, b"[]");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        streams.answer(2, b"[]");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(streams.next_drop(), Some(Instant::now()));
+        streams.drop_finished();
+        let next = Instant::now() + Duration::from_secs(30);
+        assert_eq!(streams.next_drop(), Some(next));
+        assert!(matches!(
+            streams.resume("1.1.1.1"),
+            ResumeOutcome::Unknown(Some(_))
+        ));
+        for number in [2, 3] {
+            let resumed = streams.resume(&format!("1.{number}.1.1"));
+            assert!(matches!(resumed, ResumeOutcome::Stream(_)));
+        }
     }
 }

@@ -3,13 +3,14 @@
 use bytes::Bytes;
 use url::form_urlencoded;
 
+use crate::calls::queue_room::QueuedBytes;
 use crate::protocol::RequestId;
 
 /// Longest request id that is written into an event id, in bytes.
 const REQUEST_ID_MAX: usize = 128;
 
 /// One event of a stream to a client.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct StreamEvent {
     /// After which the client can resume the stream; `None` on a stream that cannot be resumed.
     pub id: Option<EventId>,
@@ -17,6 +18,8 @@ pub struct StreamEvent {
     pub frame: Option<Bytes>,
     /// Whether it is the answer to the request that the stream belongs to.
     pub is_answer: bool,
+    /// Its bytes in the queue, until it is read.
+    pub(crate) queued: Option<QueuedBytes>,
 }
 
 impl StreamEvent {
@@ -26,6 +29,7 @@ impl StreamEvent {
             id: None,
             frame: Some(frame),
             is_answer: false,
+            queued: None,
         }
     }
 

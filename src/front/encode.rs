@@ -60,6 +60,7 @@ mod tests {
             "event: message\nid: i.1\ndata: {  \"a\": 1}\n\n"
         );
         let event = StreamEvent {
+            queued: None,
             id: None,
             frame: Some(message),
             is_answer: false,

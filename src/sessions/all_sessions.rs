@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::auth::Policy;
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, ParkedCalls, Sealing, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, KeptBytes, ParkedCalls, Sealing, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::id::{CallNumbers, Principal, SessionId};
@@ -84,6 +84,7 @@ impl Sessions {
             registry: SessionRegistry::new(count),
             workers: CallWorkers::new(count),
             listeners: ListenStreams::default(),
+            kept_events: KeptBytes::default(),
             tree: TreeResource::default(),
             random: spec.random,
             arbiters: spec.arbiters,

@@ -12,12 +12,13 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::bridge::meta::with_meta;
-use crate::calls::{StreamEvent, tasks};
+use crate::calls::{EventSender, StreamEvent, event_queue, tasks};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, SubscriptionKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Method, RawJson, Request, RequestId};
 use crate::publisher::SessionEvent;
+use crate::sessions::session_record::SUBSCRIPTION_URI_MAX;
 use crate::sessions::{SessionContext, changed_lists};
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
@@ -25,6 +26,9 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Resources that one stream may be about, and tasks.
 const URIS_MAX: usize = 1000;
+
+/// Longest `params` of `subscriptions/listen`, in bytes.
+const LISTEN_BYTES_MAX: usize = 256 * 1024;
 
 /// The events that a client asks for; also those that it is promised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +67,7 @@ pub(crate) struct ListenStream {
     /// As the client asks for it; once the stream has begun, as it is promised.
     filter: ListenFilter,
     view: Option<Arc<Snapshot>>,
-    events: mpsc::Sender<StreamEvent>,
+    events: EventSender,
 }
 
 /// The gateway stops: the stream ends.
@@ -82,10 +86,25 @@ impl ListenFilter {
         struct ListenParams {
             notifications: ListenFilter,
         }
-        let params: ListenParams = request.params_as().map_err(|error| error.to_string())?;
+        let text = request.params_text().map_err(|error| error.to_string())?;
+        let text = text.unwrap_or("{}");
+        if text.len() > LISTEN_BYTES_MAX {
+            let length = text.len();
+            return Err(format!(
+                "{length} bytes are more than the {LISTEN_BYTES_MAX} allowed"
+            ));
+        }
+        let params: ListenParams = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if params.notifications.resource_subscriptions.len() > URIS_MAX {
             return Err(format!(
                 "`resourceSubscriptions` names more than {URIS_MAX} resources"
+            ));
+        }
+        let filter = &params.notifications;
+        let mut names = filter.resource_subscriptions.iter().chain(&filter.task_ids);
+        if names.any(|name| name.len() > SUBSCRIPTION_URI_MAX) {
+            return Err(format!(
+                "a resource or task that is listened to has at most {SUBSCRIPTION_URI_MAX} bytes"
             ));
         }
         if params.notifications.task_ids.len() > URIS_MAX {
@@ -131,8 +150,9 @@ impl ListenStream {
         request: &Request,
         filter: ListenFilter,
     ) -> mpsc::Receiver<StreamEvent> {
-        let queue_max = context.calls.settings.load().stream_queue_max;
-        let (events, stream) = mpsc::channel(queue_max.max(4));
+        let settings = context.calls.settings.load();
+        let (events_max, bytes_max) = settings.stream_queue();
+        let (events, stream) = event_queue(events_max.max(4), bytes_max);
         let name = SessionId::new((context.calls.mint)());
         let listener = Self {
             name,
@@ -218,7 +238,7 @@ impl ListenStream {
         let decorator = &self.context.calls.answer_decorator;
         let frame = decorator.answer(&self.subscription, &result, None, self.caller.revision);
         // Who does not read notices the end all the same.
-        let _ = self.events.try_send(StreamEvent::answer(frame));
+        let _ = self.events.try_send_uncounted(StreamEvent::answer(frame));
         ctx.stop();
     }
 }

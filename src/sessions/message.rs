@@ -40,6 +40,8 @@ pub struct OpenStream {
 pub(crate) enum SessionCommand {
     /// The session is in use: its record must not expire.
     SaveRecord,
+    /// The record was written a moment ago and may be written again.
+    EndRecordPause,
     /// The stream that belongs to no call ends now; calls go on.
     EndGeneralStream,
     /// The client sent nothing for `idle_timeout`; a session that is in use stays.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::calls::{CallContext, CallWorkers};
+use crate::calls::{CallContext, CallWorkers, KeptBytes};
 use crate::catalog::Changes;
 use crate::id::SessionId;
 use crate::protocol::Method;
@@ -53,6 +53,8 @@ pub(crate) struct SessionContext {
     /// Where calls without a session are worked on.
     pub(crate) workers: CallWorkers,
     pub(crate) listeners: ListenStreams,
+    /// Of the events that sessions keep for clients that come back.
+    pub(crate) kept_events: KeptBytes,
     pub(crate) tree: TreeResource,
     pub(crate) random: Arc<dyn Random>,
     arbiters: Arbiters,

@@ -33,6 +33,16 @@ pub struct Subscription {
     pub native: String,
 }
 
+/// Longest URI of a subscription, in bytes.
+pub(crate) const SUBSCRIPTION_URI_MAX: usize = 4096;
+
+impl Subscription {
+    /// Bytes that it takes, roughly.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Self>() + self.public.len() + self.native.len()
+    }
+}
+
 /// Longest text of `clientInfo` that is kept, in bytes.
 const CLIENT_INFO_MAX: usize = 4096;
 

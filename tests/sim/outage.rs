@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,8 @@ pub(crate) struct Outage {
     pub(crate) is_down: Arc<AtomicBool>,
     /// Whoever holds it makes those wait who delete.
     pub(crate) deletes: Arc<Mutex<()>>,
+    /// Bytes that were put in.
+    pub(crate) written: Arc<AtomicUsize>,
 }
 
 impl Store for Outage {
@@ -41,6 +43,7 @@ impl Store for Outage {
             let error = StoreError::Unavailable("down".to_owned());
             return ready(Err(error)).boxed();
         }
+        self.written.fetch_add(value.len(), Ordering::Relaxed);
         self.store.put(key, value, ttl)
     }
 

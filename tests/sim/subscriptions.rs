@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
@@ -67,6 +68,53 @@ fn resource_updates_reach_subscribers_only() {
         server.say_on(0, updated("x://1"));
         settle().await;
         assert_eq!(counts(&streams[..2]), [3, 0]);
+    });
+}
+
+/// The finding: 967 subscriptions cost 126 MiB of memory and 252 MiB of disk.
+#[test]
+fn many_long_subscriptions_are_bounded_and_written_once() {
+    run(async {
+        let world = Rc::new(World::new());
+        let uri = |number: usize, bytes: usize| format!("x://{number:0>bytes$}", bytes = bytes - 4);
+        let _server = world
+            .stdio("a", |plan| {
+                full(plan);
+                let template = json!({"uriTemplate": "x://{id}", "name": "any"});
+                let lists = &mut plan.script.lists;
+                lists.insert("resourceTemplates", vec![template]);
+            })
+            .await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let subscribe = async |uri: String| {
+            let params = json!({ "uri": uri });
+            client.request("resources/subscribe", params).await
+        };
+        let error = subscribe(uri(1, 4097)).await.error();
+        assert_eq!(error["code"], -32602);
+        assert!(
+            error["message"].as_str().unwrap().contains("4096"),
+            "{error}"
+        );
+        let before = world.store_written.load(Ordering::Relaxed);
+        let mut taken = 0;
+        for number in 0..967 {
+            let answer = subscribe(uri(number, 4096)).await;
+            let is_refused = answer
+                .answer()
+                .is_some_and(|answer| answer.get("error").is_some());
+            taken += usize::from(!is_refused);
+        }
+        // 256 KiB, each URI with that of its server.
+        assert_eq!(taken, 31);
+        let refused = subscribe(uri(966, 4096)).await.error();
+        let why = refused["message"].as_str().unwrap();
+        assert!(why.contains("subscriptions_bytes_per_session"), "{why}");
+        pass(seconds(1)).await;
+        let written = world.store_written.load(Ordering::Relaxed) - before;
+        assert!(written < 1 << 20, "{written}");
+        assert!(written > 31 * 4096, "{written}");
     });
 }
 

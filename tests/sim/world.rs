@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -89,6 +89,8 @@ pub(crate) struct World {
     /// Makes those wait who delete from the store.
     pub(crate) deletes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) first_list_wait: (Duration, Duration),
+    /// Bytes that sessions wrote into the store.
+    pub(crate) store_written: Arc<AtomicUsize>,
     /// Reports of connections that ended as they should not.
     pub(crate) crashes: Arc<Mutex<Vec<CrashReport>>>,
     /// How often the start of a server panics from now on.
@@ -196,6 +198,7 @@ impl World {
         let store = Arc::new(MemoryStore::default());
         let store_is_down = Arc::<AtomicBool>::default();
         let deletes = Arc::<tokio::sync::Mutex<()>>::default();
+        let store_written = Arc::<AtomicUsize>::default();
         let (publisher, catalog) = CatalogPublisher::start(counters.clone(), before).unwrap();
         let made = connectors.clone();
         let starts_panic = Arc::<AtomicU32>::default();
@@ -229,6 +232,7 @@ impl World {
                 store: store.clone(),
                 is_down: store_is_down.clone(),
                 deletes: deletes.clone(),
+                written: store_written.clone(),
             }),
             policy: Arc::new(PanicsOnDemand),
             numbers,
@@ -248,6 +252,7 @@ impl World {
             store,
             store_is_down,
             deletes,
+            store_written,
             first_list_wait,
             crashes,
             starts_panic,

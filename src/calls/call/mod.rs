@@ -366,7 +366,7 @@ impl Call {
     /// the call has a stream now.
     pub(crate) fn upgrade(&mut self, owner: &mut impl CallOwner) -> bool {
         let priming = self.caller.revision.has_priming_event();
-        let queue_max = || self.context.settings.load().stream_queue_max;
+        let queue_max = || self.context.settings.load().stream_queue();
         self.client
             .upgrade(self.number, &self.id, priming, queue_max, owner)
     }

@@ -1,10 +1,11 @@
 //! Where the answer to a call goes.
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::CallOwner;
 use crate::calls::client_reply::ClientReply;
+use crate::calls::event_queue::{EventSender, event_queue};
 use crate::calls::stream_event::StreamEvent;
 use crate::protocol::RequestId;
 
@@ -17,7 +18,7 @@ pub(crate) enum ReplyTarget {
         accepts_stream: bool,
     },
     /// The client reads a stream that ends with the answer.
-    Stream(mpsc::Sender<StreamEvent>),
+    Stream(EventSender),
     /// The same in the event log of the client's session, under the number of the call.
     ResumableStream,
     /// Nobody reads: the client was answered, or gathers what it was asked for and is to come back.
@@ -32,7 +33,7 @@ impl ReplyTarget {
         call: u64,
         id: &RequestId,
         priming: bool,
-        queue_max: impl FnOnce() -> usize,
+        queue_max: impl FnOnce() -> (usize, usize),
         owner: &mut impl CallOwner,
     ) -> bool {
         match self {
@@ -49,7 +50,8 @@ impl ReplyTarget {
                 log.open(call, Some(id.clone()), priming),
             )
         } else {
-            let (sender, events) = mpsc::channel(queue_max().max(2));
+            let (events_max, bytes_max) = queue_max();
+            let (sender, events) = event_queue(events_max.max(2), bytes_max);
             (Self::Stream(sender), events)
         };
         if let Self::Reply { reply, .. } = std::mem::replace(self, stream) {
@@ -86,7 +88,7 @@ impl ReplyTarget {
             }
             Self::Stream(events) => {
                 if let Some(frame) = answer.into_frame() {
-                    let _ = events.try_send(StreamEvent::answer(frame));
+                    let _ = events.try_send_uncounted(StreamEvent::answer(frame));
                 }
             }
             Self::ResumableStream => {

@@ -86,6 +86,11 @@ keys! {
         /// Events that wait for a slow client; one more closes its stream, and the client resumes
         /// it.
         stream_queue in session.stream_queue_max: count(1..=100_000);
+        /// Bytes of the events that wait for a slow client, beside one answer.
+        stream_queue_bytes in session.stream_queue_bytes_max: size(KIB..=GIB);
+        /// How long the events of a call's stream are kept after its answer, for a client that
+        /// comes back with Last-Event-ID.
+        keep_finished in session.finished_kept: duration(SECOND..=DAY);
         /// How long a client may take to answer a question of a server (sampling, elicitation,
         /// roots).
         answer_timeout in session.answer_timeout: duration(SECOND..=DAY);
@@ -110,6 +115,11 @@ keys! {
         event in every_server.event_max: size(KIB..=GIB), ForHttpServers;
         /// Events kept for Last-Event-ID, in bytes per session.
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
+        /// The same over all sessions: while it is reached, a session that is sent something keeps
+        /// less.
+        events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
+        /// The subscriptions of one session, in bytes; one more is refused. A URI may have 4 KiB.
+        subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
         /// Request bodies under way, in all; a request beyond it is refused with 503.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
         /// Messages of one server outside of calls (log lines, updates) that wait to be brought to

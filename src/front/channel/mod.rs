@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
+use crate::calls::{QueueRoom, QueuedBytes};
 use crate::id::{Principal, SessionId};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
@@ -25,6 +26,9 @@ use sessionless::CancellableRequests;
 
 /// Messages that wait to be written.
 const QUEUE_MAX: usize = 64;
+
+/// Bytes of these; one message may be larger.
+const QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// Requests in flight: those without an answer, and answers that wait to be written.
 const REQUESTS_MAX: usize = 1024;
@@ -43,11 +47,31 @@ pub(super) struct ChannelParts {
     pub(super) closing: CancellationToken,
 }
 
+/// A message that waits to be written.
+pub(super) struct QueuedMessage {
+    text: Bytes,
+    _room: Option<QueuedBytes>,
+}
+
+impl From<QueuedMessage> for Bytes {
+    fn from(message: QueuedMessage) -> Self {
+        message.text
+    }
+}
+
+#[cfg(test)]
+impl From<Bytes> for QueuedMessage {
+    fn from(text: Bytes) -> Self {
+        Self { text, _room: None }
+    }
+}
+
 /// The gateway's end of a channel. Every future of it must run on an arbiter.
 pub(super) struct Channel {
     parts: ChannelParts,
     /// `None` once the channel is closed, so that its reader sees the end.
-    out: Mutex<Option<mpsc::Sender<Bytes>>>,
+    out: Mutex<Option<mpsc::Sender<QueuedMessage>>>,
+    room: QueueRoom,
     /// Set once the session exists.
     initialized: OnceLock<()>,
     /// Held while the session is opened.
@@ -64,11 +88,12 @@ pub(super) struct Channel {
 impl Channel {
     /// A new channel, and the messages that are to be written to its client; they end with the
     /// channel.
-    pub(super) fn open(parts: ChannelParts) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
+    pub(super) fn open(parts: ChannelParts) -> (Arc<Self>, mpsc::Receiver<QueuedMessage>) {
         let (out, written) = mpsc::channel(QUEUE_MAX);
         let channel = Arc::new(Self {
             parts,
             out: Mutex::new(Some(out)),
+            room: QueueRoom::new(QUEUE_BYTES_MAX),
             initialized: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             general_stream_started: OnceLock::new(),
@@ -284,7 +309,7 @@ impl Channel {
         }));
     }
 
-    fn out(&self) -> Option<mpsc::Sender<Bytes>> {
+    fn out(&self) -> Option<mpsc::Sender<QueuedMessage>> {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.clone()
     }
@@ -292,7 +317,14 @@ impl Channel {
     /// Writes a message to the client, after those before it.
     pub(super) async fn write(&self, message: Bytes) {
         let Some(out) = self.out() else { return };
-        let sending = out.send(message);
+        let sending = async {
+            let room = self.room.take(message.len()).await;
+            out.send(QueuedMessage {
+                text: message,
+                _room: room,
+            })
+            .await
+        };
         let sent = match self.parts.write_timeout {
             Some(write_timeout) => timeout(write_timeout, sending).await,
             None => Ok(sending.await),

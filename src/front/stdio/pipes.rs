@@ -70,9 +70,9 @@ pub(super) fn start_reader(
 /// # Errors
 ///
 /// Returns the system's error when the thread cannot be made.
-pub(super) fn start_writer(
+pub(super) fn start_writer<M: Into<Bytes> + Send + 'static>(
     mut output: impl Write + Send + 'static,
-    messages: oneshot::Receiver<mpsc::Receiver<Bytes>>,
+    messages: oneshot::Receiver<mpsc::Receiver<M>>,
 ) -> io::Result<oneshot::Receiver<()>> {
     let (ended, done) = oneshot::channel();
     thread::Builder::new()
@@ -81,7 +81,7 @@ pub(super) fn start_writer(
             if let Ok(mut messages) = messages.blocking_recv() {
                 while let Some(message) = messages.blocking_recv() {
                     let written = output
-                        .write_all(&as_line(&message))
+                        .write_all(&as_line(&message.into()))
                         .and_then(|()| output.flush());
                     if let Err(error) = written {
                         log::info!(error:%; "stdout is closed");

@@ -11,6 +11,7 @@ mod tasks;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
@@ -44,6 +45,10 @@ pub struct Session {
     questions: QuickMap<u64, SentQuestion>,
     /// Made with the first stream: most sessions are idle and have none.
     event_log: Option<Box<EventLog>>,
+    /// How the changes of its subscriptions are written.
+    record_writing: RecordWriting,
+    /// Whether a timer runs that drops finished streams.
+    is_drop_planned: bool,
     /// Whether a stream was open since somebody looked whether the session is idle.
     had_stream: bool,
     /// The catalog of this session, if it is not the shared one.
@@ -62,6 +67,19 @@ enum SessionEnding {
     ForGood(Option<oneshot::Sender<()>>),
     /// The session goes on in the next process.
     GatewayStops,
+}
+
+/// Time between two writes of a record whose subscriptions change.
+const RECORD_PAUSE: Duration = Duration::from_millis(250);
+
+/// The record is large while a client has many subscriptions, so that it is not written for each.
+#[derive(Default)]
+enum RecordWriting {
+    /// The next change is written at once.
+    #[default]
+    AtOnce,
+    /// It was written a moment ago: what changes until the end of the pause is written then.
+    Paused { is_changed: bool },
 }
 
 /// Kept instead of a queue: that something changed, not how often.
@@ -91,6 +109,8 @@ impl Session {
             waiting: 0,
             questions: QuickMap::default(),
             event_log: None,
+            record_writing: RecordWriting::default(),
+            is_drop_planned: false,
             had_stream: false,
             view,
             missed: MissedEvents::default(),
@@ -167,6 +187,7 @@ impl Session {
             call.cancel("the client's session ended");
         }
         if matches!(why, SessionEnding::GatewayStops) {
+            self.end_record_pause();
             let numbers: Vec<u64> = self.calls.iter().map(|call| call.number).collect();
             for number in numbers {
                 let message =
@@ -184,6 +205,30 @@ impl Session {
             self.context.forget(self.id, done);
         }
         ctx.stop();
+    }
+
+    /// Writes the record after a change of the subscriptions, at most once in [`RECORD_PAUSE`].
+    fn save_subscriptions(&mut self) {
+        if let RecordWriting::Paused { is_changed } = &mut self.record_writing {
+            *is_changed = true;
+            return;
+        }
+        self.save();
+        self.record_writing = RecordWriting::Paused { is_changed: false };
+        let (context, id) = (self.context.clone(), self.id);
+        actix_rt::spawn(async move {
+            tokio::time::sleep(RECORD_PAUSE).await;
+            if let Some(address) = context.registry.address(id) {
+                address.do_send(SessionCommand::EndRecordPause);
+            }
+        });
+    }
+
+    fn end_record_pause(&mut self) {
+        let ended = std::mem::take(&mut self.record_writing);
+        if matches!(ended, RecordWriting::Paused { is_changed: true }) {
+            self.save_subscriptions();
+        }
     }
 
     /// Writes the durable part anew; nothing waits for it.
@@ -243,6 +288,7 @@ impl Handler<Delivery> for Session {
             }
             event => self.with_call(number, ctx, |call, session| call.on_event(event, session)),
         }
+        self.plan_drop(ctx);
     }
 }
 
@@ -257,8 +303,9 @@ impl Handler<UpgradeToStream> for Session {
 impl Handler<OpenStream> for Session {
     type Result = ();
 
-    fn handle(&mut self, open: OpenStream, _: &mut Self::Context) {
+    fn handle(&mut self, open: OpenStream, ctx: &mut Self::Context) {
         self.open_stream(open);
+        self.plan_drop(ctx);
     }
 }
 
@@ -276,6 +323,7 @@ impl Handler<SessionCommand> for Session {
     fn handle(&mut self, command: SessionCommand, ctx: &mut Self::Context) {
         match command {
             SessionCommand::SaveRecord => self.save(),
+            SessionCommand::EndRecordPause => self.end_record_pause(),
             SessionCommand::EndGeneralStream => {
                 if let Some(streams) = &mut self.event_log {
                     streams.detach_general_reader();

@@ -11,7 +11,7 @@ use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, Request};
 use crate::sessions::session::Session;
-use crate::sessions::session_record::Subscription;
+use crate::sessions::session_record::{SUBSCRIPTION_URI_MAX, Subscription};
 use crate::telemetry::Counter;
 
 /// Resources that one session may be subscribed to: they are kept, and written with its record.
@@ -127,17 +127,14 @@ impl Session {
         let watched = self.watched(target)?;
         let change = match request.method {
             Method::ResourcesSubscribe => {
-                if self.record.subscriptions.len() >= SUBSCRIPTIONS_MAX {
-                    return Some(self.too_many_subscriptions(request));
+                let subscription = Subscription {
+                    public: public.into_owned(),
+                    server: watched.server.clone(),
+                    native: watched.uri.clone(),
+                };
+                if let Err(failure) = self.add_subscription(subscription) {
+                    return Some(self.failed(request, &failure));
                 }
-                if !self.is_subscribed(&public) {
-                    self.record.subscriptions.push(Subscription {
-                        public: public.into_owned(),
-                        server: watched.server.clone(),
-                        native: watched.uri.clone(),
-                    });
-                }
-                self.save();
                 self.context
                     .calls
                     .downstreams
@@ -158,7 +155,7 @@ impl Session {
     ) -> SubscriptionChange {
         self.record.subscriptions.retain(|one| one.public != public);
         self.missed.uris.remove(public);
-        self.save();
+        self.save_subscriptions();
         self.context
             .calls
             .downstreams
@@ -171,10 +168,37 @@ impl Session {
         all.any(|one| one.public == public)
     }
 
-    fn too_many_subscriptions(&self, request: &Request) -> ClientReply {
-        let message =
-            format!("this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have");
-        self.failed(request, &Failure::new(ErrorKind::Overloaded, message))
+    /// Adds a subscription, unless the session has it already, within the limits.
+    fn add_subscription(&mut self, new: Subscription) -> Result<(), Failure> {
+        if new.public.len() > SUBSCRIPTION_URI_MAX {
+            let message = format!(
+                "`uri` has {} bytes; a subscription takes at most {SUBSCRIPTION_URI_MAX}",
+                new.public.len()
+            );
+            return Err(Failure::new(ErrorKind::InvalidParams, message));
+        }
+        let all = &self.record.subscriptions;
+        if all.len() >= SUBSCRIPTIONS_MAX {
+            let message = format!(
+                "this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have"
+            );
+            return Err(Failure::new(ErrorKind::Overloaded, message));
+        }
+        if self.is_subscribed(&new.public) {
+            return Ok(());
+        }
+        let settings = self.context.calls.settings.load();
+        let bytes: usize = all.iter().map(Subscription::size).sum();
+        if bytes + new.size() > settings.subscriptions_bytes_max {
+            let message = format!(
+                "the URIs of this session's subscriptions would take more than {} bytes, the limit (`limits.subscriptions_bytes_per_session`)",
+                settings.subscriptions_bytes_max
+            );
+            return Err(Failure::new(ErrorKind::Overloaded, message));
+        }
+        self.record.subscriptions.push(new);
+        self.save_subscriptions();
+        Ok(())
     }
 
     /// The answer that a request was served.

@@ -1,7 +1,9 @@
 //! Which stream a thing goes out on, and what waits while there is none.
 
+use actix::{AsyncContext, Context};
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
 
 use crate::calls::{
     ClientReply, EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome, StreamEvent,
@@ -22,10 +24,31 @@ impl Session {
             let limits = EventLogLimits {
                 events_per_stream: settings.events_per_stream,
                 bytes_max: settings.events_bytes_max,
+                all_bytes_max: settings.events_bytes_all_max,
                 queue_max: settings.stream_queue_max,
+                queue_bytes_max: settings.stream_queue_bytes_max,
+                finished_kept: settings.finished_kept,
             };
-            Box::new(EventLog::new(limits, context.epoch()))
+            Box::new(EventLog::new(limits, context.epoch(), &context.kept_events))
         })
+    }
+
+    /// Sees to it that finished streams are dropped in time.
+    pub(super) fn plan_drop(&mut self, ctx: &mut Context<Self>) {
+        let log = self.event_log.as_ref();
+        let next = log.filter(|_| !self.is_drop_planned);
+        let Some(at) = next.and_then(|log| log.next_drop()) else {
+            return;
+        };
+        self.is_drop_planned = true;
+        ctx.run_later(at.duration_since(Instant::now()), |session, ctx| {
+            session.is_drop_planned = false;
+            if let Some(log) = &mut session.event_log {
+                log.drop_finished();
+            }
+            session.event_log.take_if(|log| log.is_empty());
+            session.plan_drop(ctx);
+        });
     }
 
     pub(super) fn open_stream(&mut self, open: OpenStream) {
