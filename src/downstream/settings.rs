@@ -169,6 +169,8 @@ pub struct ServerLimits {
     pub idle_stop: Duration,
     /// Lines kept of the server's stderr and of stray output.
     pub log_lines: usize,
+    /// Whether log lines that belong to no call go to all clients of a shared connection.
+    pub share_logs: bool,
 }
 
 impl Default for ServerLimits {
@@ -192,6 +194,7 @@ impl Default for ServerLimits {
             entry_idle: Duration::from_secs(5 * 60),
             idle_stop: Duration::ZERO,
             log_lines: 200,
+            share_logs: false,
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum LogSource {
     Stderr,
     /// A line on the server's standard output that is no message.
     Stray,
+    /// A log line of the protocol that belongs to no call.
+    Message,
     /// The gateway's own remarks about the server.
     Gateway,
 }
@@ -58,6 +60,7 @@ impl Default for LogRingSettings {
 pub struct LogCounters {
     pub stderr: u64,
     pub stray: u64,
+    pub message: u64,
     pub gateway: u64,
     /// Lines that made room for newer ones.
     pub dropped: u64,
@@ -131,6 +134,7 @@ impl Ring {
         let counter = match source {
             LogSource::Stderr => &mut self.counters.stderr,
             LogSource::Stray => &mut self.counters.stray,
+            LogSource::Message => &mut self.counters.message,
             LogSource::Gateway => &mut self.counters.gateway,
         };
         *counter += 1;

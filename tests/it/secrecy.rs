@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::operating::run;
 use crate::support::{
-    Behaviour, Client, Gateway, HttpServer, Setup, failure_of, python, quick, until,
+    Behaviour, Client, Gateway, HttpServer, Setup, example, failure_of, python, quick, until,
 };
 
 /// Stands in what servers write.
@@ -122,5 +122,38 @@ async fn what_a_server_writes_is_for_operators_and_without_secrets() {
         assert!(!text.contains(SECRET), "{place}: {text}");
         let controls = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
         assert!(!text.contains(controls), "{place}: {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_line_of_no_call_goes_to_the_one_call_under_way_or_to_operators() {
+    let config = quick() + &example("one").replace("share_logs = true\n", "");
+    let gateway = Gateway::start(&config).await;
+    let (client, stranger) = (Client::open(&gateway).await, Client::open(&gateway).await);
+    let (mut own, mut other) = (client.listen().await, stranger.listen().await);
+    let log = |text: &str| json!({ "message": text, "level": "error" });
+    let (_, mut events) = client.start("one__log", log("to its caller")).await;
+    let line = events.method("notifications/message").await;
+    assert_eq!(line["params"]["data"], "to its caller");
+    events.rest().await;
+    // With two calls under way, nobody can tell whose it is.
+    let slow = json!({"steps": 1000, "delay_ms": 50});
+    let (_, mut running) = stranger.start("one__slow", slow).await;
+    running.method("notifications/progress").await;
+    client.call("one__log", log("to operators")).await;
+    until("the line", || async {
+        let lines = run(&gateway, &["servers", "logs", "one"]).await.unwrap();
+        lines
+            .contains("message error example: \"to operators\"")
+            .then_some(())
+    })
+    .await;
+    for session in [&client, &stranger] {
+        session.delete().await;
+    }
+    for stream in [&mut own, &mut other, &mut running] {
+        while let Some(message) = stream.message().await {
+            assert_ne!(message["method"], "notifications/message", "{message}");
+        }
     }
 }

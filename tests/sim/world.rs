@@ -428,6 +428,7 @@ fn server_settings(name: &str) -> ServerSettings {
             ping_every: Duration::ZERO,
             ping_timeout: seconds(5),
             log_lines: 10,
+            share_logs: true,
             ..ServerLimits::default()
         },
     }

@@ -183,6 +183,10 @@ keys! {
         /// Whose calls share a connection: all that can ("auto"), "shared", "principal" or
         /// "session".
         sharing: sharing(), Reconnects;
+        /// Whether its log lines that belong to no call go to every client that shares a connection
+        /// to it. Otherwise such a line goes to the call under way if there is only one, or else
+        /// only to `mcpvisor servers logs`.
+        share_logs in limits.share_logs: flag();
         /// Whether what it says of its tools (readOnlyHint, idempotentHint) can be relied on.
         trusted: flag();
         /// With `trusted`: calls that were lost are sent once more, if they were not yet sent, or

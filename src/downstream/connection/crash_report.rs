@@ -82,7 +82,9 @@ impl ConnectionSpec {
     fn log_tail(&self, secrets: &Secrets) -> Vec<LogLine> {
         let masked = |line: LogLine| LogLine {
             text: match line.source {
-                LogSource::Stderr | LogSource::Stray => secrets.masked(&line.text),
+                LogSource::Stderr | LogSource::Stray | LogSource::Message => {
+                    secrets.masked(&line.text)
+                }
                 LogSource::Gateway => line.text,
             },
             ..line

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::bridge::headers::ParamHeaders;
 use crate::catalog::ServerPart;
 use crate::downstream::call_request::CallMessage;
-use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
@@ -45,6 +45,13 @@ pub(crate) struct ConnectionSpec {
 }
 
 impl ConnectionSpec {
+    /// Whether a log line of no call is for operators: it may be about the call of somebody else
+    /// than those who would read it.
+    pub(crate) fn keeps_logs(&self) -> bool {
+        let is_of_one = matches!(self.key.owner, ConnectionOwner::Session(..));
+        !is_of_one && !self.of_server.settings.load().limits.share_logs
+    }
+
     pub(crate) fn server(&self) -> &ServerName {
         &self.server
     }

@@ -274,7 +274,7 @@ impl CallsInFlight {
             Method::LogMessage => match wire_id {
                 Some(wire_id) => self.by_wire_id(wire_id),
                 None if self.is_modern => self.sole_logging_call(),
-                None => self.sole_leased_call(),
+                None => self.sole_call(),
             },
             _ => return Some(UnhandledEvent::Notification(notification)),
         };
@@ -307,9 +307,13 @@ impl CallsInFlight {
         logging.next().is_none().then_some(call.number)
     }
 
-    /// The call that a connection serves alone: whatever comes belongs to it.
-    fn sole_leased_call(&self) -> Option<u64> {
-        let mut numbers = self.calls.keys().filter(|_| self.spec.key.is_leased());
+    /// The one call under way, which a line belongs to that may not go to everybody. A transport
+    /// that tells whose a line is has said that it is nobody's.
+    fn sole_call(&self) -> Option<u64> {
+        let knows_call = self.spec.of_server.connector.knows_call_of_requests();
+        let is_for_one = !knows_call && self.spec.keeps_logs();
+        let is_candidate = self.spec.key.is_leased() || is_for_one;
+        let mut numbers = self.calls.keys().filter(|_| is_candidate);
         let number = *numbers.next()?;
         numbers.next().is_none().then_some(number)
     }

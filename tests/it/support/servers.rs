@@ -19,6 +19,7 @@ pub(crate) fn example(name: &str) -> String {
     format!(
         r#"
 [servers.{name}]
+share_logs = true
 command = "${{MCPVISOR_EXE}}"
 args = ["example-server"]
 env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}" }}
@@ -32,6 +33,7 @@ pub(crate) fn python(name: &str, environment: &str) -> String {
     format!(
         r#"
 [servers.{name}]
+share_logs = true
 command = "python3"
 args = ["{script}"]
 env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}", {environment} }}

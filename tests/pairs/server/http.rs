@@ -85,7 +85,7 @@ impl HttpPeer {
             true => "/sse\"\ntransport = \"sse\"",
             false => "/mcp\"",
         };
-        format!("\n[servers.{name}]\nurl = \"http://{address}{rest}\n")
+        format!("\n[servers.{name}]\nshare_logs = true\nurl = \"http://{address}{rest}\n")
     }
 
     pub(crate) async fn stop(mut self) {

@@ -44,6 +44,7 @@ impl StdioPeer {
         format!(
             r#"
 [servers.{name}]
+share_logs = true
 command = "sh"
 args = ["-c", "exec '{program}' --exact the_child_of_the_gateway 3>&1 >/dev/null 2>&1"]
 env = {{ IT_MARK = "${{IT_MARK}}", {RELAY} = "{address}" }}
