@@ -88,7 +88,8 @@ impl AnswerDecorator {
         ClientReply::Json(self.own(id, discovery, Some(DISCOVERY_CACHING), Revision::NEWEST))
     }
 
-    /// One page of a list; the page itself is not copied.
+    /// One page of a list; the page itself is not copied. Nobody is told to keep it for others
+    /// unless it `is_same_for_all`.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ impl AnswerDecorator {
         kind: ItemKind,
         request: &Request,
         catalog: &Snapshot,
-        stale: Option<&FreshnessMeta>,
+        (stale, is_same_for_all): (Option<&FreshnessMeta>, bool),
         to: Revision,
     ) -> Result<ClientReply, Failure> {
         let page = call_target::page(kind, request, catalog, to)?;
@@ -114,7 +115,7 @@ impl AnswerDecorator {
                 let base = stale.map(|stale| stale.result.clone());
                 let base = base.unwrap_or_else(|| RawJson::from_value(&json!({})));
                 let caching = catalog.caching(kind);
-                let scope = if caching.is_public {
+                let scope = if caching.is_public && is_same_for_all {
                     CacheScope::Public
                 } else {
                     CacheScope::Private

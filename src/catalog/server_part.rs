@@ -59,6 +59,17 @@ impl ServerPart {
         &self.server
     }
 
+    /// Whether the server declared a capability.
+    pub fn declares(&self, capability: &str) -> bool {
+        self.capabilities.contains_key(capability)
+    }
+
+    /// Whether the server has a list of this kind and does not say when it changes.
+    pub(super) fn changes_unnoticed(&self, kind: ItemKind) -> bool {
+        let capability = self.capabilities.get(kind.capability());
+        capability.is_some_and(|it| it.get("listChanged") != Some(&Value::Bool(true)))
+    }
+
     /// The same part with another list of one kind. Items that cannot be shown are quarantined and
     /// hide no other; of two with the same name or URI the first is kept. Items that did not
     /// change since the last list are not checked again.

@@ -219,16 +219,25 @@ impl Snapshot {
     }
 
     /// For how long a list holds, and whether for everybody: what holds for the lists of all
-    /// servers (S-CACHE-01). A server that says nothing of it reports changes by itself.
+    /// servers (S-CACHE-01). Of a server that says nothing of it, a list that changes without
+    /// notice holds for no time.
     pub fn caching(&self, kind: ItemKind) -> ListCaching {
-        let default_caching = ListCaching {
-            ttl_ms: DEFAULT_TTL_MS,
+        let not_public = |ttl_ms| ListCaching {
+            ttl_ms,
             is_public: false,
         };
-        let said = self
-            .parts()
-            .map(|part| part.caching(kind).unwrap_or(default_caching));
-        said.reduce(ListCaching::and).unwrap_or(default_caching)
+        let of = |part: &Arc<ServerPart>| {
+            let default_ttl = if part.changes_unnoticed(kind) {
+                0
+            } else {
+                DEFAULT_TTL_MS
+            };
+            let said = part.caching(kind);
+            said.unwrap_or_else(|| not_public(default_ttl))
+        };
+        let all = self.parts().map(of);
+        let all = all.reduce(ListCaching::and);
+        all.unwrap_or_else(|| not_public(DEFAULT_TTL_MS))
     }
 
     /// The instructions of all servers under headings, within the configured length.

@@ -64,6 +64,11 @@ impl CatalogView {
             .cloned()
     }
 
+    /// Whether everybody sees the shared catalog.
+    pub(crate) fn is_same_for_all(&self) -> bool {
+        self.published.own_views.load().is_empty()
+    }
+
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.published.snapshot.load_full()
     }

@@ -133,7 +133,8 @@ impl Sessions {
             method => match ItemKind::listed_by(method) {
                 Some(kind) => {
                     let stale = calls.catalog.stale();
-                    decorator.list(kind, request, &catalog, stale.as_deref(), to)?
+                    let age = (stale.as_deref(), calls.catalog.is_same_for_all());
+                    decorator.list(kind, request, &catalog, age, to)?
                 }
                 None if catalog.extension_owner(method.as_str()).is_some() => {
                     return self.call(sessionless, &catalog);

@@ -79,6 +79,9 @@ impl Served {
             ClientReply::Json(frame) | ClientReply::Error { frame, .. } => {
                 self.answer = Some(serde_json::from_slice(&frame).unwrap());
             }
+            ClientReply::List(parts) => {
+                self.answer = Some(serde_json::from_slice(&parts.concat()).unwrap());
+            }
             ClientReply::Stream(events) => self.events = Some(events),
             other => panic!("{other:?}"),
         }

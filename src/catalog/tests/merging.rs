@@ -451,4 +451,13 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
     // One that says nothing keeps the list from being everybody's.
     let mixed = of(&[said("a", 90_000), named(tools("c", &["t"]), None)]);
     assert_eq!((mixed.ttl_ms, mixed.is_public), (60_000, false));
+    for (capability, ttl_ms) in [
+        (json!({"listChanged": true}), 60_000),
+        (json!({"listChanged": false}), 0),
+        (json!({}), 0),
+    ] {
+        let mut part = tools("c", &["t"]);
+        part.capabilities.insert("tools".to_owned(), capability);
+        assert_eq!(of(&[said("a", 90_000), named(part, None)]).ttl_ms, ttl_ms);
+    }
 }

@@ -84,7 +84,8 @@ impl Session {
         let (calls, to) = (&self.context.calls, self.record.revision);
         let stale = calls.catalog.stale();
         let decorator = &calls.answer_decorator;
-        decorator.list(kind, request, &self.catalog(), stale.as_deref(), to)
+        let age = (stale.as_deref(), calls.catalog.is_same_for_all());
+        decorator.list(kind, request, &self.catalog(), age, to)
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).
