@@ -192,6 +192,14 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
         }
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
+    let part = catalog.part(&server);
+    // Before 2025-03-26 there was nothing to declare.
+    if part
+        .is_some_and(|part| part.revision >= Revision::V2025_03_26 && !part.declares("completions"))
+    {
+        let message = format!("server `{server}` completes no arguments: it does not declare it");
+        return Err(Failure::new(ErrorKind::MethodNotFound, message).server(server.as_str()));
+    }
     reference[key] = native;
     let edit = (span, Bytes::from(reference.to_string()));
     Ok(CallTarget::new(server, vec![edit]))

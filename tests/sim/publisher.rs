@@ -224,6 +224,43 @@ fn an_error_of_the_owner_is_the_answer() {
 }
 
 #[test]
+fn a_server_that_declares_no_completion_is_not_asked_for_one() {
+    run(async {
+        for (revision, capabilities, is_asked) in [
+            ("2025-11-25", json!({"prompts": {}}), false),
+            (
+                "2025-11-25",
+                json!({"prompts": {}, "completions": {}}),
+                true,
+            ),
+            // There was nothing to declare yet.
+            ("2024-11-05", json!({"prompts": {}}), true),
+        ] {
+            let world = Rc::new(World::new());
+            let plan = |plan: &mut Plan| {
+                plan.script.revision = revision;
+                plan.script.capabilities = capabilities;
+                plan.script
+                    .lists
+                    .insert("prompts", vec![json!({"name": "p"})]);
+            };
+            let server = world.stdio("a", plan).await;
+            pass(millis(50)).await;
+            let client = world.client(json!({})).await;
+            let params = json!({
+                "ref": {"type": "ref/prompt", "name": "a__p"},
+                "argument": {"name": "x", "value": "y"},
+            });
+            let completed = client.request("completion/complete", params).await;
+            assert_eq!(!server.of("completion/complete").is_empty(), is_asked);
+            if !is_asked {
+                assert_eq!(completed.error()["code"], -32601);
+            }
+        }
+    });
+}
+
+#[test]
 fn only_so_many_requests_wait_for_the_first_lists() {
     run(async {
         let world = Rc::new(World::with(|settings| settings.calls_max = 3));
