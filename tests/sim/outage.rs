@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::world::{World, millis, pass, run, settle};
 
 /// Reads and writes of entries fail while it is down.
+#[derive(Clone, Default)]
 pub(crate) struct Outage {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) is_down: Arc<AtomicBool>,

@@ -195,10 +195,7 @@ impl World {
         let subscription_registry = Arc::new(SubscriptionRegistry::default());
         let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
-        let store = Arc::new(MemoryStore::default());
-        let store_is_down = Arc::<AtomicBool>::default();
-        let deletes = Arc::<tokio::sync::Mutex<()>>::default();
-        let store_written = Arc::<AtomicUsize>::default();
+        let outage = Outage::default();
         let (publisher, catalog) = CatalogPublisher::start(counters.clone(), before).unwrap();
         let made = connectors.clone();
         let starts_panic = Arc::<AtomicU32>::default();
@@ -208,7 +205,7 @@ impl World {
             numbers: numbers.clone(),
             subscription_registry: subscription_registry.clone(),
             listener: publisher.listener(),
-            store: store.clone(),
+            store: outage.store.clone(),
             random: Arc::new(SeededRandom::new(2)),
             starts: StartQueue::new(Some(starts_at_once)),
             make_connector: Arc::new(move |server, _| {
@@ -228,12 +225,7 @@ impl World {
             arbiters,
             downstreams: downstreams.clone(),
             catalog: catalog.clone(),
-            store: Arc::new(Outage {
-                store: store.clone(),
-                is_down: store_is_down.clone(),
-                deletes: deletes.clone(),
-                written: store_written.clone(),
-            }),
+            store: Arc::new(outage.clone()),
             policy: Arc::new(PanicsOnDemand),
             numbers,
             random: Arc::new(SessionRandom(SeededRandom::new(1))),
@@ -249,10 +241,10 @@ impl World {
             catalog,
             counters,
             subscription_registry,
-            store,
-            store_is_down,
-            deletes,
-            store_written,
+            store: outage.store,
+            store_is_down: outage.is_down,
+            deletes: outage.deletes,
+            store_written: outage.written,
             first_list_wait,
             crashes,
             starts_panic,
