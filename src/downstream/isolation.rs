@@ -1,23 +1,34 @@
 //! Whether each client of a server needs a connection of its own: the server asked a question that
 //! could not be attributed to one of the clients that shared a connection (B-SHARE-01).
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
+use crate::downstream::connection_key::Audience;
 use crate::downstream::settings::{ServerSettings, Sharing};
+use crate::id::SessionId;
+use crate::protocol::Method;
 use crate::store::Store;
 
 /// Where it is kept which servers are isolated.
 const ISOLATED: &str = "isolated/";
+
+/// How long it is kept.
+const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The isolation of one server. Shared by all its connections.
 pub(crate) struct Isolation {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
     is_needed: AtomicBool,
+    /// Sessions that keep the connection which they shared until then, so that what the process
+    /// knows of them is not lost.
+    claims: Mutex<HashMap<Audience, SessionId>>,
 }
 
 impl Isolation {
@@ -26,6 +37,7 @@ impl Isolation {
             settings,
             store,
             is_needed: AtomicBool::new(false),
+            claims: Mutex::default(),
         }
     }
 
@@ -43,20 +55,42 @@ impl Isolation {
 
     /// A question on a shared connection concerns one client only, and it is not known which. From
     /// now on each client has a connection of its own; nothing waits for the store.
-    pub(crate) fn require(&self, method: &str) {
+    pub(crate) fn require(&self, method: &Method) {
         let settings = self.settings.load();
         if settings.sharing == Sharing::Shared || self.is_needed.swap(true, Ordering::Relaxed) {
             return;
         }
-        log::info!(server = settings.name.as_str(), method;
+        log::info!(server = settings.name.as_str(), method:%;
             "asks on a connection that clients share: from now on each client that can be asked has its own");
         let (store, key) = (self.store.clone(), key_of(&settings));
-        let (value, remembered) = (identity(&settings), settings.limits.era_remembered);
+        let value = identity(&settings);
         actix_rt::spawn(async move {
-            if let Err(error) = store.put(&key, value, Some(remembered)).await {
+            if let Err(error) = store.put(&key, value, Some(REMEMBERED)).await {
                 log::warn!(error:%; "that a server needs a connection for each client could not be kept");
             }
         });
+    }
+
+    /// The connection of this audience is this session's from now on, unless it is another's.
+    pub(crate) fn claim(&self, audience: &Audience, session: SessionId) {
+        self.claims().entry(audience.clone()).or_insert(session);
+    }
+
+    /// Whose the connection of this audience is, if it is one session's.
+    pub(crate) fn claimant(&self, audience: &Audience) -> Option<SessionId> {
+        if !self.is_needed() {
+            return None;
+        }
+        self.claims().get(audience).copied()
+    }
+
+    /// A session has left.
+    pub(crate) fn release(&self, session: SessionId) {
+        self.claims().retain(|_, claimant| *claimant != session);
+    }
+
+    fn claims(&self) -> MutexGuard<'_, HashMap<Audience, SessionId>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

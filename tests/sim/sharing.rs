@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::questions::{ELICIT, elicit, held, question};
 use crate::server::{ask, text};
-use crate::world::{World, millis, pass, run, seconds, settle};
+use crate::world::{World, millis, pass, run, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {}, "roots": {}})
@@ -119,6 +119,35 @@ fn a_late_question_of_a_cancelled_call_is_no_question_of_another_client() {
 }
 
 #[test]
+fn a_question_outside_of_calls_is_for_the_only_client_so_far() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let client = world.client(asked_for()).await;
+        client.call("a__echo").await.result();
+        let general = client.listen(None).await;
+        server.say_on(1, elicit("q"));
+        settle().await;
+        client
+            .answer(&question(&general), "result", json!({"action": "accept"}))
+            .await;
+        let answer = server.answer_to(&json!("q")).unwrap();
+        assert_eq!(answer["result"]["action"], "accept");
+        // Once a second one called, it may be for either.
+        world
+            .client(asked_for())
+            .await
+            .call("a__echo")
+            .await
+            .result();
+        server.say_on(1, elicit("q2"));
+        settle().await;
+        assert!(server.answer_to(&json!("q2")).unwrap()["error"].is_object());
+    });
+}
+
+#[test]
 fn a_server_that_asks_for_roots_serves_one_client_per_connection() {
     run(async {
         let world = Rc::new(World::new());
@@ -134,13 +163,19 @@ fn a_server_that_asks_for_roots_serves_one_client_per_connection() {
         assert_eq!(server.answer_to(&json!("r")).unwrap()["result"], roots);
         server.answer(&call, text(json!("done")));
         settle().await;
-        // The roots of one client hold for nobody else.
+        // The roots of one client hold for nobody else; it keeps its process.
         let other = world.client(asked_for()).await;
         other.call("a__echo").await.result();
+        assert_eq!(server.last("tools/call").link, 2);
         client.call("a__echo").await.result();
-        assert_eq!(server.links(), 4);
-        // The connection that they shared is unused from now on.
-        pass(seconds(400)).await;
+        assert_eq!(server.last("tools/call").link, 1);
+        client
+            .notify("notifications/roots/list_changed", json!({}))
+            .await;
+        let told = server.of("notifications/roots/list_changed");
+        assert_eq!(told.iter().map(|frame| frame.link).collect::<Vec<_>>(), [1]);
+        client.end().await;
+        other.end().await;
         assert_eq!(world.view("a").own.len(), 0);
     });
 }

@@ -5,9 +5,10 @@ use serde_json::json;
 
 use crate::downstream::call_request::Question;
 use crate::downstream::connection::Connection;
+use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::reverse_request;
-use crate::downstream::server_event::{ServerEvent, SharedQuestion};
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, SharedQuestion};
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Method, RawJson, Request, code, error_frame};
 use crate::transport::OutgoingFrame;
@@ -25,7 +26,8 @@ impl Connection {
         let is_for_client =
             reverse_request::asks_client(&request.method) && key.profile().can_be_asked();
         if is_for_client && key.is_exclusive() {
-            self.ask_client(request, ctx);
+            let owner = key.owner.clone();
+            self.ask_client(request, owner, ctx);
         } else if is_for_client && self.spec.of_server.connector.knows_call_of_requests() {
             if !of_ended_call && self.spec.load.has_single_call() {
                 self.ask_only_call(request);
@@ -40,17 +42,29 @@ impl Connection {
     }
 
     /// A question that names no call, from a server whose clients share this connection. Roots hold
-    /// for the whole connection: a server that asks for them cannot be shared, whoever answers.
+    /// for the whole connection, so that a server which asks for them serves one client on it.
     fn on_unattributed(&mut self, request: Request, ctx: &mut Context<Self>) {
-        let has_one_client = (self.state.calls()).is_some_and(CallsInFlight::have_one_client);
-        if !has_one_client || request.method == Method::RootsList {
-            let isolation = &self.spec.of_server.isolation;
-            isolation.require(request.method.as_str());
-        }
-        if has_one_client {
-            self.ask_client(request, ctx);
-        } else {
-            self.refuse(&request);
+        let isolation = self.spec.of_server.isolation.clone();
+        let ConnectionOwner::Audience(audience) = &self.spec.key.owner else {
+            return self.answer_from_gateway(&request);
+        };
+        let calls = self.state.calls();
+        let session = isolation
+            .claimant(audience)
+            .or_else(|| calls.and_then(CallsInFlight::session_of_questions));
+        match session {
+            Some(session) => {
+                if request.method == Method::RootsList {
+                    isolation.require(&request.method);
+                    isolation.claim(audience, session);
+                }
+                let owner = ConnectionOwner::Session(session, audience.clone());
+                self.ask_client(request, owner, ctx);
+            }
+            None => {
+                isolation.require(&request.method);
+                self.refuse(&request);
+            }
         }
     }
 
@@ -67,13 +81,21 @@ impl Connection {
         let _ = calls.link().send(OutgoingFrame::new(None, frame));
     }
 
-    fn ask_client(&mut self, request: Request, ctx: &mut Context<Self>) {
+    /// Without a call under way, the question goes to the session of `owner`.
+    fn ask_client(&mut self, request: Request, owner: ConnectionOwner, ctx: &mut Context<Self>) {
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
         if let Some(request) = calls.ask_any(request) {
             let question = Question::new(request, ctx.address().recipient());
-            self.send_event(ServerEvent::Question(SharedQuestion::new(question)));
+            (self.spec.of_all.listener)(RoutedServerEvent {
+                server: self.spec.server().clone(),
+                key: ConnectionKey {
+                    owner,
+                    ..self.spec.key.clone()
+                },
+                event: ServerEvent::Question(SharedQuestion::new(question)),
+            });
         }
     }
 

@@ -47,7 +47,7 @@ use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame};
 
 use call::{InFlightCall, RepeatableRequest, WireState};
 use endings::not_sent;
-use questions::OpenQuestion;
+use questions::{LinkUsers, OpenQuestion};
 use rewrite::DeclarationCache;
 
 /// An event of the link that belongs to no call of a client.
@@ -86,6 +86,8 @@ pub(crate) struct CallsInFlight {
     is_modern: bool,
     /// The server forgot the session: calls wait for a new handshake.
     awaits_handshake: bool,
+    /// Whose calls were sent over the link so far.
+    users: LinkUsers,
     /// Calls that wait for their turn.
     admission: Admission,
     calls: QuickMap<u64, InFlightCall>,
@@ -112,6 +114,7 @@ impl CallsInFlight {
             asker: owner.clone().recipient(),
             is_modern: false,
             awaits_handshake: false,
+            users: LinkUsers::Nobody,
             admission: Admission::new(spec.load.clone(), owner.clone().recipient()),
             calls: QuickMap::default(),
             renumbered: QuickMap::default(),
@@ -202,6 +205,7 @@ impl CallsInFlight {
             reply.sent();
             WireState::Sent
         };
+        self.users.add(caller.session);
         let expires = deadline.from(now);
         self.deadlines.set(number, expires);
         let call = InFlightCall {

@@ -21,6 +21,25 @@ pub(super) enum OpenQuestion {
     Input { call: u64 },
 }
 
+/// Whose calls were sent over a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkUsers {
+    Nobody,
+    One(SessionId),
+    /// Or a client without a session.
+    Several,
+}
+
+impl LinkUsers {
+    pub(super) fn add(&mut self, session: Option<SessionId>) {
+        *self = match (*self, session) {
+            (Self::Nobody, Some(session)) => Self::One(session),
+            (Self::One(first), Some(session)) if session == first => Self::One(first),
+            _ => Self::Several,
+        };
+    }
+}
+
 impl OpenQuestion {
     fn concerns(&self, number: u64) -> bool {
         match self {
@@ -62,21 +81,20 @@ impl CallsInFlight {
         None
     }
 
-    /// Whether all calls that the server may be at are of one client, so that a question which
-    /// names no call is for this client. A call without a session is a client of its own.
-    pub(crate) fn have_one_client(&self) -> bool {
+    /// The session that a question which names no call is for: the only one that ever called, or
+    /// the one of all calls that the server may be at. `None` if it may be of several.
+    pub(crate) fn session_of_questions(&self) -> Option<SessionId> {
+        if let LinkUsers::One(session) = self.users {
+            return Some(session);
+        }
+        let session = self.calls.values().next()?.caller.session?;
         let in_flight = self.calls.values().map(|call| call.caller.session);
         let abandoned = self.abandoned.values().map(|(session, _)| *session);
-        let mut sessions = in_flight.chain(abandoned);
-        let Some(first) = sessions.next() else {
-            return false;
-        };
-        let is_same = |session: Option<SessionId>| first.is_some() && session == first;
-        sessions.all(is_same)
-            && !self.calls.is_empty()
-            && self.abandoned.len() < ABANDONED_MAX
-            // These may ask, too.
-            && !self.spec.client_tasks.any(Instant::now())
+        let are_same = in_flight.chain(abandoned).all(|it| it == Some(session));
+        // Tasks of clients may ask, too.
+        let has_others =
+            self.abandoned.len() >= ABANDONED_MAX || self.spec.client_tasks.any(Instant::now());
+        (are_same && !has_others).then_some(session)
     }
 
     /// Asks the client of the calls in flight, on a link that cannot tell whose question it is

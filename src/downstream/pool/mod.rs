@@ -236,10 +236,11 @@ impl Downstreams {
     pub fn close_own(&self, session: SessionId) {
         for server in self.servers.load().values() {
             // Most sessions have none of their own.
-            if server.own.has_session(session) {
-                let of_session = server.own.take_out(|key| key.session() == Some(session));
+            if server.own.any(|key| server.is_own(key, session)) {
+                let of_session = server.own.take_out(|key| server.is_own(key, session));
                 close(&self.listener, server, of_session);
             }
+            server.parts.isolation.release(session);
         }
     }
 

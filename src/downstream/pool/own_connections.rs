@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::lease::Leases;
-use crate::id::SessionId;
 use crate::supervision::ChildRef;
 
 pub(crate) struct OwnConnections {
@@ -71,11 +70,8 @@ impl OwnConnections {
         self.table().len()
     }
 
-    /// Whether a session has a connection of its own.
-    pub(crate) fn has_session(&self, session: SessionId) -> bool {
-        self.table()
-            .keys()
-            .any(|key| key.session() == Some(session))
+    pub(crate) fn any(&self, is_meant: impl Fn(&ConnectionKey) -> bool) -> bool {
+        self.table().keys().any(is_meant)
     }
 
     pub(crate) fn count_refusal(&self) {

@@ -17,7 +17,7 @@ use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
 use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
-use crate::id::{CredentialContext, ServerName};
+use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::LogRing;
@@ -63,7 +63,33 @@ impl Server {
         if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
             return ConnectionKey::shared();
         }
-        connection_key_for(settings.sharing, self.can_attribute(), caller)
+        self.own_key_for(&settings, caller)
+    }
+
+    /// The connection of a caller by the rules of sharing alone. A session that keeps the one which
+    /// it shared with its audience is served there.
+    fn own_key_for(&self, settings: &ServerSettings, caller: &Caller) -> ConnectionKey {
+        let key = connection_key_for(settings.sharing, self.can_attribute(), caller);
+        match &key.owner {
+            ConnectionOwner::Session(session, audience)
+                if self.parts.isolation.claimant(audience) == Some(*session) =>
+            {
+                let owner = ConnectionOwner::Audience(audience.clone());
+                ConnectionKey { owner, ..key }
+            }
+            _ => key,
+        }
+    }
+
+    /// Whether a connection is this session's alone.
+    pub fn is_own(&self, key: &ConnectionKey, session: SessionId) -> bool {
+        match &key.owner {
+            ConnectionOwner::Session(owner, _) => *owner == session,
+            ConnectionOwner::Audience(audience) => {
+                self.parts.isolation.claimant(audience) == Some(session)
+            }
+            ConnectionOwner::Shared | ConnectionOwner::Lease(..) => false,
+        }
     }
 
     /// Whether a question of the server can be attributed to one of the clients that share a
@@ -84,7 +110,7 @@ impl Server {
         if !may_be_tried || self.parts.era.speaks_older() == Some(false) {
             return None;
         }
-        let key = connection_key_for(settings.sharing, self.can_attribute(), caller);
+        let key = self.own_key_for(&settings, caller);
         let era = Some(Era::Legacy);
         (!key.is_shared()).then_some(ConnectionKey { era, ..key })
     }
@@ -114,12 +140,14 @@ impl Server {
 
     /// Whether each call of this caller has a connection for itself.
     fn needs_lease(&self, caller: &Caller) -> bool {
-        caller.session.is_none() && !self.can_attribute() && caller.profile.can_be_asked()
+        let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
+        caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
     }
 
     /// Which connection of the era that the server prefers serves one call of this caller, and what
-    /// keeps it from serving others meanwhile. Where questions cannot be attributed, a client
-    /// without a session can be asked only on a connection that serves nobody else.
+    /// keeps it from serving others meanwhile. A client without a session can be asked
+    /// only on a connection that serves nobody else, where the transport does not say whose call a
+    /// question belongs to.
     ///
     /// # Errors
     ///

@@ -140,7 +140,7 @@ impl Session {
     fn notify_own_connections(&self, command: &ConnectionCommand) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
-            if key.session().is_some()
+            if server.is_own(&key, self.id)
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
                 up.value.command(command.clone());
