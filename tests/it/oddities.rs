@@ -196,16 +196,9 @@ async fn deep_and_wide_json_is_passed_on_or_refused() {
         client.with_session(Http::post(gateway.address, body))
     };
     assert_eq!(deep(50).send().await.status, 200);
-    // Its server may refuse to read it, or die of it; nobody else is concerned.
-    let deeper = tokio::spawn(deep(100_000).send());
-    until("the call", || async {
-        let status = gateway.status().await;
-        (status["counters"]["calls_started"] == 2).then_some(())
-    })
-    .await;
+    assert_eq!(deep(100_000).send().await.status, 400);
     client.get("ping", json!({})).await;
     let server = gateway.server("example").await;
     assert_eq!(server["connection"]["shared"]["generation"], 1);
     client.delete().await;
-    soon("the end of the call", deeper).await.unwrap();
 }

@@ -29,9 +29,12 @@ async fn call_and_answer(
     last(events).await["result"].clone()
 }
 
+/// Each session has a connection of its own.
+const OWN: &str = "sharing = \"session\"\n";
+
 #[tokio::test]
 async fn two_sessions_are_asked_at_the_same_time_and_each_gets_its_own_question() {
-    let gateway = Gateway::start(&example("example")).await;
+    let gateway = Gateway::start(&(example("example") + OWN)).await;
     let clients = [
         Client::that_can(&gateway, can_elicit()).await,
         Client::that_can(&gateway, can_elicit()).await,
@@ -150,7 +153,7 @@ async fn a_client_may_decline_cancel_or_fail() {
 
 #[tokio::test]
 async fn a_client_that_disappears_cancels_what_it_was_asked() {
-    let gateway = Gateway::start(&format!("{}{}", example("example"), python("py", ""))).await;
+    let gateway = Gateway::start(&(example("example") + OWN + &python("py", "") + OWN)).await;
     let client = Client::that_can(&gateway, json!({"elicitation": {}, "sampling": {}})).await;
     for tool in ["example__ask", "py__sample"] {
         let (_, mut events) = client.start(tool, json!({})).await;
@@ -301,19 +304,23 @@ async fn sampling_and_roots_reach_the_client_that_called() {
 async fn over_the_cap_the_shared_connection_serves_and_says_so() {
     let gateway = Gateway::start(&format!("{}entries_max = 1\n", example("example"))).await;
     let first = Client::that_can(&gateway, can_elicit()).await;
-    first.call("example__echo", json!({"message": "m"})).await;
-    let second = Client::that_can(&gateway, can_elicit()).await;
+    let (_, mut events) = first.start("example__ask", json!({})).await;
+    events.method("elicitation/create").await;
+    let can_more = json!({"elicitation": {}, "sampling": {}});
+    let second = Client::that_can(&gateway, can_more).await;
     let result = second.call("example__ask", json!({})).await;
     assert!(text_of(&result).contains("cannot be asked"), "{result}");
     let server = gateway.server("example").await;
     assert_eq!(server["connection"]["own_refused"], 1);
     assert_eq!(server["connection"]["own"].as_array().unwrap().len(), 1);
-    assert_eq!(gateway.server_pids("example").len(), 2);
+    let before = gateway.server_pids("example");
+    assert_eq!(before.len(), 2);
     // When the first leaves, its place is free.
     first.delete().await;
-    until("a free place", || async {
-        let server = gateway.server("example").await;
-        (server["connection"]["own"] == json!([])).then_some(())
+    until("a connection of its own", || async {
+        second.call("example__echo", json!({"message": "m"})).await;
+        let now = gateway.server_pids("example");
+        now.iter().any(|pid| !before.contains(pid)).then_some(())
     })
     .await;
     let content = json!({"answer": "now"});

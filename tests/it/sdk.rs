@@ -234,6 +234,7 @@ async fn sdk_clients_answer_their_own_questions() {
         sdk("sdk", "auto")
     );
     let config = config + &sdk("old", "legacy");
+    let config = config.replace("command =", "sharing = \"session\"\ncommand =");
     let gateway = Gateway::start(&config).await;
     let (ada, _ada_hears) = connect(&gateway, "Ada").await;
     let (bob, _bob_hears) = connect(&gateway, "Bob").await;

@@ -23,8 +23,12 @@ impl Connection {
         ctx: &mut Context<Self>,
     ) {
         let key = &self.spec.key;
-        let is_for_client =
-            reverse_request::asks_client(&request.method) && key.profile().can_be_asked();
+        let profile = key.profile();
+        let has_answer = match request.method {
+            Method::RootsList => profile.has_roots(),
+            _ => profile.can_be_asked(),
+        };
+        let is_for_client = has_answer && reverse_request::asks_client(&request.method);
         if is_for_client && key.is_exclusive() {
             let owner = key.owner.clone();
             self.ask_client(request, owner, ctx);
