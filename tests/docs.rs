@@ -124,6 +124,7 @@ fn links_between_the_documents_lead_somewhere() {
         "docs/errors.md",
         "docs/rules.md",
         "docs/security.md",
+        "docs/servers.md",
     ] {
         let directory = Path::new(file).parent().unwrap();
         for part in read(file).split("](").skip(1) {
