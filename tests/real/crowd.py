@@ -7,13 +7,8 @@ SERVERS = 5
 # For the clients that can be asked and for those that cannot.
 PROCESSES_MAX = 2 * SERVERS
 
-KNOWN = {
-    ("crowd", "count"): "each client with capabilities has processes of its own",
-}
-
-
 def test(place):
-    table = Table(["count"], KNOWN, {})
+    table = Table(["count"], {}, {})
     table.run("crowd", "count", lambda: count(place))
     return table
 

@@ -14,10 +14,6 @@ from support import Failed, Gateway, HERE, LineClient, Table, children, free_por
 
 STEPS = ["start", "list", "call", "progress", "cancel", "question", "kill", "restart"]
 
-# Failures that are expected until the gateway is better.
-KNOWN = {
-}
-
 SIMPLE = {"progress": "it reports none", "cancel": "it has no slow tool", "question": "it asks nothing"}
 
 
@@ -225,7 +221,7 @@ def kill(gateway, client, server):
 
 def test(place, directory):
     """Runs all steps with all servers; the table of outcomes."""
-    table = Table(STEPS, KNOWN, left_out())
+    table = Table(STEPS, {}, left_out())
     with page_server(directory) as page:
         behind = servers(place, directory, page)
         gateway = client = None
