@@ -131,7 +131,7 @@ impl Downstreams {
     ///
     /// # Errors
     ///
-    /// When the server is gone, the gateway is ending, or as [`Server::no_room`].
+    /// When the server is gone, the gateway is ending, or there is no room for a connection of its own.
     pub async fn open(
         &self,
         server: ServerName,

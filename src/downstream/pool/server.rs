@@ -151,7 +151,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`Server::no_room`], when all of these are taken.
+    /// When all of these are taken, and clients are configured to share nothing.
     pub fn reserve(&self, caller: &Caller) -> Result<(ConnectionKey, Option<Lease>), Failure> {
         let key = self.preferred_key_for(caller);
         let ConnectionOwner::Audience(audience) = &key.owner else {
