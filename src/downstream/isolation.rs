@@ -1,7 +1,7 @@
 //! Whether each client of a server needs a connection of its own: the server asked a question that
 //! could not be attributed to one of the clients that shared a connection (B-SHARE-01).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use crate::downstream::connection_key::Audience;
-use crate::downstream::settings::{ServerSettings, Sharing};
-use crate::id::SessionId;
+use crate::downstream::settings::ServerSettings;
+use crate::id::{ServerName, SessionId};
 use crate::protocol::Method;
 use crate::store::Store;
 
@@ -48,7 +48,8 @@ impl Isolation {
     /// Reads what was remembered.
     pub(crate) async fn load(&self) {
         let settings = self.settings.load_full();
-        if is_remembered(&*self.store, &settings).await {
+        let value = self.store.get(&key_of(&settings)).await;
+        if value.is_ok_and(|value| value == Some(identity(&settings))) {
             self.is_needed.store(true, Ordering::Relaxed);
         }
     }
@@ -57,7 +58,7 @@ impl Isolation {
     /// now on each client has a connection of its own; nothing waits for the store.
     pub(crate) fn require(&self, method: &Method) {
         let settings = self.settings.load();
-        if settings.sharing == Sharing::Shared || self.is_needed.swap(true, Ordering::Relaxed) {
+        if self.is_needed.swap(true, Ordering::Relaxed) {
             return;
         }
         log::info!(server = settings.name.as_str(), method:%;
@@ -86,7 +87,9 @@ impl Isolation {
 
     /// A session has left.
     pub(crate) fn release(&self, session: SessionId) {
-        self.claims().retain(|_, claimant| *claimant != session);
+        if self.is_needed() {
+            self.claims().retain(|_, claimant| *claimant != session);
+        }
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<Audience, SessionId>> {
@@ -94,11 +97,21 @@ impl Isolation {
     }
 }
 
-/// Whether the store says that each client of a server needs a connection of its own. A server of
-/// the same name that was another one does not count.
-pub async fn is_remembered(store: &dyn Store, settings: &ServerSettings) -> bool {
-    let value = store.get(&key_of(settings)).await;
-    value.is_ok_and(|value| value == Some(identity(settings)))
+/// Those of the servers of which the store says that each client needs a connection of its own. A
+/// server of the same name that was another one does not count.
+pub async fn isolated_servers<'a>(
+    store: &dyn Store,
+    servers: &'a [Arc<ServerSettings>],
+) -> HashSet<&'a ServerName> {
+    let entries = store.scan(ISOLATED).await.unwrap_or_default();
+    let kept: HashMap<String, Bytes> = entries
+        .into_iter()
+        .map(|entry| (entry.key, entry.value))
+        .collect();
+    let isolated = servers
+        .iter()
+        .filter(|server| kept.get(&key_of(server)) == Some(&identity(server)));
+    isolated.map(|server| &server.name).collect()
 }
 
 fn key_of(settings: &ServerSettings) -> String {

@@ -46,7 +46,7 @@ pub use connection::handshake::{HandshakeError, Negotiated};
 pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};
 pub use crash::{CrashReport, CrashSink};
-pub use isolation::is_remembered as is_isolated;
+pub use isolation::isolated_servers;
 pub use parts::{MakeConnector, PoolParts};
 pub use pool::lease::Lease;
 pub use pool::server::Server;

@@ -24,6 +24,12 @@ pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
     frame(request, &gateway_outcome(request, roots))
 }
 
+/// The answer to a question that may be for any of several clients.
+pub(crate) fn refusal(request: &Request) -> Bytes {
+    let message = "several clients share this connection, and this request does not say whose call it belongs to; from now on each client has a connection of its own";
+    frame(request, &error(code::INTERNAL_ERROR, message))
+}
+
 /// The answer to a question as a server of revision `to` reads it, with the task that the question
 /// belongs to (S-TASK-L-08).
 pub(crate) fn answer_frame(

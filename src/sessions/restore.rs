@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::downstream::{ServerSettings, SubscriptionKey, is_isolated};
+use crate::downstream::{ServerSettings, SubscriptionKey, isolated_servers};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending, seconds};
@@ -67,12 +67,7 @@ impl Sessions {
     /// Fails when the store cannot be read.
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
         let context = self.context();
-        let mut isolated = HashSet::new();
-        for server in servers {
-            if is_isolated(&*context.store, server).await {
-                isolated.insert(&server.name);
-            }
-        }
+        let isolated = isolated_servers(&*context.store, servers).await;
         for entry in context.store.scan(RECORDS).await? {
             if !self.restore_one(&entry, servers, &isolated) {
                 log::warn!("a session's record cannot be read; it is dropped");

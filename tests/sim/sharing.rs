@@ -5,12 +5,25 @@ use std::rc::Rc;
 use mcpvisor::store::Store;
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::questions::{ELICIT, elicit, held, question};
-use crate::server::{ask, text};
+use crate::server::{Server, ask, text};
 use crate::world::{World, millis, pass, run, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {}, "roots": {}})
+}
+
+/// Two clients in front of one server, which they share.
+async fn two_clients() -> (Rc<World>, Server, [Client; 2]) {
+    let world = Rc::new(World::new());
+    let server = world.stdio("a", |_| {}).await;
+    pass(millis(50)).await;
+    let clients = [
+        world.client(asked_for()).await,
+        world.client(asked_for()).await,
+    ];
+    (world, server, clients)
 }
 
 #[test]
@@ -32,13 +45,7 @@ fn clients_of_equal_capabilities_share_a_process() {
 #[test]
 fn a_question_is_for_the_client_whose_calls_alone_are_under_way() {
     run(async {
-        let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
-        pass(millis(50)).await;
-        let [first, second] = [
-            world.client(asked_for()).await,
-            world.client(asked_for()).await,
-        ];
+        let (_world, server, [first, second]) = two_clients().await;
         let (done, call) = held(&first, &server).await;
         server.answer(&call, text(json!("done")));
         settle().await;
@@ -63,15 +70,9 @@ fn a_question_is_for_the_client_whose_calls_alone_are_under_way() {
 }
 
 #[test]
-fn a_question_that_may_be_of_two_clients_is_refused_and_parts_them() {
+fn a_question_that_may_be_of_two_clients_is_refused_and_isolates_the_server() {
     run(async {
-        let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
-        pass(millis(50)).await;
-        let [first, second] = [
-            world.client(asked_for()).await,
-            world.client(asked_for()).await,
-        ];
+        let (world, server, [first, second]) = two_clients().await;
         let (one, one_call) = held(&first, &server).await;
         let (other, other_call) = held(&second, &server).await;
         server.say_on(one_call.link, elicit("q"));
@@ -101,13 +102,7 @@ fn a_question_that_may_be_of_two_clients_is_refused_and_parts_them() {
 #[test]
 fn a_late_question_of_a_cancelled_call_is_no_question_of_another_client() {
     run(async {
-        let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
-        pass(millis(50)).await;
-        let [first, second] = [
-            world.client(asked_for()).await,
-            world.client(asked_for()).await,
-        ];
+        let (_world, server, [first, second]) = two_clients().await;
         let (cancelled, _) = held(&first, &server).await;
         first.cancel(&cancelled).await;
         let (other, call) = held(&second, &server).await;
@@ -172,8 +167,11 @@ fn a_server_that_asks_for_roots_serves_one_client_per_connection() {
         client
             .notify("notifications/roots/list_changed", json!({}))
             .await;
-        let told = server.of("notifications/roots/list_changed");
-        assert_eq!(told.iter().map(|frame| frame.link).collect::<Vec<_>>(), [1]);
+        let received = server.of("notifications/roots/list_changed");
+        assert_eq!(
+            received.iter().map(|frame| frame.link).collect::<Vec<_>>(),
+            [1]
+        );
         client.end().await;
         other.end().await;
         assert_eq!(world.view("a").own.len(), 0);

@@ -1,7 +1,7 @@
 //! Requests of a server that came on no call's stream.
 
 use actix::{AsyncContext, Context};
-use serde_json::json;
+use bytes::Bytes;
 
 use crate::downstream::call_request::Question;
 use crate::downstream::connection::Connection;
@@ -10,7 +10,7 @@ use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::reverse_request;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, SharedQuestion};
 use crate::downstream::worker_channel::WorkerChannelCommand;
-use crate::protocol::{Method, RawJson, Request, code, error_frame};
+use crate::protocol::{Method, Request};
 use crate::transport::OutgoingFrame;
 
 impl Connection {
@@ -67,22 +67,9 @@ impl Connection {
             }
             None => {
                 isolation.require(&request.method);
-                self.refuse(&request);
+                self.write(reverse_request::refusal(&request));
             }
         }
-    }
-
-    fn refuse(&self, request: &Request) {
-        let Some(calls) = self.state.calls() else {
-            return;
-        };
-        let error = json!({
-            "code": code::INTERNAL_ERROR,
-            "message": "several clients share this connection, and this request does not say whose call it belongs to; from now on each client has a connection of its own",
-        });
-        let frame = error_frame(&request.id, &RawJson::from_value(&error));
-        // A dead link reports its own end.
-        let _ = calls.link().send(OutgoingFrame::new(None, frame));
     }
 
     /// Without a call under way, the question goes to the session of `owner`.
@@ -123,11 +110,14 @@ impl Connection {
     }
 
     fn answer_from_gateway(&self, request: &Request) {
-        let Some(calls) = self.state.calls() else {
-            return;
-        };
-        let frame = reverse_request::gateway_answer(request, &self.spec.settings().roots);
-        // A dead link reports its own end.
-        let _ = calls.link().send(OutgoingFrame::new(None, frame));
+        let roots = &self.spec.settings().roots;
+        self.write(reverse_request::gateway_answer(request, roots));
+    }
+
+    fn write(&self, frame: Bytes) {
+        if let Some(calls) = self.state.calls() {
+            // A dead link reports its own end.
+            let _ = calls.link().send(OutgoingFrame::new(None, frame));
+        }
     }
 }

@@ -243,7 +243,7 @@ impl ConnectionManager {
             return Ok(server.shared.clone());
         }
         if !self.make_room(&server) {
-            server.no_room()?;
+            server.use_shared_instead()?;
             return Ok(server.shared.clone());
         }
         let spread = open.arbiter as u64;

@@ -166,7 +166,9 @@ impl Server {
                 let owner = ConnectionOwner::Lease(audience.clone(), lease.place());
                 Ok((ConnectionKey { owner, ..key }, Some(lease)))
             }
-            None => self.no_room().map(|()| (ConnectionKey::shared(), None)),
+            None => self
+                .use_shared_instead()
+                .map(|()| (ConnectionKey::shared(), None)),
         }
     }
 
@@ -176,7 +178,7 @@ impl Server {
     /// # Errors
     ///
     /// Where clients are configured to share nothing, they have to wait.
-    pub(crate) fn no_room(&self) -> Result<(), Failure> {
+    pub(crate) fn use_shared_instead(&self) -> Result<(), Failure> {
         self.own.count_refusal();
         let (settings, server) = (self.settings(), self.name().as_str());
         let entries_max = settings.limits.entries_max;

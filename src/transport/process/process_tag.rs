@@ -29,7 +29,7 @@ pub(crate) struct ProcessTag {
 pub(crate) enum OrphanScope {
     /// Processes that an earlier gateway left behind.
     EarlierRuns,
-    /// What is left of this run, whose children have all ended.
+    /// The processes left of this run, whose children have all ended.
     ThisRun,
     /// One child of this run, and the processes that it started.
     Child(u64),
