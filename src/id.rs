@@ -1,7 +1,8 @@
-//! Names and numbers of servers, sessions, principals and calls.
+//! Names and numbers of servers, sessions, principals, peers and calls.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,19 +75,31 @@ impl fmt::Display for ServerName {
 pub struct SessionId(Uuid);
 
 impl SessionId {
+    /// None comes before it.
+    pub(crate) const FIRST: Self = Self(Uuid::nil());
+
     pub const fn new(uuid: Uuid) -> Self {
         Self(uuid)
     }
 
-    /// Reads an id from the wire; `None` when it is not of the form that we mint.
+    /// Reads an id from the wire; `None` when it is not of the form that we mint: other spellings
+    /// of the same UUID are other texts to everybody else.
     pub fn parse(text: &str) -> Option<Self> {
-        Uuid::try_parse(text).ok().map(Self)
+        let uuid = Uuid::try_parse(text).ok()?;
+        let mut canonical = Uuid::encode_buffer();
+        (uuid.hyphenated().encode_lower(&mut canonical) == text).then_some(Self(uuid))
     }
 
     /// The whole id, for the `Mcp-Session-Id` header and the store.
     pub fn expose(self) -> String {
         let mut text = Uuid::encode_buffer();
         self.0.hyphenated().encode_lower(&mut text).to_owned()
+    }
+
+    /// Its first eight digits as a number: the name of the session for operators.
+    pub const fn handle(self) -> u32 {
+        let (high, _) = self.0.as_u64_pair();
+        (high >> 32) as u32
     }
 
     /// A number that spreads sessions over arbiters.
@@ -98,8 +111,7 @@ impl SessionId {
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (high, _) = self.0.as_u64_pair();
-        write!(f, "{:08x}…", high >> 32)
+        write!(f, "{:08x}…", self.handle())
     }
 }
 
@@ -126,6 +138,29 @@ impl Principal {
     }
 }
 
+/// Where a client connects from: whoever uses what all clients have in common has a share of it as
+/// a peer.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Peer {
+    /// This machine, where nobody else can connect: there is nobody to share with.
+    #[default]
+    Local,
+    Address(IpAddr),
+}
+
+impl Peer {
+    /// The peer of an address. Addresses of one IPv6 network of 64 bits are one peer: a single host
+    /// may use them all.
+    pub fn of(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+            IpAddr::V4(v4) => IpAddr::V4(v4),
+        })
+    }
+}
+
 /// Which face of the gateway a client sees. Only the default one exists until views can be
 /// configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -141,10 +176,24 @@ pub enum CredentialContext {
 
 /// Numbers calls, once per process. The number is a call's name in the log, its JSON-RPC id on the
 /// way to the server, and its progress token there, so that no table has to map one to the other.
-#[derive(Clone, Debug, Default)]
+/// Questions to clients are numbered with them.
+#[derive(Clone, Debug)]
 pub struct CallNumbers(Arc<AtomicU64>);
 
 impl CallNumbers {
+    /// They begin at random, so that a late answer to the process before this one meets no request
+    /// of this one, and below 2^52: as many are left until 2^53, from where on some JSON readers
+    /// round.
+    pub fn random() -> Self {
+        let (_, bits) = Uuid::new_v4().as_u64_pair();
+        Self::after(bits & ((1 << 52) - 1))
+    }
+
+    /// The first is the one after `last`.
+    pub fn after(last: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(last)))
+    }
+
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -153,6 +202,18 @@ impl CallNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_two_processes_begin_far_apart_and_stay_exact_in_json() {
+        let first: Vec<u64> = (0..100).map(|_| CallNumbers::random().next()).collect();
+        assert!(first.iter().all(|number| *number <= 1 << 52));
+        let mut sorted = first;
+        sorted.sort_unstable();
+        // The chance that two of a hundred are closer than this is one in ten million.
+        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] > 1000));
+        let numbers = CallNumbers::after(4);
+        assert_eq!((numbers.next(), numbers.clone().next()), (5, 6));
+    }
 
     #[test]
     fn server_names_are_short_and_plain() {
@@ -169,5 +230,29 @@ mod tests {
         let id = SessionId::new(Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0));
         assert_eq!(format!("{id:?} {id}"), "SessionId(12345678…) 12345678…");
         assert_eq!(SessionId::parse(&id.expose()), Some(id));
+    }
+
+    #[test]
+    fn addresses_of_one_host_are_one_peer() {
+        let peer = |text: &str| Peer::of(text.parse().unwrap());
+        assert_eq!(peer("10.0.0.1"), peer("::ffff:10.0.0.1"));
+        assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:1"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn a_session_id_has_one_spelling() {
+        let id = SessionId::new(Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0));
+        let text = id.expose();
+        for other in [
+            text.to_uppercase(),
+            text.replace('-', ""),
+            format!("{{{text}}}"),
+            format!("urn:uuid:{text}"),
+            format!(" {text}"),
+        ] {
+            assert_eq!(SessionId::parse(&other), None, "{other}");
+        }
     }
 }

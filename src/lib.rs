@@ -15,6 +15,7 @@ pub mod store;
 pub mod supervision;
 
 pub mod auth;
+pub mod history;
 pub mod transport;
 
 pub mod downstream;
@@ -31,6 +32,7 @@ pub mod front;
 pub mod cli;
 pub mod config;
 
+pub mod clients;
 pub mod gateway;
 
 pub mod example_server;

@@ -1,34 +1,35 @@
 //! The binary: arguments, configuration, gateway, signals, drain.
 
-use std::io::{IsTerminal as _, Write as _};
+mod commands;
+
+use std::io::IsTerminal as _;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser as _;
-use mcpvisor::admin::{
-    AlternateScreen, ControlError, ControlRequest, Instances, Screen, ask, ask_status, crash_text,
-    is_served, last_sequence, log_lines, notice_lines, other_gateway, server_table, tree,
-};
-use mcpvisor::cli::{
-    Arguments, Command, ConfigVerb, Header, LogsArguments, ServersArguments, ServersVerb,
-    StatusArguments, StdioArguments,
-};
+use mcpvisor::admin::{ConfigRequest, ask_status, notice_lines};
+use mcpvisor::cli::{Arguments, Command, ConfigVerb, Header, StdioArguments};
 use mcpvisor::config::watch::{Watch, WatchSettings};
 use mcpvisor::config::{
-    Config, ConfigError, Loaded, LogFormat, Lookup, ProcessEnvironment, default_file, describe,
-    fill_in, reference, schema, unable_servers,
+    Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
+    default_file, describe, fill_in, reference, schema, unable_servers,
 };
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, stored_notices};
-use mcpvisor::telemetry::{one_line, pretty_json, printable};
+use mcpvisor::protocol::Failure;
+use mcpvisor::telemetry::{LogRecords, printable};
 use mcpvisor::{example_server, telemetry, transport};
 use secrecy::SecretString;
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use url::Url;
+use uuid::Uuid;
+
+use commands::{
+    CliError, current_thread_runtime, pretty, print, run_clients_command, run_servers_command,
+    show_gateway_log, show_history, show_status, show_token,
+};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -42,14 +43,15 @@ fn main() -> ExitCode {
         Command::Stdio(_) => finish(serve(path, ServeMode::Stdio, arguments.stateless)),
         Command::Check => finish(check(path)),
         Command::Config { verb } => finish(print_config(verb)),
+        Command::Clients(clients) => finish(run_clients_command(path, clients)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
+        Command::Token(token) => finish(show_token(path, token)),
+        Command::History(history) => finish(show_history(path, history)),
+        Command::Logs(logs) => finish(show_gateway_log(path, logs)),
         Command::ExampleServer => finish(run_example_server()),
     }
 }
-
-/// The error that a command ends with, for stderr.
-type CliError = Box<dyn std::error::Error>;
 
 fn finish(outcome: Result<(), CliError>) -> ExitCode {
     match outcome {
@@ -97,19 +99,34 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
         Ok::<_, ConfigError>(loaded)
     };
     let loaded = load(path)?;
-    start_logging(&loaded);
+    let log = start_logging(&loaded);
     let watched = loaded.path.clone();
     let reload = || load(watched.as_deref().or(path));
-    actix::System::new().block_on(run_gateway(loaded, mode, inherited, reload))
+    let carry_out = |request: &ConfigRequest| {
+        let file = ServerFile::new(watched.as_deref(), &environment, Uuid::new_v4)?;
+        file.carry_out(request.order.clone(), request.if_match.as_deref())
+    };
+    let file = ConfigFile {
+        reload: &reload,
+        carry_out: &carry_out,
+    };
+    actix::System::new().block_on(run_gateway(loaded, mode, (inherited, log), file))
 }
 
-/// Runs a gateway until a signal or its only client ends it. `reload` reads the configuration
-/// again.
+/// The file that a gateway runs with.
+struct ConfigFile<'a> {
+    /// Reads it again.
+    reload: &'a dyn Fn() -> Result<Loaded, ConfigError>,
+    /// Changes it as an operator wants.
+    carry_out: &'a dyn Fn(&ConfigRequest) -> Result<FileOutcome, Failure>,
+}
+
+/// Runs a gateway until a signal or its only client ends it.
 async fn run_gateway(
     loaded: Loaded,
     mode: ServeMode,
-    inherited: Option<TcpListener>,
-    reload: impl Fn() -> Result<Loaded, ConfigError>,
+    (inherited, log): (Option<TcpListener>, LogRecords),
+    file: ConfigFile<'_>,
 ) -> Result<(), CliError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -119,8 +136,8 @@ async fn run_gateway(
         .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
     let (_watch, mut changes) = watch.unzip();
     let mut gateway = match mode {
-        ServeMode::Http => Gateway::start(loaded, inherited).await?,
-        ServeMode::Stdio => Gateway::start_for_stdio(loaded).await?,
+        ServeMode::Http => Gateway::start(loaded, inherited, log).await?,
+        ServeMode::Stdio => Gateway::start_for_stdio(loaded, log).await?,
     };
     let client = match mode {
         ServeMode::Http => None,
@@ -133,6 +150,7 @@ async fn run_gateway(
         }
     };
     tokio::pin!(client_left);
+    print_token(&gateway);
     service::notify(ServiceState::Ready(&gateway.summary()));
     loop {
         let changed = async {
@@ -142,14 +160,33 @@ async fn run_gateway(
             }
         };
         tokio::select! {
-            Some(_) = changed => {}
+            Some(_) = changed => {
+                // A change by the API is in force already.
+                if (file.reload)().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
+                    continue;
+                }
+            }
+            Some(request) = gateway.config_request() => {
+                let outcome = match (file.carry_out)(&request) {
+                    Ok(outcome) => {
+                        if outcome.changed.is_some() {
+                            gateway.reload((file.reload)());
+                        }
+                        Ok(gateway.with_times(outcome).await)
+                    }
+                    Err(refused) => Err(refused),
+                };
+                // Its client may have left.
+                let _ = request.reply.send(outcome);
+                continue;
+            }
             Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
             _ = terminate.recv() => break,
             _ = tokio::signal::ctrl_c() => break,
             () = &mut client_left => break,
         }
         service::notify(ServiceState::Reloading);
-        gateway.reload(reload());
+        gateway.reload((file.reload)());
         service::notify(ServiceState::Ready(&gateway.summary()));
     }
     service::notify(ServiceState::Stopping);
@@ -160,8 +197,17 @@ async fn run_gateway(
     }
 }
 
-fn start_logging(loaded: &Loaded) {
-    telemetry::init_logging(match loaded.config.log {
+/// For whoever sits before the terminal; a log is no place for it.
+fn print_token(gateway: &Gateway) {
+    if let Some(token) = gateway.api_token()
+        && std::io::stderr().is_terminal()
+    {
+        eprintln!("API token: {token}");
+    }
+}
+
+fn start_logging(loaded: &Loaded) -> LogRecords {
+    let log = telemetry::init_logging(match loaded.config.log {
         LogFormat::Json => true,
         LogFormat::Human => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
@@ -169,6 +215,7 @@ fn start_logging(loaded: &Loaded) {
     for warning in &loaded.warnings {
         log::warn!("{warning}");
     }
+    log
 }
 
 /// Relays one client over stdin and stdout to a server elsewhere.
@@ -225,171 +272,10 @@ fn print_config(verb: ConfigVerb) -> Result<(), CliError> {
     })
 }
 
-/// How often a watched status is shown.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
-
-/// How often new lines of a server's log are asked for.
-const FOLLOW_EVERY: Duration = Duration::from_millis(500);
-
-/// The data directory of the gateway that a command speaks to: that of this configuration, or
-/// where there is none, of the only gateway of this user.
-fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
-    let environment = ProcessEnvironment::new();
-    let here = Config::data_dir_of(path, &environment)?;
-    if is_served(&here) {
-        return Ok(here);
-    }
-    let is_named = path.is_some()
-        || std::env::var_os("MCPVISOR_DATA").is_some()
-        || Lookup::WorkingDirectory.finds_any(&environment);
-    let running = Instances::of_user().map_or_else(|_| Vec::new(), |found| found.running());
-    let other = other_gateway(&running, &here, !is_named)?;
-    let config = other.config.as_ref();
-    let config = config.map_or("built in".to_owned(), |path| path.display().to_string());
-    eprintln!("gateway with pid {}, configuration {config}", other.pid);
-    Ok(other.data_dir.clone())
-}
-
-fn show_status(path: Option<&Path>, arguments: &StatusArguments) -> Result<(), CliError> {
-    let data_dir = gateway_data_dir(path)?;
-    let shown = |status: &Value, screen: &Screen| {
-        if arguments.json {
-            pretty(status)
-        } else {
-            Ok(tree(status, screen))
-        }
-    };
-    current_thread_runtime()?.block_on(async {
-        let screen = Screen::of_stdout();
-        if !arguments.watch {
-            return print(&shown(&ask_status(&data_dir).await?, &screen)?);
-        }
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        // The first answer tells whether there is anything to watch.
-        let mut status = Ok(ask_status(&data_dir).await?);
-        let stdout = std::io::stdout();
-        let mut alternate = match stdout.is_terminal() {
-            true => Some(AlternateScreen::enter(stdout)?),
-            false => None,
-        };
-        loop {
-            let screen = Screen::of_stdout();
-            let text = match &status {
-                Ok(status) => shown(status, &screen)?,
-                Err(error) => printable(&format!("{error}\n")),
-            };
-            match &mut alternate {
-                Some(alternate) => alternate.draw(&screen.cut_lines(&text))?,
-                None => print(&text)?,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(WATCH_EVERY) => {}
-                _ = interrupt.recv() => return Ok(()),
-                _ = terminate.recv() => return Ok(()),
-            }
-            status = ask_status(&data_dir).await;
-        }
-    })
-}
-
-fn run_servers_command(path: Option<&Path>, arguments: ServersArguments) -> Result<(), CliError> {
-    let data_dir = gateway_data_dir(path)?;
-    let screen = Screen::of_stdout();
-    let ask = |request| -> Result<Value, CliError> {
-        let asked: Result<Value, ControlError> =
-            current_thread_runtime()?.block_on(async { ask(&data_dir, &request).await });
-        Ok(asked?)
-    };
-    let request = match arguments.verb {
-        None => {
-            let status = &ask(ControlRequest::Status)?["status"];
-            return print(&if arguments.json {
-                pretty(&status["servers"])?
-            } else {
-                server_table(status, &screen)
-            });
-        }
-        Some(ServersVerb::Logs(logs)) => {
-            return current_thread_runtime()?.block_on(show_logs(&data_dir, logs));
-        }
-        Some(ServersVerb::Crashes { name, json }) => {
-            let crashes = &ask(ControlRequest::Crashes { server: name })?;
-            return print(&if json {
-                pretty(crashes)?
-            } else {
-                crash_text(crashes, &screen)
-            });
-        }
-        Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
-        Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
-        Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },
-        Some(ServersVerb::Kill { name }) => ControlRequest::Kill { server: name },
-        Some(ServersVerb::Trip { name, tool }) => ControlRequest::Trip { server: name, tool },
-        Some(ServersVerb::Reset { name, tool }) => ControlRequest::Reset { server: name, tool },
-    };
-    let done = ask(request)?;
-    let done = done["done"].as_str().unwrap_or("done");
-    print(&format!("{}\n", one_line(done)))
-}
-
-async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliError> {
-    let screen = Screen::of_stdout();
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut request = ControlRequest::Logs {
-        server: arguments.name.clone(),
-        after: 0,
-        last: arguments.lines,
-    };
-    let mut seen = 0;
-    loop {
-        let lines = &ask(data_dir, &request).await?["logs"];
-        print(&if arguments.json {
-            pretty(lines)?
-        } else {
-            log_lines(lines, &screen)
-        })?;
-        if !arguments.follow {
-            return Ok(());
-        }
-        match last_sequence(lines) {
-            0 => {}
-            last => seen = last,
-        }
-        request = ControlRequest::Logs {
-            server: arguments.name.clone(),
-            after: seen,
-            last: None,
-        };
-        tokio::select! {
-            () = tokio::time::sleep(FOLLOW_EVERY) => {}
-            _ = interrupt.recv() => return Ok(()),
-        }
-    }
-}
-
-/// For commands that run on one thread.
-fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-}
-
-fn pretty(value: &Value) -> Result<String, CliError> {
-    Ok(pretty_json(value)? + "\n")
-}
-
 fn run_example_server() -> Result<(), CliError> {
     let runtime = current_thread_runtime()?;
     let outcome = runtime.block_on(example_server::run());
     // A thread that still reads stdin would hold the process.
     runtime.shutdown_background();
     Ok(outcome?)
-}
-
-fn print(text: &str) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
 }

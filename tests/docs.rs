@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use mcpvisor::protocol::{ErrorKind, Revision};
 
+mod limits;
+
 fn read(file: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
@@ -56,7 +58,7 @@ fn files_of(test: &str) -> Vec<String> {
     match parts.split_first() {
         Some((&"lib", module)) => {
             let module = module.join("/");
-            ["", "/mod", "/tests"]
+            ["", "/mod", "/tests", "/tests/mod"]
                 .map(|end| format!("src/{module}{end}.rs"))
                 .to_vec()
         }

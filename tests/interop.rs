@@ -7,13 +7,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use node::{Gateway, Server, end_of, wait_until};
+use node::{Gateway, HttpServer, Server, end_of, everything, free_port};
 
 mod node;
 
@@ -199,10 +198,6 @@ fn sse_server(port: u16) -> String {
     format!("\n[servers.sse]\nurl = \"http://127.0.0.1:{port}/sse\"\n")
 }
 
-fn everything(scripts: &Path) -> PathBuf {
-    scripts.join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
-}
-
 /// A gateway with these servers.
 fn gateway(servers: &str) -> Gateway {
     gateway_within("30s", servers)
@@ -243,61 +238,12 @@ fn run(gateway: &Gateway, script: &str, variables: &[(&str, &str)], tests: usize
         "{script}: {status:?}, expected {tests} tests to pass\n{received}\nThe gateway's log:\n{}",
         gateway.log()
     );
-    // What the scripts measured.
+    // The figures of the scripts.
     for line in received.lines().filter(|line| line.contains(" ms")) {
         if !line.contains("duration_ms") {
             eprintln!("{script}: {line}");
         }
     }
-}
-
-/// server-everything that serves HTTP; it is killed when this is dropped.
-struct HttpServer {
-    process: Child,
-    port: u16,
-}
-
-impl HttpServer {
-    fn start(scripts: &Path) -> Self {
-        Self::start_as("streamableHttp", scripts)
-    }
-
-    /// With the transport of revision 2024-11-05.
-    fn start_sse(scripts: &Path) -> Self {
-        Self::start_as("sse", scripts)
-    }
-
-    fn start_as(transport: &str, scripts: &Path) -> Self {
-        let port = free_port();
-        let process = Command::new("node")
-            .arg(everything(scripts))
-            .arg(transport)
-            .env("PORT", port.to_string())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut server = Self { process, port };
-        wait_until("server-everything listens", || {
-            if let Some(status) = server.process.try_wait().unwrap() {
-                panic!("server-everything ended: {status}");
-            }
-            TcpStream::connect(("127.0.0.1", port)).ok()
-        });
-        server
-    }
-}
-
-impl Drop for HttpServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// The directory with the scripts and the packages that they need, installed once.

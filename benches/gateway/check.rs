@@ -89,7 +89,7 @@ fn refuses_what_it_does_not_know() -> Fallible<()> {
         (&["call5", "--bench"], None),
         (&["calls", "call5", "--bench"], None),
         (&[], Some(Wanted::Check)),
-        // What `cargo test --all-targets -- WORDS` hands to every target.
+        // The words that `cargo test --all-targets -- WORDS` hands to every target.
         (&["--nocapture", "call5"], Some(Wanted::Check)),
     ];
     for (words, wanted) in cases {

@@ -7,7 +7,7 @@ use crate::Fallible;
 use crate::http::{Answer, Connection};
 use crate::scan;
 
-/// What clients with a handshake speak, and clients without one.
+/// The revisions of clients with a handshake, and of clients without one.
 const REVISION: &str = "2025-11-25";
 pub(crate) const SESSIONLESS: &str = "2026-07-28";
 
@@ -20,7 +20,7 @@ const ECHO_LEN: usize = 180;
 /// Most pages of a list.
 const PAGES_MAX: usize = 100;
 
-/// What is asked over and over.
+/// The request that is sent over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A call with an answer of about 256 bytes.

@@ -1,4 +1,4 @@
-//! What the gateway costs, beside the same work without it.
+//! The costs of the gateway, beside the same work without it.
 //!
 //! `cargo bench` measures everything, `cargo bench -- NAME` the scenarios whose name contains
 //! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment, and

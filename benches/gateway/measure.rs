@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::client::{BenchClient, Ids, Place, Work};
 use crate::process::cpu_us;
 
-/// What is measured: a process, how it is spoken to, and the process behind it.
+/// A target of the measurements: a process, how it is spoken to, and the process behind it.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Subject {
     pub(crate) server: u32,
 }
 
-/// What one target did in one slice.
+/// The work of one target in one slice.
 #[derive(Default)]
 struct Slice {
     calls: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Figure {
     pub(crate) rounds: Vec<Round>,
 }
 
-/// What is compared between targets round by round: neighbours in time had the same machine.
+/// Figures compared between targets round by round: neighbours in time had the same machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     pub(crate) per_second: f64,

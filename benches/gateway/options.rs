@@ -22,7 +22,7 @@ pub(crate) enum Wanted {
     Usage,
 }
 
-/// What these words ask for, of the scenarios that are `known`. An error says what is possible.
+/// The scenarios among the `known` ones that these words ask for. An error says what is possible.
 pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
     if words.contains(&"--list") {
         return Ok(Wanted::List);

@@ -1,4 +1,4 @@
-//! What is printed: a table for each scenario, ratios, and the targets beside each figure.
+//! The printed report: a table for each scenario, ratios, and the targets beside each figure.
 
 use crate::measure::{Figure, median};
 

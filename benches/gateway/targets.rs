@@ -1,4 +1,4 @@
-//! What is measured: the stub itself, and what stands in front of it.
+//! The targets of the measurements: the stub itself, and what stands in front of it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -247,10 +247,10 @@ impl Home {
     }
 }
 
-/// What the build that is measured is called, and its program.
+/// The name of the build that is measured, and its program.
 const GATEWAY: (&str, &str) = ("gateway", env!("CARGO_BIN_EXE_mcpvisor"));
 
-/// What another build is called.
+/// The name of another build.
 pub(crate) const BEFORE: &str = "before";
 
 /// Writes a config and starts the gateway with it, without waiting for anything.

@@ -71,7 +71,7 @@ fn response(message: &Response) {
     }
 }
 
-/// What must be JSON. There is no `Value` for half of a surrogate pair, for a number that is too
+/// This must be JSON. There is no `Value` for half of a surrogate pair, for a number that is too
 /// large, and for what is nested too deep.
 fn parse(text: &[u8]) -> Option<Value> {
     RawJson::try_new(Bytes::copy_from_slice(text)).expect("what was built is JSON");

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use mcpvisor::bridge::seal::{
-    Continuation, ExpectedBinding, RequestState, Sealer, SealingKey, StateBinding, TaskRef,
+    Continuation, Digest, ExpectedBinding, RequestState, Sealer, SealingKey, StateBinding, TaskRef,
 };
 use mcpvisor::id::ServerName;
 use mcpvisor::protocol::Method;
@@ -15,10 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
     let binding = StateBinding::new(Method::ToolsCall, "alice", "tool", None, &Map::new());
     let binding = binding.expect("no arguments");
     let server = ServerName::try_new("db").expect("a name");
+    let declaration = Digest::of_declaration(&["stdio"]);
     let expected = ExpectedBinding {
         binding: &binding,
         server: &server,
-        generation: 1,
+        declaration,
     };
     let text = String::from_utf8_lossy(bytes);
     assert!(sealer.open(&text, &expected, 5).is_err());
@@ -29,13 +30,14 @@ fuzz_target!(|bytes: &[u8]| {
         issued_at: 0,
         expires_at: 10,
         server: server.clone(),
-        generation: 1,
+        declaration,
         round: 1,
         id: [1; 16],
         continuation: Continuation::Pass { state: None },
     };
     let task = TaskRef {
         server: server.clone(),
+        declaration,
         native: "t".to_owned(),
         session: None,
         lifetime: None,

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl ControlServer {
     /// # Errors
     ///
     /// Returns the system's error, such as a path that is too long for a socket.
-    pub fn start(data_dir: &Path, operator: Rc<dyn Operator>) -> io::Result<Self> {
+    pub fn start(data_dir: &Path, operator: Arc<dyn Operator>) -> io::Result<Self> {
         let path = DataDir::control_socket(data_dir);
         // The directory is ours: what is there is left from a process that was killed.
         remove_if_there(&path)?;
@@ -81,7 +81,7 @@ impl Drop for ControlServer {
     }
 }
 
-async fn answer(stream: UnixStream, operator: Rc<dyn Operator>) -> io::Result<()> {
+async fn answer(stream: UnixStream, operator: Arc<dyn Operator>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     BufReader::new(reader.take(LINE_MAX))
@@ -111,7 +111,7 @@ pub async fn ask_status(data_dir: &Path) -> Result<Value, ControlError> {
 }
 
 /// Asks the gateway that uses this data directory; the answer is named as in [`ControlRequest`]:
-/// `status`, `logs` with the lines, or `done` with a sentence.
+/// `status`, `logs` with the lines, `token`, or `done` with a sentence.
 ///
 /// # Errors
 ///

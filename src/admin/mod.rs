@@ -2,23 +2,34 @@
 //! HTTP.
 
 mod alternate_screen;
+mod api_token;
+mod config_order;
 mod control;
 mod crashes;
 mod data_dir;
+mod history;
 mod http;
 mod instances;
 mod operator;
 mod port_holder;
+mod record_pages;
 mod render;
 mod status;
 
 pub use alternate_screen::AlternateScreen;
+pub use api_token::ApiToken;
+pub use config_order::{ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest};
 pub use control::{ControlError, ControlServer, ask, ask_status, is_served};
 pub use crashes::{CrashWriter, crashes};
 pub use data_dir::{DataDir, DataDirError};
-pub use http::{AdminEndpoints, Health, HealthSource, ServerHealth};
+pub use history::{RecordsError, history_entry, history_page, log_page, replay};
+pub use http::{AdminEndpoints, AdminParts, Health, HealthSource, RequestCheck, ServerHealth};
 pub use instances::{Instance, Instances, Registration, other_gateway};
-pub use operator::{ControlRequest, Inoperable, Operator, OrderOutcome};
+pub use operator::{ControlRequest, Inoperable, Operator, OrderOutcome, Parameters};
 pub use port_holder::address_in_use;
-pub use render::{Screen, crash_text, last_sequence, log_lines, notice_lines, server_table, tree};
-pub use status::{ConfigView, ServerStatus, Status};
+pub use record_pages::{ask_last_records, ask_records};
+pub use render::{
+    Screen, call_lines, crash_text, last_sequence, log_lines, notice_lines, record_lines,
+    server_table, tree,
+};
+pub use status::{ConfigView, ServerStatus, Status, ToolView};

@@ -1,15 +1,26 @@
-//! Requests of the command line to a running gateway, and their answers.
+//! Requests of operators to a running gateway, and their answers: the same for the command line and
+//! the API.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
 
+use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::status::Status;
+use super::api_token::ApiToken;
+use super::config_order::ConfigOrders;
+use super::history::{RecordsError, history_page, log_page};
+use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
-use crate::telemetry::LogLine;
+use crate::history::History;
+use crate::protocol::{ErrorKind, Failure};
+use crate::sessions::Sessions;
+use crate::telemetry::{LogLine, LogRecords};
+
+/// The parameters of a page, by name.
+pub type Parameters = BTreeMap<String, String>;
 
 /// A request over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,28 +65,51 @@ pub enum ControlRequest {
     Crashes {
         server: Option<String>,
     },
+    /// The token of the API, a new one if it is to be replaced.
+    Token {
+        rotate: bool,
+    },
+    /// A page of calls: the parameters of [`crate::history::HistoryQuery::from_pairs`].
+    History {
+        parameters: Parameters,
+    },
+    /// A call, made again.
+    Replay {
+        id: String,
+    },
+    /// A page of the log: the parameters of [`crate::telemetry::LogQuery::from_pairs`].
+    GatewayLog {
+        parameters: Parameters,
+    },
 }
 
 /// The outcome of an order: a sentence for people either way.
-pub type OrderOutcome = Result<String, String>;
+pub type OrderOutcome = Result<String, Failure>;
 
-/// The gateway, as the control socket sees it. Lives on one thread.
-pub trait Operator {
+/// The gateway, as operators see it. May be used on any arbiter.
+pub trait Operator: Send + Sync {
     fn status(&self) -> Status;
 
-    /// Carries out an order, or says why not.
-    fn order(
-        &self,
-        server: &str,
-        order: ServerOrder,
-    ) -> Pin<Box<dyn Future<Output = OrderOutcome>>>;
+    /// The tools that clients see, in list order.
+    fn tools(&self) -> Vec<ToolView>;
+
+    fn sessions(&self) -> &Sessions;
+
+    /// Where changes of the configuration go.
+    fn config_orders(&self) -> &ConfigOrders;
+
+    /// The token of the API; none where nothing listens.
+    fn token(&self) -> Option<&ApiToken>;
+
+    /// Carries out an order, or says why not. A server is found by its name and by its id.
+    fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome>;
 
     /// The kept lines of a server, oldest first.
     ///
     /// # Errors
     ///
     /// Says why there are none.
-    fn logs(&self, server: &str) -> Result<Vec<LogLine>, String>;
+    fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure>;
 
     /// The crash reports of a server, or of all, as [`super::crashes`] returns them. A server that
     /// is not configured any more may have some.
@@ -83,7 +117,14 @@ pub trait Operator {
     /// # Errors
     ///
     /// Says why they cannot be read.
-    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, String>;
+    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure>;
+
+    fn history(&self) -> History;
+
+    fn log_records(&self) -> LogRecords;
+
+    /// Makes a call of the history again, and returns its JSON-RPC answer.
+    fn replay(&self, id: &str) -> LocalBoxFuture<'static, Result<Value, RecordsError>>;
 }
 
 /// Why a server cannot be operated.
@@ -99,10 +140,17 @@ pub enum Inoperable<'a> {
 }
 
 impl Inoperable<'_> {
-    /// The whole sentence. The name may be anything that somebody typed.
-    pub fn sentence(&self, server: &str) -> String {
-        let server: String = server.chars().take(64).collect();
-        format!("server {server:?} {self}")
+    /// The refusal for somebody who named the server. The name may be anything that was typed.
+    pub fn failure(&self, server: &str) -> Failure {
+        let name: String = server.chars().take(64).collect();
+        let message = format!("server {name:?} {self}");
+        let kind = match self {
+            Self::Unknown(_) => return Failure::new(ErrorKind::ServerNotFound, message),
+            Self::Disabled => ErrorKind::Conflict,
+            Self::Misconfigured(_) => ErrorKind::ServerMisconfigured,
+            Self::Absent => ErrorKind::ServerUnavailable,
+        };
+        Failure::new(kind, message).server(name)
     }
 }
 
@@ -124,7 +172,7 @@ impl fmt::Display for Inoperable<'_> {
 
 /// The answer to a request, as JSON: `refused` with a sentence, or what was asked for.
 pub(super) async fn answer(
-    operator: Rc<dyn Operator>,
+    operator: Arc<dyn Operator>,
     request: ControlRequest,
 ) -> serde_json::Value {
     let (server, order) = match request {
@@ -136,14 +184,31 @@ pub(super) async fn answer(
         } => {
             return match operator.logs(&server) {
                 Ok(lines) => serde_json::json!({ "logs": selected(lines, after, last) }),
-                Err(why) => serde_json::json!({ "refused": why }),
+                Err(why) => refused(&why),
+            };
+        }
+        ControlRequest::Token { rotate } => {
+            return match token(operator.token(), rotate) {
+                Ok(token) => serde_json::json!({ "token": token }),
+                Err(why) => refused(&why),
             };
         }
         ControlRequest::Crashes { server } => {
             return match operator.crashes(server.as_deref()) {
                 Ok(crashes) => crashes,
-                Err(why) => serde_json::json!({ "refused": why }),
+                Err(why) => refused(&why),
             };
+        }
+        ControlRequest::History { parameters } => {
+            let history = operator.history();
+            return recorded("page", history_page(&history, pairs(&parameters)).await);
+        }
+        ControlRequest::Replay { id } => return recorded("answer", operator.replay(&id).await),
+        ControlRequest::GatewayLog { parameters } => {
+            return recorded(
+                "page",
+                log_page(&operator.log_records(), pairs(&parameters)),
+            );
         }
         ControlRequest::Restart { server } => (server, ServerOrder::Restart),
         ControlRequest::Stop { server } => (server, ServerOrder::Stop),
@@ -154,13 +219,44 @@ pub(super) async fn answer(
     };
     match operator.order(&server, order).await {
         Ok(done) => serde_json::json!({ "done": done }),
-        Err(why) => serde_json::json!({ "refused": why }),
+        Err(why) => refused(&why),
+    }
+}
+
+fn refused(why: &Failure) -> serde_json::Value {
+    serde_json::json!({ "refused": why.message })
+}
+
+fn token(token: Option<&ApiToken>, rotate: bool) -> Result<String, Failure> {
+    let Some(token) = token else {
+        let message = "this gateway serves one client over stdio: it has no API and no token";
+        return Err(Failure::new(ErrorKind::Conflict, message));
+    };
+    if rotate {
+        token.rotate().map_err(|error| {
+            let message = format!("the new token cannot be kept, the old one holds: {error}");
+            Failure::new(ErrorKind::Internal, message)
+        })?;
+    }
+    Ok(token.expose())
+}
+
+fn pairs(parameters: &Parameters) -> impl Iterator<Item = (&str, &str)> {
+    parameters
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+}
+
+fn recorded(name: &str, found: Result<Value, RecordsError>) -> Value {
+    match found {
+        Ok(found) => serde_json::json!({ name: found }),
+        Err(why) => serde_json::json!({ "refused": why.to_string() }),
     }
 }
 
 /// The lines after number `after`, at most the last so many. A number beyond all of them is of
 /// lines that were forgotten, as by a restart: then it counts as none.
-fn selected(mut lines: Vec<LogLine>, after: u64, last: Option<usize>) -> Vec<LogLine> {
+pub(super) fn selected(mut lines: Vec<LogLine>, after: u64, last: Option<usize>) -> Vec<LogLine> {
     let newest = lines.last().map_or(0, |line| line.sequence);
     if after <= newest {
         lines.retain(|line| line.sequence > after);
@@ -212,11 +308,11 @@ mod tests {
             (Inoperable::Absent, "try again"),
         ];
         for (why, word) in table {
-            let sentence = why.sentence("x\u{1b}[1m");
+            let sentence = why.failure("x\u{1b}[1m").message;
             assert!(sentence.contains(word), "{sentence}");
             assert!(!sentence.contains('\u{1b}'), "{sentence}");
         }
-        let long = Inoperable::Disabled.sentence(&"x".repeat(10_000));
+        let long = Inoperable::Disabled.failure(&"x".repeat(10_000)).message;
         assert!(long.len() < 200, "{long}");
     }
 

@@ -24,6 +24,9 @@ pub struct Status {
     /// Conflicts that the merge resolved by itself: renamed, shortened, hidden items.
     pub notices: Vec<String>,
     pub counters: BTreeMap<&'static str, u64>,
+    /// Why calls are not recorded, though they should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history_failure: Option<String>,
 }
 
 impl Status {
@@ -51,9 +54,33 @@ pub struct ConfigView {
     pub needs_restart: Vec<String>,
 }
 
+/// A tool that clients see.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolView {
+    pub name: String,
+    pub server: String,
+    /// The name that its server gives it.
+    pub native_name: String,
+    /// Roughly the tokens that its entry in the list costs a model.
+    pub tokens: usize,
+}
+
+/// Characters of a list to a token, roughly.
+const CHARACTERS_PER_TOKEN: usize = 4;
+
+impl ToolView {
+    /// The tokens that an entry of so many bytes costs, estimated.
+    pub fn tokens_of(bytes: usize) -> usize {
+        bytes.div_ceil(CHARACTERS_PER_TOKEN)
+    }
+}
+
 /// One configured server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerStatus {
+    /// By which the API knows it; its name, unless the configuration says otherwise.
+    pub id: String,
     pub name: String,
     /// A phase of supervision, `disabled` or `misconfigured`.
     pub state: String,

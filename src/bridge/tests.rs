@@ -20,6 +20,10 @@ impl HttpHeaders for NoHeaders {
     fn first(&self, _: &str) -> Option<(&[u8], bool)> {
         None
     }
+
+    fn params(&self) -> Vec<(&str, &[u8])> {
+        Vec::new()
+    }
 }
 
 /// Words that something here acts on.

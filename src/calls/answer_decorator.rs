@@ -13,13 +13,11 @@ use crate::protocol::{
     Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision, error_frame,
     result_frame,
 };
-use crate::publisher::FreshnessMeta;
+use crate::publisher::CatalogView;
 
-/// How long a client may count on what the gateway says of itself.
-const DISCOVERY_CACHING: CacheHints = CacheHints {
-    ttl_ms: 60_000,
-    scope: CacheScope::Private,
-};
+/// How long a client may count on what the gateway says of itself, in milliseconds. It says what its
+/// servers say (instructions, extensions), and no event tells that this changed.
+const DISCOVERY_TTL_MS: u64 = 60_000;
 
 /// Adds the gateway's own members to every result.
 #[derive(Clone, Debug)]
@@ -83,13 +81,23 @@ impl AnswerDecorator {
         ClientReply::Json(self.answer(id, tree, Some(CacheHints::NONE), to))
     }
 
-    /// The answer to `server/discover`.
-    pub(crate) fn discovery(&self, id: &RequestId, discovery: &Value) -> ClientReply {
-        ClientReply::Json(self.own(id, discovery, Some(DISCOVERY_CACHING), Revision::NEWEST))
+    /// The answer to `server/discover`. It holds for no time while a server is missing or away, since
+    /// it changes when that is there.
+    pub(crate) fn discovery(
+        &self,
+        id: &RequestId,
+        discovery: &Value,
+        view: &CatalogView,
+    ) -> ClientReply {
+        let is_live = view.stale().is_none();
+        let caching = CacheHints {
+            ttl_ms: if is_live { DISCOVERY_TTL_MS } else { 0 },
+            scope: CacheScope::Private,
+        };
+        ClientReply::Json(self.own(id, discovery, Some(caching), Revision::NEWEST))
     }
 
-    /// One page of a list; the page itself is not copied. Nobody is told to keep it for others
-    /// unless it `is_same_for_all`.
+    /// One page of a list of `catalog`; the page itself is not copied.
     ///
     /// # Errors
     ///
@@ -99,23 +107,24 @@ impl AnswerDecorator {
         kind: ItemKind,
         request: &Request,
         catalog: &Snapshot,
-        (stale, is_same_for_all): (Option<&FreshnessMeta>, bool),
+        view: &CatalogView,
         to: Revision,
     ) -> Result<ClientReply, Failure> {
         let page = call_target::page(kind, request, catalog, to)?;
+        let stale = view.stale();
         let id = request.id.as_str();
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
         // The members besides the items are put before the brace that ends the page.
         let page = page.as_bytes();
         let items = page.slice(..page.len().saturating_sub(1));
-        let tail = match (to.era(), stale) {
+        let tail = match (to.era(), &stale) {
             (Era::Legacy, None) => Bytes::from_static(b"}}"),
             (Era::Legacy, Some(stale)) => stale.tail.clone(),
             (Era::Modern, _) => {
-                let base = stale.map(|stale| stale.result.clone());
+                let base = stale.as_ref().map(|stale| stale.result.clone());
                 let base = base.unwrap_or_else(|| RawJson::from_value(&json!({})));
-                let caching = catalog.caching(kind);
-                let scope = if caching.is_public && is_same_for_all {
+                let caching = view.caching(catalog, kind);
+                let scope = if caching.is_public {
                     CacheScope::Public
                 } else {
                     CacheScope::Private
@@ -158,7 +167,7 @@ impl AnswerDecorator {
 /// The failure for a client that comes back to a call which is no longer parked here.
 pub(crate) fn call_lost(server: &ServerName) -> Failure {
     let message = format!(
-        "server `{server}` does not wait for these answers any more: the call was interrupted and may have partly run; it is not repeated"
+        "server `{server}` does not wait for these answers any more: the call is over, or was interrupted and may have partly run; it is not repeated"
     );
     Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
 }

@@ -7,14 +7,14 @@ use uuid::Uuid;
 
 use crate::auth::Policy;
 use crate::calls::answer_decorator::AnswerDecorator;
-use crate::calls::call_target;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
-use crate::catalog::{ItemKind, Snapshot};
+use crate::catalog::Snapshot;
 use crate::downstream::{Caller, Downstreams};
-use crate::id::CallNumbers;
-use crate::protocol::{Method, Request};
+use crate::history::{History, PendingCall, RecordedCaller};
+use crate::id::{CallNumbers, SessionId};
+use crate::protocol::Request;
 use crate::publisher::CatalogView;
 use crate::telemetry::Counters;
 
@@ -25,6 +25,7 @@ pub(crate) struct CallContext {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,
+    pub(crate) history: History,
     pub(crate) sealing: Sealing,
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
@@ -33,23 +34,21 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
+    /// Begins the record of a call in the history, if there is one.
+    pub(crate) fn record(&self, request: &Request, caller: &Caller) -> Option<Box<PendingCall>> {
+        self.history.begin(
+            request,
+            &RecordedCaller {
+                session: caller.session.map(SessionId::handle),
+                client: caller.client.as_ref(),
+                revision: caller.revision,
+            },
+        )
+    }
+
     /// The catalog that a client sees.
     pub(crate) fn catalog_of(&self, caller: &Caller) -> Arc<Snapshot> {
         let own = self.catalog.own(caller);
         own.unwrap_or_else(|| self.catalog.snapshot())
-    }
-
-    /// Whether a request needs the lists of servers that were never listed: right after the start
-    /// it waits for them for a moment (B-LIST-01).
-    pub(crate) fn must_wait_for_lists(&self, request: &Request, caller: &Caller) -> bool {
-        if self.catalog.is_listed() {
-            return false;
-        }
-        match &request.method {
-            Method::Discover | Method::Listen => true,
-            Method::Ping | Method::Initialize | Method::LoggingSetLevel => false,
-            method if ItemKind::listed_by(method).is_some() => true,
-            _ => call_target::target(request, &self.catalog_of(caller)).is_err(),
-        }
     }
 }

@@ -13,7 +13,7 @@ use crate::downstream::{
     BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
     Reply, Server, UseGuard, server_removed,
 };
-use crate::id::ServerName;
+use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, Method, Response};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::Counter;
@@ -32,13 +32,18 @@ pub(crate) struct CallRoute {
 pub(crate) struct CallPermit {
     /// Keeps the server's shared connection from being closed as unused.
     _in_use: Option<UseGuard>,
-    /// Keeps a connection from serving anybody else.
-    _lease: Option<Lease>,
+    /// Keeps a connection from serving anybody else, until the request is sent.
+    lease: Option<Lease>,
     /// Of the breakers, until the request is sent.
     permit: Option<BreakerPermit>,
 }
 
 impl CallPermit {
+    /// The lease, for whoever knows when the server is done with the call.
+    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
+        self.lease.take()
+    }
+
     /// The way back for the request, through which the breakers learn how it went.
     pub(crate) fn reply(
         &mut self,
@@ -57,6 +62,8 @@ struct ConnectionSearch {
     server: Arc<Server>,
     /// Index of the arbiter that a connection is opened on.
     arbiter: usize,
+    /// That of the client, if it has one.
+    session: Option<SessionId>,
     /// Its supervisor gives an attempt up after `connect_timeout`.
     opened_by: Instant,
     /// How long a connection is waited for that is away.
@@ -108,13 +115,14 @@ pub(crate) fn find_route(
     let is_own = own.is_some_and(|own| older.is_none() || own.current().is_ok());
     let permit = CallPermit {
         _in_use: (!is_own).then(|| server.enter()),
-        _lease: lease,
+        lease,
         permit,
     };
     let search = ConnectionSearch {
         downstreams: downstreams.clone(),
         server,
         arbiter,
+        session: caller.session,
         opened_by: deadline.from(now),
         max_wait,
     };
@@ -142,7 +150,8 @@ impl ConnectionSearch {
         let Some(child) = self.server.find(&key) else {
             let opening = async move {
                 let name = self.server.name().clone();
-                let child = self.downstreams.open(name, key, self.arbiter).await?;
+                let opening = (self.downstreams).open(name, key, self.arbiter, self.session);
+                let child = opening.await?;
                 self.opened(child, self.opened_by).await
             };
             return Ok(ConnectionAccess::Opening(opening.boxed_local()));

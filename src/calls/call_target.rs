@@ -4,9 +4,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::bridge::headers::ParamHeaders;
+use crate::bridge::headers::{ParamHeaders, PassedHeaders};
 use crate::bridge::projection::project_params;
-use crate::catalog::{ItemKind, ItemOwner, Snapshot, ToolHints, UriOwner};
+use crate::catalog::{ItemKind, ItemOwner, ServerPart, Snapshot, ToolHints, UriOwner};
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{
@@ -28,6 +28,8 @@ pub(crate) struct CallTarget {
     pub(crate) tasks: TaskMode,
     /// The tool, if it is called.
     pub(crate) tool: Option<TargetTool>,
+    /// Headers of the client that go on to the server.
+    pub(crate) headers: PassedHeaders,
 }
 
 impl CallTarget {
@@ -38,6 +40,7 @@ impl CallTarget {
             native_uri: None,
             tasks: TaskMode::default(),
             tool: None,
+            headers: PassedHeaders::new(),
         }
     }
 }
@@ -58,9 +61,37 @@ pub(crate) struct TargetTool {
 pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let mut target = owner(request, catalog)?;
     if let Some(part) = catalog.part(&target.server) {
+        check_declared(&request.method, part)?;
         target.edits.extend(project_params(request, part.revision));
     }
     Ok(target)
+}
+
+/// A server is asked only for what it declared (S-LIFE-05).
+fn check_declared(method: &Method, part: &ServerPart) -> Result<(), Failure> {
+    let (needed, is_declared) = match method {
+        Method::ToolsCall => ("tools", part.declares("tools")),
+        Method::PromptsGet => ("prompts", part.declares("prompts")),
+        Method::ResourcesRead => ("resources", part.declares("resources")),
+        Method::ResourcesSubscribe => ("resources.subscribe", part.supports_subscribe()),
+        // Before 2025-03-26 there was nothing to declare.
+        Method::CompletionComplete if part.revision >= Revision::V2025_03_26 => {
+            ("completions", part.declares("completions"))
+        }
+        _ => return Ok(()),
+    };
+    if is_declared {
+        return Ok(());
+    }
+    Err(undeclared(method, part.server(), needed))
+}
+
+/// The refusal of a request that needs a capability which its server did not declare.
+pub(crate) fn undeclared(method: &Method, server: &ServerName, needed: &str) -> Failure {
+    let message = format!(
+        "server `{server}` does not declare the capability `{needed}`, which `{method}` needs"
+    );
+    Failure::new(ErrorKind::MethodNotFound, message).server(server.as_str())
 }
 
 fn owner(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
@@ -71,14 +102,48 @@ fn owner(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
             resource(request, catalog)
         }
         Method::CompletionComplete => completion(request, catalog),
-        method => match catalog.extension_owner(method.as_str()) {
-            Some(server) => Ok(CallTarget::new(server.clone(), Vec::new())),
-            None => {
-                let message = format!("method `{method}` does not exist here");
-                Err(Failure::new(ErrorKind::MethodNotFound, message))
-            }
-        },
+        method => of_extension(method, request, catalog),
     }
+}
+
+/// A request of an extension goes to the server that declares it; of several, to the one whose
+/// tool, prompt or resource it names.
+fn of_extension(
+    method: &Method,
+    request: &Request,
+    catalog: &Snapshot,
+) -> Result<CallTarget, Failure> {
+    let owners: Vec<&ServerName> = catalog.extension_owners(method.as_str()).collect();
+    let named = of_named_item(request, catalog);
+    let named = named.filter(|target| owners.contains(&&target.server));
+    match (named, owners.as_slice()) {
+        (Some(target), _) => Ok(target),
+        (None, [only]) => Ok(CallTarget::new((*only).clone(), Vec::new())),
+        (None, []) => {
+            let message = format!("method `{method}` does not exist here");
+            Err(Failure::new(ErrorKind::MethodNotFound, message))
+        }
+        (None, several) => {
+            let message = format!(
+                "{} servers declare an extension for `{method}`: name a tool or prompt (`params.name`) or a resource (`params.uri`) of one of them",
+                several.len()
+            );
+            Err(Failure::new(ErrorKind::InvalidParams, message))
+        }
+    }
+}
+
+/// The server of the item that a request names, with the name that the server knows.
+fn of_named_item(request: &Request, catalog: &Snapshot) -> Option<CallTarget> {
+    let by_name = request.name().and_then(|name| {
+        let owned = catalog.tool(&name).or_else(|| catalog.prompt(&name))?;
+        let edit = (
+            request.params.name.clone()?,
+            owned.native.as_bytes().clone(),
+        );
+        Some(CallTarget::new(owned.server.clone(), vec![edit]))
+    });
+    by_name.or_else(|| resource(request, catalog).ok())
 }
 
 /// The page of a list that a request asks for: the complete `result` object.
@@ -192,14 +257,6 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
         }
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
-    let part = catalog.part(&server);
-    // Before 2025-03-26 there was nothing to declare.
-    if part
-        .is_some_and(|part| part.revision >= Revision::V2025_03_26 && !part.declares("completions"))
-    {
-        let message = format!("server `{server}` completes no arguments: it does not declare it");
-        return Err(Failure::new(ErrorKind::MethodNotFound, message).server(server.as_str()));
-    }
     reference[key] = native;
     let edit = (span, Bytes::from(reference.to_string()));
     Ok(CallTarget::new(server, vec![edit]))

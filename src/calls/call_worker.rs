@@ -12,6 +12,7 @@ use crate::calls::event_log::EventLog;
 use crate::calls::worker_inbox::{ClientMessage, WorkerInbox};
 use crate::downstream::Delivery;
 use crate::protocol::{Failure, Response};
+use crate::telemetry::Counter;
 
 #[derive(Default)]
 pub(crate) struct SessionlessCalls(CallTable);
@@ -36,6 +37,7 @@ impl CallWorker {
     }
 
     pub(crate) fn start_call(&self, new_call: NewCall) {
+        new_call.context.counters.add(Counter::CallsStarted);
         self.calls.do_send(StartCall(new_call));
     }
 
@@ -98,7 +100,7 @@ impl Handler<Delivery> for SessionlessCalls {
 
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
         self.with_call(delivery.number, ctx, |call, owner| {
-            call.on_event(delivery.what, owner);
+            call.on_delivery(delivery, owner);
         });
     }
 }

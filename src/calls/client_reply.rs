@@ -4,6 +4,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::calls::stream_event::StreamEvent;
+use crate::history::{CallEnding, PendingCall};
+use crate::id::ServerName;
 use crate::protocol::{ErrorKind, RawJson, Request};
 
 /// A request whose client waits for the reply.
@@ -15,6 +17,26 @@ pub(crate) struct ClientRequest {
     /// asked anything, and receives no progress.
     pub(crate) accepts_stream: bool,
     pub(crate) reply: oneshot::Sender<ClientReply>,
+    /// Its record in the history.
+    pub(crate) record: Option<Box<PendingCall>>,
+}
+
+impl ClientRequest {
+    /// Its record, from now on that of a call to this server.
+    pub(crate) fn take_record(&mut self, server: &ServerName) -> Option<Box<PendingCall>> {
+        let mut record = self.record.take()?;
+        record.at_server(server);
+        Some(record)
+    }
+
+    /// Answers a request of which no call was made.
+    pub(crate) fn answer(self, reply: ClientReply, ending: CallEnding<'_>) {
+        if let Some(record) = self.record {
+            record.end(ending, reply.size());
+        }
+        // A client that left does not need it.
+        let _ = self.reply.send(reply);
+    }
 }
 
 /// The outcome of a client's message.
@@ -43,6 +65,15 @@ pub enum ReplyError {
 }
 
 impl ClientReply {
+    /// Bytes of an answer.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Json(frame) | Self::Error { frame, .. } => frame.len(),
+            Self::List(parts) => parts.iter().map(Bytes::len).sum(),
+            Self::Accepted | Self::Stream(_) | Self::Over => 0,
+        }
+    }
+
     /// The JSON-RPC message of an answer.
     pub(crate) fn into_frame(self) -> Option<Bytes> {
         match self {

@@ -11,9 +11,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Duration, Instant};
 
 use crate::calls::event_queue::{EventSender, event_queue};
-use crate::calls::kept_bytes::{KeptBytes, KeptShare};
 use crate::calls::{EventId, StreamEvent};
 use crate::id::QuickMap;
+use crate::memory::{KeptBytes, KeptShare};
 use crate::protocol::RequestId;
 
 /// The general stream, opened by GET. It never carries an answer (S-HTTP-27).
@@ -141,7 +141,13 @@ impl EventLog {
     }
 
     pub(crate) fn has_any_reader(&self) -> bool {
-        self.streams.keys().any(|number| self.has_reader(*number))
+        self.readers() > 0
+    }
+
+    /// How many streams somebody reads.
+    pub(crate) fn readers(&self) -> usize {
+        let numbers = self.streams.keys();
+        numbers.filter(|number| self.has_reader(**number)).count()
     }
 
     /// Sends a message on an open stream and keeps it; a reader that does not keep up loses the

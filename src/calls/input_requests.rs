@@ -1,13 +1,15 @@
 //! The answers that a client without a session sends with its request, and its open questions
 //! (B-ASK-02).
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::bridge::question::{self, RequiredCapability};
-use crate::bridge::seal::{Continuation, StateBinding};
-use crate::calls::sealing::Sealing;
+use crate::bridge::question::{self, QuestionKind, RequiredCapability};
+use crate::bridge::seal::{Continuation, StateBinding, page_key};
+use crate::calls::sealing::{ReturnedState, Sealing};
 use crate::downstream::{Caller, Question};
 use crate::id::ServerName;
 use crate::protocol::{
@@ -41,6 +43,10 @@ pub(crate) struct IncomingCall {
     pub(crate) round: u8,
     /// The answers are for the call that is parked under this handle, otherwise for the server.
     pub(crate) parked: Option<Uuid>,
+    /// The state that it came with, if no parked call knows of it.
+    pub(crate) state: Option<ReturnedState>,
+    /// What the client refused is not sent to the server again; it reads this.
+    pub(crate) refused: Option<Failure>,
 }
 
 /// To which request an answer of a client must belong.
@@ -71,7 +77,8 @@ impl IncomingCall {
     ///
     /// # Errors
     ///
-    /// Returns -32602 for a state that is not ours, changed, expired or of another request.
+    /// Returns -32602 for a state that is not ours, changed, expired, of another request or of a
+    /// server that was replaced.
     pub(crate) fn read(
         request: Request,
         caller: &Caller,
@@ -79,31 +86,81 @@ impl IncomingCall {
         item: &str,
         sealing: &Sealing,
     ) -> Result<Self, Failure> {
-        let incoming = |request, round, parked| Self {
+        let mut incoming = Self {
             request,
-            round,
-            parked,
+            round: 0,
+            parked: None,
+            state: None,
+            refused: None,
         };
+        let request = &incoming.request;
         let Some(state) = request.request_state() else {
-            return Ok(incoming(request, 0, None));
+            return Ok(incoming);
         };
         let arguments = request.member(request.params.arguments.as_ref());
         let binding = binding(&request.method, arguments, caller, item)?;
         let opened = sealing.open(&state, &binding, server)?;
-        let request = match opened.continuation {
+        incoming.round = opened.round;
+        incoming.state = Some(ReturnedState::of(&opened));
+        incoming.request = match opened.continuation {
             Continuation::Owned { handle, .. } => {
-                let handle = Uuid::try_parse(&handle).map_err(|_| invalid_state())?;
-                return Ok(incoming(request, opened.round, Some(handle)));
+                incoming.parked = Some(Uuid::try_parse(&handle).map_err(|_| invalid_state())?);
+                // The call itself knows which round it is in.
+                incoming.state = None;
+                return Ok(incoming);
             }
-            Continuation::Pass { state: Some(state) } => with_state(&request, &state)?,
-            Continuation::Pass { state: None } => without(&request, &["requestState"])?,
-            Continuation::Reissue { .. } => without(&request, &["requestState", "inputResponses"])?,
+            Continuation::Pass { state: Some(state) } => with_state(request, &state)?,
+            Continuation::Pass { state: None } => without(request, &["requestState"])?,
+            Continuation::Reissue { pages } => {
+                incoming.refused = unopened(request, pages, server)?;
+                without(request, &["requestState", "inputResponses"])?
+            }
         };
-        Ok(incoming(request, opened.round, None))
+        Ok(incoming)
     }
 }
 
-pub(crate) fn invalid_state() -> Failure {
+/// A call that wanted pages to be opened goes on only when the user opened all of them
+/// (S-REQ-13); otherwise its client reads this.
+///
+/// # Errors
+///
+/// Returns -32602 for answers that are missing or of the wrong shape.
+fn unopened(
+    request: &Request,
+    pages: usize,
+    server: &ServerName,
+) -> Result<Option<Failure>, Failure> {
+    let given = given(request).ok_or_else(no_object)?;
+    let mut is_accepted = true;
+    for key in (0..pages).map(page_key) {
+        let answer = given.get(&key).map(RawJson::from_value);
+        let answer = answer.ok_or_else(|| invalid_answer(&key, "is missing"))?;
+        question::check_answer(QuestionKind::Elicitation, &answer)
+            .map_err(|error| invalid_answer(&key, error))?;
+        is_accepted &= question::is_accepted(&answer);
+    }
+    if is_accepted {
+        return Ok(None);
+    }
+    let message = format!(
+        "server `{server}` wants a page to be opened before this call, which was declined; the call is not sent"
+    );
+    let refused = Failure::new(ErrorKind::InputRefused, message);
+    Ok(Some(refused.server(server.as_str())))
+}
+
+fn no_object() -> Failure {
+    let message = "`params.inputResponses` must be an object";
+    Failure::new(ErrorKind::InvalidParams, message)
+}
+
+fn invalid_answer(key: &str, what: impl Display) -> Failure {
+    let message = format!("`params.inputResponses.{key}`: {what}");
+    Failure::new(ErrorKind::InvalidParams, message)
+}
+
+fn invalid_state() -> Failure {
     Failure::new(ErrorKind::InvalidParams, "invalid requestState")
 }
 
@@ -217,19 +274,14 @@ impl InputRequests {
     ///
     /// Returns -32602 for an answer of the wrong shape; then no question was answered.
     pub(crate) fn answer(&mut self, request: &Request) -> Result<(), Failure> {
-        let given = given(request).ok_or_else(|| {
-            let message = "`params.inputResponses` must be an object";
-            Failure::new(ErrorKind::InvalidParams, message)
-        })?;
+        let given = given(request).ok_or_else(no_object)?;
         let mut answers: Vec<Option<RawJson>> = Vec::with_capacity(self.asked.len());
         for asked in &self.asked {
             let answer = asked.key.as_ref().and_then(|key| given.get(key));
             let answer = answer.map(RawJson::from_value);
             if let Some(answer) = &answer {
                 question::check_answer(asked.entry.kind, answer).map_err(|error| {
-                    let key = asked.key.as_deref().unwrap_or_default();
-                    let message = format!("`params.inputResponses.{key}`: {error}");
-                    Failure::new(ErrorKind::InvalidParams, message)
+                    invalid_answer(asked.key.as_deref().unwrap_or_default(), error)
                 })?;
             }
             answers.push(answer);

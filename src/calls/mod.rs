@@ -12,6 +12,7 @@
 
 mod alarms;
 mod answer_decorator;
+mod awaited_lists;
 mod bridged_task;
 mod call;
 mod call_context;
@@ -23,8 +24,9 @@ mod client_reply;
 mod event_log;
 mod event_queue;
 mod input_requests;
-mod kept_bytes;
+mod list_wait;
 mod parked_calls;
+mod peer_places;
 mod progress;
 mod queue_room;
 mod request_guard;
@@ -40,7 +42,7 @@ mod worker_inbox;
 
 pub use client_reply::{ClientReply, ReplyError};
 pub use request_guard::{RequestGuard, RunningRequest};
-pub use sealing::Sealing;
+pub use sealing::SealingKeys;
 pub use settings::SessionSettings;
 pub use stream_event::{EventId, StreamEvent};
 
@@ -48,15 +50,17 @@ pub(crate) use answer_decorator::{AnswerDecorator, call_lost};
 pub(crate) use call::{Call, CallOwner, NewCall, ReplyTarget, failed_by_bug};
 pub(crate) use call_context::CallContext;
 pub(crate) use call_table::{CallTable, HasCalls};
-pub(crate) use call_worker::CallWorkers;
+pub(crate) use call_worker::{CallWorker, CallWorkers};
 pub(crate) use client_reply::ClientRequest;
 pub(crate) use event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
 pub(crate) use event_queue::{EventSender, event_queue};
 pub(crate) use input_requests::IncomingCall;
-pub(crate) use kept_bytes::KeptBytes;
+pub(crate) use list_wait::ListWait;
 pub(crate) use parked_calls::{CallAddress, ParkedCalls};
+pub(crate) use peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 pub(crate) use progress::Progress;
 pub(crate) use queue_room::{QueueRoom, QueuedBytes};
+pub(crate) use sealing::Sealing;
 pub(crate) use task_lookup::{TaskLookup, find_task};
 pub(crate) use waiting_list::WaitingList;
 pub(crate) use worker_inbox::ClientAction;

@@ -5,11 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
+use crate::calls::peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
+use crate::id::Peer;
 
 /// Where the parked calls are, by a handle that only the sealed state of their client names.
 #[derive(Clone, Default)]
-pub(crate) struct ParkedCalls(Arc<Mutex<HashMap<Uuid, CallAddress>>>);
+pub(crate) struct ParkedCalls {
+    calls: Arc<Mutex<HashMap<Uuid, CallAddress>>>,
+    places: PeerPlaces,
+}
 
 /// Where a call of a client without a session is.
 #[derive(Clone)]
@@ -28,24 +33,29 @@ impl CallAddress {
 pub(crate) struct ParkedPermit {
     parked: ParkedCalls,
     pub(crate) handle: Uuid,
+    _place: PeerPlace,
 }
 
 impl ParkedCalls {
-    /// Takes a place; `None` when `max` calls are parked already.
+    /// Takes a place for a call of this peer.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none.
     pub(crate) fn enter(
         &self,
         handle: Uuid,
         call: CallAddress,
-        max: usize,
-    ) -> Option<ParkedPermit> {
-        let mut calls = self.calls();
-        if calls.len() >= max {
-            return None;
-        }
-        calls.insert(handle, call);
-        drop(calls);
-        let parked = self.clone();
-        Some(ParkedPermit { parked, handle })
+        peer: Peer,
+        limit: &PlaceLimit,
+    ) -> Result<ParkedPermit, NoPlace> {
+        let _place = self.places.take(peer, limit)?;
+        self.calls().insert(handle, call);
+        Ok(ParkedPermit {
+            parked: self.clone(),
+            handle,
+            _place,
+        })
     }
 
     pub(crate) fn find(&self, handle: Uuid) -> Option<CallAddress> {
@@ -53,7 +63,7 @@ impl ParkedCalls {
     }
 
     fn calls(&self) -> MutexGuard<'_, HashMap<Uuid, CallAddress>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

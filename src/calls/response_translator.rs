@@ -2,6 +2,7 @@
 
 use crate::bridge::error::{ErrorContext, TranslatedError, from_server};
 use crate::bridge::projection::{Revisions, project_result, wraps_structured_output};
+use crate::bridge::result::limited_completion;
 use crate::catalog::Snapshot;
 use crate::id::ServerName;
 use crate::protocol::{Method, RawJson, Revision};
@@ -26,6 +27,10 @@ impl ResponseTranslator<'_> {
         let public = self
             .catalog
             .rewrite_result(self.server, self.method, result);
+        let public = match self.method {
+            Method::CompletionComplete => limited_completion(result),
+            _ => public,
+        };
         let revisions = self.revisions();
         let wrapped = revisions.from != revisions.to && self.is_wrapped();
         let result = public.as_ref().unwrap_or(result);

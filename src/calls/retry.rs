@@ -41,6 +41,8 @@ pub(crate) struct RetryState {
     hints: Option<ToolHints>,
     /// How often it was sent again.
     times: u32,
+    /// An earlier attempt reached the server.
+    pub(crate) may_have_run: bool,
 }
 
 impl RetryState {
@@ -51,6 +53,7 @@ impl RetryState {
             deadline,
             hints: target.tool.as_ref().map(|tool| tool.hints),
             times: 0,
+            may_have_run: false,
         }
     }
 
@@ -74,6 +77,7 @@ impl RetryState {
             return None;
         }
         self.times += 1;
+        self.may_have_run |= !failure.kind.says_not_run();
         context.counters.add(Counter::CallsRepeated);
         log::info!(
             server = self.target.server.as_str(), code = failure.kind.as_str();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::calls::peer_places::PlaceLimit;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
     /// A session without request or open stream for this long is ended.
@@ -16,7 +18,9 @@ pub struct SessionSettings {
     pub events_bytes_max: usize,
     /// Bytes of events kept over all sessions.
     pub events_bytes_all_max: usize,
-    /// Bytes of the subscriptions of one session.
+    /// Subscriptions of one session, and of one stream of a client without one.
+    pub subscriptions_max: usize,
+    /// Bytes of these.
     pub subscriptions_bytes_max: usize,
     /// Events that wait for a client to read them; a slower client loses the stream and resumes.
     pub stream_queue_max: usize,
@@ -28,8 +32,15 @@ pub struct SessionSettings {
     pub answer_timeout: Duration,
     /// Calls of clients without a session that wait for their client to come back with answers.
     pub parked_max: usize,
+    /// States that clients without a session came back with and that have not expired.
+    pub used_states_max: usize,
+    /// How often the key changes with which states are sealed.
+    pub state_key_every: Duration,
     /// Clients without a session that listen (`subscriptions/listen`).
     pub listeners_max: usize,
+    /// The share of sessions, parked calls and listeners, in percent, that each peer has of the last
+    /// places.
+    pub peer_share: usize,
     /// Bytes of what one server says outside of calls that wait to be brought to sessions.
     pub server_events_max: usize,
     /// How long the first list waits for servers that were never listed.
@@ -43,6 +54,30 @@ impl SessionSettings {
     pub(crate) fn stream_queue(&self) -> (usize, usize) {
         (self.stream_queue_max, self.stream_queue_bytes_max)
     }
+
+    pub(crate) fn sessions(&self) -> PlaceLimit {
+        self.places("sessions", "sessions.max", self.sessions_max)
+    }
+
+    pub(crate) fn listeners(&self) -> PlaceLimit {
+        let of = "streams of clients that listen";
+        self.places(of, "sessions.listeners", self.listeners_max)
+    }
+
+    pub(crate) fn parked_calls(&self) -> PlaceLimit {
+        let of = "calls that wait for their clients";
+        self.places(of, "sessions.parked_calls", self.parked_max)
+    }
+
+    fn places(&self, of: &'static str, key: &'static str, max: usize) -> PlaceLimit {
+        let peer_share = self.peer_share;
+        PlaceLimit {
+            of,
+            key,
+            max,
+            peer_share,
+        }
+    }
 }
 
 impl Default for SessionSettings {
@@ -54,13 +89,17 @@ impl Default for SessionSettings {
             events_per_stream: 256,
             events_bytes_max: 1 << 20,
             events_bytes_all_max: 64 << 20,
+            subscriptions_max: 1000,
             subscriptions_bytes_max: 256 << 10,
             stream_queue_max: 256,
             stream_queue_bytes_max: 1 << 20,
             finished_kept: Duration::from_secs(60),
             answer_timeout: Duration::from_secs(10 * 60),
             parked_max: 1000,
+            used_states_max: 100_000,
+            state_key_every: Duration::from_secs(24 * 60 * 60),
             listeners_max: 1000,
+            peer_share: 10,
             server_events_max: 16 << 20,
             first_list_wait: Duration::from_secs(2),
             first_list_wait_max: Duration::from_secs(25),

@@ -53,6 +53,7 @@ pub struct EventId {
 }
 
 impl EventId {
+    /// Reads a `Last-Event-ID`; `None` when it is not exactly of the form that we write.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, '.');
         let epoch = u32::from_str_radix(parts.next()?, 16).ok()?;
@@ -62,12 +63,13 @@ impl EventId {
             .next()
             .unwrap_or_default();
         let request = RequestId::try_new(Bytes::from(request.into_owned())).ok();
-        Some(Self {
+        let id = Self {
             epoch,
             stream,
             sequence,
             request,
-        })
+        };
+        (id.to_string() == text).then_some(id)
     }
 }
 

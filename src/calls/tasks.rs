@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::bridge::projection::project_params;
+use crate::bridge::seal::Digest;
 use crate::bridge::task::{self, EXTENSION, Task, TaskSupport, supports_tool_call_tasks};
 use crate::calls::call_target::{self, CallTarget};
 use crate::calls::response_translator::ResponseTranslator;
@@ -141,12 +142,27 @@ fn of_task(
     let task = id.and_then(|id| sealing.open_task(&id, &caller.principal));
     let task = task.ok_or_else(unknown)?;
     let part = catalog.part(&task.server).ok_or_else(unknown)?;
+    if sealing.is_replaced(&task) {
+        let message = format!(
+            "server `{}` was replaced by another of its name, which does not know this task",
+            task.server
+        );
+        return Err(Failure::new(ErrorKind::InvalidParams, message));
+    }
     if !has_tasks_for(part, caller.revision) {
         let message = format!(
             "server `{}` has no tasks for this client any more",
             task.server
         );
         return Err(Failure::new(ErrorKind::InvalidParams, message));
+    }
+    let is_cancel = *method == Method::TasksCancel && caller.revision.era() == Era::Legacy;
+    if is_cancel && !task::supports_cancel(&part.capabilities) {
+        return Err(call_target::undeclared(
+            method,
+            &task.server,
+            "tasks.cancel",
+        ));
     }
     let edit = (span, RawJson::from_value(&task.native).as_bytes().clone());
     Ok(CallTarget {
@@ -228,6 +244,7 @@ fn support(request: &Request, catalog: &Snapshot, part: &ServerPart) -> TaskSupp
 pub(crate) fn public(
     translator: ResponseTranslator<'_>,
     result: &RawJson,
+    declaration: Digest,
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<RawJson> {
@@ -243,18 +260,19 @@ pub(crate) fn public(
     part.filter(|part| is_about_tasks && has_tasks_for(part, caller.revision))?;
     let inner = with_inner(translator, result);
     let result = inner.as_ref().unwrap_or(result);
-    with_public_ids(result, translator.server, caller, sealing).or(inner)
+    let of_server = (translator.server, declaration);
+    with_public_ids(result, of_server, caller, sealing).or(inner)
 }
 
 /// A `params` or result with the ids by which the client knows the tasks of a server.
 fn with_public_ids(
     holder: &RawJson,
-    server: &ServerName,
+    (server, declaration): (&ServerName, Digest),
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<RawJson> {
     task::with_task_ids(holder, |native| {
-        sealing.seal_task(server, native, &caller.principal)
+        sealing.seal_task(server, declaration, native, &caller.principal)
     })
 }
 
@@ -268,10 +286,11 @@ pub(crate) fn listenable_task(
 ) -> Option<(ServerName, String)> {
     let task = sealing.open_task(id, &caller.principal)?;
     let part = catalog.part(&task.server)?;
-    has_tasks_for(part, caller.revision).then_some((task.server, task.native))
+    let is_there = has_tasks_for(part, caller.revision) && !sealing.is_replaced(&task);
+    is_there.then_some((task.server, task.native))
 }
 
-/// The state of a task as `tasks/get` would say it.
+/// The state of a task as `tasks/get` would say it; `None` for one that cannot be read.
 pub(crate) fn public_state(
     server: &ServerName,
     state: &RawJson,
@@ -287,7 +306,15 @@ pub(crate) fn public_state(
         from: None,
         to: caller.revision,
     };
-    public(translator, state, caller, sealing)
+    let askable = task::askable(state, caller.profile.as_map()).ok()?;
+    let state = askable.changed.as_ref().unwrap_or(state);
+    public(
+        translator,
+        state,
+        sealing.declaration(server),
+        caller,
+        sealing,
+    )
 }
 
 /// A task with what its tool said in it, with public URIs.
@@ -318,7 +345,12 @@ pub(crate) fn with_public_related(
     let public = RawJson::try_new(frame.clone()).ok().and_then(|whole| {
         let params = whole.member("params")?;
         task::related_task(&params)?;
-        let public = with_public_ids(&params, server, caller, sealing)?;
+        let public = with_public_ids(
+            &params,
+            (server, sealing.declaration(server)),
+            caller,
+            sealing,
+        )?;
         Some(replaced(&whole, &params, &public))
     });
     public.unwrap_or(frame)
@@ -334,7 +366,8 @@ pub(crate) fn public_status(
 ) -> Option<(Bytes, bool)> {
     let params = status.frame.member("params")?;
     let task = Task::from_legacy(&params)?;
-    let public = with_public_ids(&params, server, caller, sealing)?;
+    let of_server = (server, sealing.declaration(server));
+    let public = with_public_ids(&params, of_server, caller, sealing)?;
     let frame = replaced(&status.frame, &params, &public);
     Some((frame, task.status.is_terminal()))
 }

@@ -1,6 +1,6 @@
-//! A client's first list, which waits for servers that start for the first time. A client that
-//! asks for progress hears of it meanwhile.
+//! A client's list that has to wait. A client that asks for progress hears of it meanwhile.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,11 +8,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use crate::calls::client_reply::{ClientReply, ClientRequest};
+use crate::calls::list_wait::ListWait;
 use crate::calls::progress::Progress;
 use crate::calls::stream_event::StreamEvent;
 use crate::catalog::ItemKind;
 use crate::protocol::{Method, Notification, RawJson, Request, Revision};
-use crate::publisher::CatalogView;
 
 /// Time between two messages of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -55,19 +55,15 @@ impl WaitingList {
         Some((list, answer))
     }
 
-    /// Waits for the first lists, or until the client leaves.
-    pub(crate) async fn wait(&mut self, catalog: &mut CatalogView) {
+    /// Waits for the lists, or until the client leaves.
+    pub(crate) async fn wait(&mut self, wait: &ListWait) {
         let begun = Instant::now();
-        while !self.events.is_closed()
-            && timeout(PROGRESS_EVERY, catalog.wait_listed())
-                .await
-                .is_err()
-        {
-            let missing = catalog.missing();
+        let mut end = pin!(wait.end());
+        while !self.events.is_closed() && timeout(PROGRESS_EVERY, end.as_mut()).await.is_err() {
             let params = json!({
                 "progressToken": 0,
                 "progress": begun.elapsed().as_secs(),
-                "message": format!("servers start for the first time: {missing}"),
+                "message": wait.reason(),
             });
             let frame = Notification::new(Method::Progress, &RawJson::from_value(&params));
             if let Some(frame) = self.progress.frame(&frame)

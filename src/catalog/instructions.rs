@@ -44,9 +44,14 @@ fn without_headings(text: &str) -> String {
     const LINE_ENDS: [char; 7] = [
         '\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}',
     ];
+    let mut is_after_text = false;
     let lines = text.split_inclusive(LINE_ENDS).map(|line| {
         let rest = line.trim_start();
-        let is_heading = rest.starts_with('#') && !rest.starts_with("###");
+        let is_marked = rest.starts_with('#') && !rest.starts_with("###");
+        let is_line_of = |sign| rest.trim_end().chars().all(|c| c == sign);
+        let is_underline = is_after_text && (is_line_of('=') || is_line_of('-'));
+        is_after_text = !rest.is_empty();
+        let is_heading = is_marked || is_underline && is_after_text;
         let indent = line.get(..line.len() - rest.len()).unwrap_or_default();
         let mark = if is_heading { "\\" } else { "" };
         [indent, mark, rest].concat()
@@ -93,6 +98,15 @@ mod tests {
             Some(
                 "## a\n\none\n\\## b (names start with `b__`)\n  \\# c\r\\## d\n\n## b\n\n### two",
             ),
+        );
+    }
+
+    #[test]
+    fn no_server_underlines_the_heading_of_another() {
+        check(
+            &[("a", "b\n---\n\n---\nb\n  ===\n\n- one\n|-|\n")],
+            200,
+            Some("## a\n\nb\n\\---\n\n---\nb\n  \\===\n\n- one\n|-|"),
         );
     }
 

@@ -74,7 +74,7 @@ impl ItemKind {
         }
     }
 
-    pub(super) const fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         match self {
             Self::Tools => 0,
             Self::Prompts => 1,

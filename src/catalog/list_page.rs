@@ -1,5 +1,7 @@
 //! Taking the answer of a list method apart.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::RawJson;
@@ -38,6 +40,19 @@ impl ListCaching {
         })
     }
 
+    /// The rest of it, so long after it was said.
+    #[must_use]
+    pub fn after(self, since_read: Option<Duration>) -> Self {
+        let left = |since: Duration| {
+            let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+            self.ttl_ms.saturating_sub(since)
+        };
+        Self {
+            ttl_ms: since_read.map_or(0, left),
+            ..self
+        }
+    }
+
     /// The caching that holds for two pages of one list.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -46,6 +61,15 @@ impl ListCaching {
             is_public: self.is_public && other.is_public,
         }
     }
+}
+
+/// How old the list of a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListAge {
+    /// Since its server was asked for it; `None` if that is not known.
+    pub since_read: Option<Duration>,
+    /// Whether its server is there to say when it changes.
+    pub is_watched: bool,
 }
 
 /// Why an answer is no page of a list.

@@ -10,11 +10,11 @@ use crate::protocol::{RawJson, splice};
 
 use super::name_filter::NameFilter;
 use super::public_pages::{PublicItem, PublicPages};
-use super::snapshot::{MergedServer, OwnerTable};
+use super::snapshot::{MergedServer, OwnerTable, Wrapping};
 use super::uri_template::UriTemplate;
 use super::{
     CatalogSettings, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart, Snapshot,
-    UriOwner, instructions, json, public_name, uri,
+    UriOwner, Wrap, instructions, json, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
@@ -81,7 +81,7 @@ impl<'a> Merger<'a> {
             merger.views.push(MergedServer {
                 part: part.clone(),
                 wrap_prefix,
-                wraps: false,
+                wrapping: Wrapping::Nothing,
                 shown: [0; 4],
             });
         }
@@ -100,27 +100,56 @@ impl<'a> Merger<'a> {
         [own, by_server].into_iter().find(free).unwrap_or(with_tail)
     }
 
-    /// A server wraps its URIs when one of them is already another's (bridging: "collision").
+    /// A server wraps its URIs when it is told to, or when one of them is already another's.
     fn decide_wrapping(&mut self) {
         let mut claimed: HashMap<Vec<u8>, usize> = HashMap::new();
-        for index in 0..self.views.len() {
+        // URIs that may not be wrapped are claimed first.
+        let mut order: Vec<usize> = (0..self.views.len()).collect();
+        order.sort_by_key(|index| self.names[*index].wrap != Wrap::Never);
+        for index in order {
             let part = self.views[index].part.clone();
             let keys: Vec<_> = movable_uris(&part).collect();
-            let collision = keys.iter().find_map(|(uri, key)| match claimed.get(key) {
-                Some(owner) => Some((*uri, Some(*owner))),
-                None => uri::is_reserved(uri).then_some((*uri, None)),
-            });
+            let collision = match self.names[index].wrap {
+                Wrap::Auto => self.collision(index, &keys, &claimed),
+                Wrap::Always => {
+                    self.views[index].wrapping = Wrapping::Everything;
+                    continue;
+                }
+                Wrap::Never => None,
+            };
             let Some((uri, owner)) = collision else {
                 claimed.extend(keys.into_iter().map(|(_, key)| (key, index)));
                 continue;
             };
-            self.views[index].wraps = true;
+            self.views[index].wrapping = Wrapping::Movable;
             self.notices.push(MergeNotice::Wrapped {
                 server: part.server().clone(),
                 uri: uri.to_owned(),
                 taken_by: owner.map(|owner| self.views[owner].part.server().clone()),
             });
         }
+    }
+
+    /// A URI of a server that is another's, or looks as if it were wrapped, and whose it is.
+    fn collision<'u>(
+        &self,
+        index: usize,
+        keys: &[(&'u str, Vec<u8>)],
+        claimed: &HashMap<Vec<u8>, usize>,
+    ) -> Option<(&'u str, Option<usize>)> {
+        keys.iter().find_map(|(uri, key)| {
+            if let Some(owner) = claimed.get(key) {
+                return Some((*uri, Some(*owner)));
+            }
+            if uri::is_reserved(uri) {
+                return Some((*uri, None));
+            }
+            // An interface, which may be wrapped under the prefix of its server.
+            let (prefix, _) = uri::unwrap(uri)?;
+            let named = |view: &MergedServer| view.wrap_prefix == prefix;
+            let owner = self.views.iter().position(named)?;
+            (owner != index).then_some((*uri, Some(owner)))
+        })
     }
 
     /// Tools or prompts.

@@ -14,6 +14,12 @@ pub(super) fn prefix<'a>(server: &'a ServerName, names: &'a NameSettings) -> &'a
     names.prefix.as_deref().unwrap_or(server.as_str())
 }
 
+/// Whether a public name may be that of an item of this server: it begins with the server's prefix
+/// or, as that of an item whose name was taken, with its name.
+pub fn may_belong_to(public: &str, server: &ServerName, names: &NameSettings) -> bool {
+    has_prefix(public, prefix(server, names)) || has_prefix(public, server.as_str())
+}
+
 /// Whether a name looks as those of a server with this prefix.
 pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
     let rest = name.strip_prefix(prefix);

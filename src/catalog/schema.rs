@@ -2,30 +2,61 @@
 
 use serde_json::Value;
 
-/// Checks a schema against the meta-schema of its draft. References are not followed, so nothing
-/// is fetched; depth is bounded by the JSON parser and size by the limit of an item.
+/// Checks a schema against the meta-schema of its dialect, 2020-12 if it names none (B-RPC-12).
+/// References are not followed, so nothing is fetched; depth is bounded by the JSON parser and size
+/// by the limit of an item.
 ///
 /// # Errors
 ///
-/// Returns a sentence that says where the schema is wrong.
+/// Returns a sentence that says where the schema is wrong, or that its dialect is not supported.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
-    let draft = schema.get("$schema").and_then(Value::as_str).unwrap_or("");
-    let outcome = if draft.contains("draft-04") {
-        jsonschema::draft4::meta::validate(schema)
-    } else if draft.contains("draft-06") {
-        jsonschema::draft6::meta::validate(schema)
-    } else if draft.contains("draft-07") {
-        jsonschema::draft7::meta::validate(schema)
-    } else if draft.contains("2019-09") {
-        jsonschema::draft201909::meta::validate(schema)
-    } else {
-        jsonschema::draft202012::meta::validate(schema)
+    let named = schema.get("$schema").and_then(Value::as_str);
+    let outcome = match named.map_or(Some(Dialect::V2020_12), Dialect::of) {
+        Some(Dialect::Draft4) => jsonschema::draft4::meta::validate(schema),
+        Some(Dialect::Draft6) => jsonschema::draft6::meta::validate(schema),
+        Some(Dialect::Draft7) => jsonschema::draft7::meta::validate(schema),
+        Some(Dialect::V2019_09) => jsonschema::draft201909::meta::validate(schema),
+        Some(Dialect::V2020_12) => jsonschema::draft202012::meta::validate(schema),
+        None => {
+            let named = shorten(named.unwrap_or_default());
+            return Err(format!(
+                "of a dialect that is not supported, `{named}`: JSON Schema is, from draft 4 to 2020-12"
+            ));
+        }
     };
     outcome.map_err(|error| {
         let place = error.instance_path().to_string();
         let place = if place.is_empty() { "its root" } else { &place };
         shorten(&format!("not a valid JSON Schema at {place}: {error}"))
     })
+}
+
+/// The dialects of JSON Schema that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    Draft4,
+    Draft6,
+    Draft7,
+    V2019_09,
+    V2020_12,
+}
+
+impl Dialect {
+    /// By the URI in `$schema`. People write it with and without TLS, and with an empty fragment.
+    fn of(uri: &str) -> Option<Self> {
+        let rest = uri.strip_prefix("https://");
+        let rest = rest.or_else(|| uri.strip_prefix("http://"))?;
+        let path = rest.strip_prefix("json-schema.org/")?;
+        match path.trim_end_matches(['#', '/']) {
+            "draft-04/schema" => Some(Self::Draft4),
+            "draft-06/schema" => Some(Self::Draft6),
+            "draft-07/schema" => Some(Self::Draft7),
+            "draft/2019-09/schema" => Some(Self::V2019_09),
+            // Without a version it is the newest.
+            "draft/2020-12/schema" | "schema" => Some(Self::V2020_12),
+            _ => None,
+        }
+    }
 }
 
 /// Reasons quote what a server wrote, so they are cut.
@@ -37,4 +68,44 @@ pub(super) fn shorten(text: &str) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn b_rpc_12_an_unknown_dialect_is_refused_and_none_is_2020_12() {
+        let known = [
+            "http://json-schema.org/draft-04/schema#",
+            "http://json-schema.org/draft-06/schema#",
+            "https://json-schema.org/draft-07/schema",
+            "https://json-schema.org/draft/2019-09/schema",
+            "https://json-schema.org/draft/2020-12/schema#",
+            "http://json-schema.org/schema#",
+        ];
+        for dialect in known {
+            let schema = json!({"$schema": dialect, "type": "object"});
+            assert_eq!(check(&schema), Ok(()), "{dialect}");
+        }
+        let unknown = [
+            "",
+            "draft-07",
+            "http://json-schema.org/draft-03/schema#",
+            "https://json-schema.org/draft/2031-01/schema",
+            "https://schemas.example/draft-07/2020-12",
+        ];
+        for dialect in unknown {
+            let schema = json!({"$schema": dialect, "type": "object"});
+            let reason = check(&schema).unwrap_err();
+            let expected = format!("of a dialect that is not supported, `{dialect}`");
+            assert!(reason.starts_with(&expected), "{reason}");
+        }
+        // A list of schemas is a valid `items` in draft 7, and no longer in 2020-12.
+        let items = json!({"items": [{}]});
+        assert!(check(&items).is_err());
+        assert!(check(&json!({"$schema": 7, "type": "object"})).is_err());
+    }
 }

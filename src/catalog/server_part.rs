@@ -122,6 +122,12 @@ impl ServerPart {
         self.caching[kind.index()] = caching;
     }
 
+    /// Bytes of its items, as the server wrote them.
+    pub fn size(&self) -> usize {
+        let items = self.items.iter().flat_map(|list| list.iter());
+        items.map(|item| item.raw().as_bytes().len()).sum()
+    }
+
     pub fn items(&self, kind: ItemKind) -> &[Item] {
         &self.items[kind.index()]
     }

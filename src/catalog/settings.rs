@@ -1,5 +1,17 @@
 //! How items of a server are named and which of them are shown.
 
+/// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wrap {
+    /// When one of them is also another server's, except for URLs that clients may fetch.
+    #[default]
+    Auto,
+    /// All of them, always.
+    Always,
+    /// Never: those of the gateway itself, which no server can take.
+    Never,
+}
+
 /// Naming and filtering of one server's tools, prompts and resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameSettings {
@@ -10,6 +22,7 @@ pub struct NameSettings {
     pub allow: Vec<String>,
     /// Globs over native tool names; wins over `allow`.
     pub deny: Vec<String>,
+    pub wrap: Wrap,
 }
 
 /// Limits of the merged catalog.

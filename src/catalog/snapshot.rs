@@ -12,12 +12,12 @@ use crate::protocol::{RawJson, Revision};
 
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::uri_template::UriTemplate;
-use super::{Item, ItemKind, ListCaching, MergeNotice, ServerPart, ToolHints, uri};
+use super::{Item, ItemKind, ListAge, ListCaching, MergeNotice, ServerPart, ToolHints, uri};
 
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
 
-/// How long a client may count on a list of a server that says nothing of it, in milliseconds.
+/// How long a client may count on a list of a server that says only when it changes, in milliseconds.
 const DEFAULT_TTL_MS: u64 = 60_000;
 
 /// Character comparisons that templates of one server may cost in one look-up.
@@ -69,6 +69,15 @@ impl Changes {
     pub const fn any(self) -> bool {
         self.tools || self.prompts || self.resources
     }
+
+    /// The client has read the list of this kind. Resources and their templates are two lists.
+    pub const fn forget(&mut self, kind: ItemKind) {
+        match kind {
+            ItemKind::Tools => self.tools = false,
+            ItemKind::Prompts => self.prompts = false,
+            ItemKind::Resources | ItemKind::ResourceTemplates => {}
+        }
+    }
 }
 
 impl std::ops::BitOrAssign for Changes {
@@ -99,12 +108,21 @@ pub struct Snapshot {
     pub(super) notices: Vec<MergeNotice>,
 }
 
+/// Which URIs of a server are wrapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrapping {
+    Nothing,
+    /// All but URLs that clients may fetch themselves.
+    Movable,
+    Everything,
+}
+
 /// One server in a snapshot.
 #[derive(Debug)]
 pub(super) struct MergedServer {
     pub(super) part: Arc<ServerPart>,
     pub(super) wrap_prefix: String,
-    pub(super) wraps: bool,
+    pub(super) wrapping: Wrapping,
     pub(super) shown: [usize; 4],
 }
 
@@ -120,7 +138,7 @@ impl Snapshot {
     }
 
     /// The owner of a public URI or URI template: the server that lists it, whose wrapping it
-    /// has, whose template it matches, or who alone uses its scheme and authority, in this order.
+    /// has, whose template it matches, or who first uses its scheme and authority, in this order.
     pub fn resource(&self, public: &str) -> Option<UriOwner> {
         let listed = self
             .resources
@@ -135,17 +153,15 @@ impl Snapshot {
         let origin = uri::origin(public);
         let users = origin.and_then(|origin| self.origins.get(&origin));
         let users = users.map(Vec::as_slice);
-        let server = self.match_template(public, users).or(match users {
-            Some([only]) => Some(*only),
-            _ => None,
-        })?;
+        let first_user = || users.and_then(<[usize]>::first).copied();
+        let server = self.match_template(public, users).or_else(first_user)?;
         Some(self.uri_owner(server, public))
     }
 
     fn unwrap(&self, public: &str) -> Option<UriOwner> {
         let (prefix, native) = uri::unwrap(public)?;
         let server = *self.by_wrap_prefix.get(&prefix)?;
-        let certain = uri::is_reserved(public) || self.servers.get(server)?.wraps;
+        let certain = uri::is_reserved(public) || self.servers.get(server)?.wraps();
         certain.then(|| self.uri_owner(server, &native))
     }
 
@@ -175,21 +191,21 @@ impl Snapshot {
         }
     }
 
-    /// The server that a method of an extension goes to: the only one that declares an extension
-    /// (or something experimental) of whose name the method reminds, as `com.example/chat` or
-    /// `chat` of `chat/send`.
-    pub fn extension_owner(&self, method: &str) -> Option<&ServerName> {
-        let named = |name: &str| {
+    /// The servers that a request or notification of an extension may be for: those that declare an
+    /// extension (or something experimental) of whose name it reminds, as `com.example/chat` or
+    /// `chat` of `chat/send` and of `notifications/chat/typing`.
+    pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
+        let method = method.strip_prefix("notifications/").unwrap_or(method);
+        let named = move |name: &str| {
             let rest = method.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with('/'))
         };
-        let declares = |part: &ServerPart| {
+        let declares = move |part: &&Arc<ServerPart>| {
             let mut names = EXTENSIONS.iter().flat_map(|member| part.extensions(member));
             names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
         };
-        let mut owners = self.parts().filter(|part| declares(part));
-        let owner = owners.next()?;
-        owners.next().is_none().then(|| owner.server())
+        let owners = self.parts().filter(declares);
+        owners.map(|part| part.server())
     }
 
     /// The declarations of all servers under `extensions` or `experimental`; the first one counts.
@@ -218,22 +234,21 @@ impl Snapshot {
         self.pages[kind.index()].page(cursor, revision)
     }
 
-    /// For how long a list holds, and whether for everybody: what holds for the lists of all
-    /// servers (S-CACHE-01). Of a server that says nothing of it, a list that changes without
+    /// For how long a list still holds, and whether for everybody: what holds for the lists of all
+    /// servers (S-CACHE-01). Of a server that says nothing of it, a list that may change without
     /// notice holds for no time.
-    pub fn caching(&self, kind: ItemKind) -> ListCaching {
+    pub fn caching(&self, kind: ItemKind, age: impl Fn(&ServerName) -> ListAge) -> ListCaching {
         let not_public = |ttl_ms| ListCaching {
             ttl_ms,
             is_public: false,
         };
         let of = |part: &Arc<ServerPart>| {
-            let default_ttl = if part.changes_unnoticed(kind) {
-                0
-            } else {
-                DEFAULT_TTL_MS
-            };
-            let said = part.caching(kind);
-            said.unwrap_or_else(|| not_public(default_ttl))
+            let age = age(part.server());
+            if let Some(said) = part.caching(kind) {
+                return said.after(age.since_read);
+            }
+            let is_noticed = age.is_watched && !part.changes_unnoticed(kind);
+            not_public(if is_noticed { DEFAULT_TTL_MS } else { 0 })
         };
         let all = self.parts().map(of);
         let all = all.reduce(ListCaching::and);
@@ -260,7 +275,7 @@ impl Snapshot {
 
     /// Whether URIs of the server are wrapped, so that they must be replaced in its answers.
     pub fn wraps(&self, server: &ServerName) -> bool {
-        self.view(server).is_some_and(|view| view.wraps)
+        self.view(server).is_some_and(MergedServer::wraps)
     }
 
     /// The URI under which clients know a native URI (or URI template) of a server.
@@ -318,9 +333,18 @@ impl MergedServer {
         uris.filter(|native| self.public_uri(native) == *native)
     }
 
+    pub(super) fn wraps(&self) -> bool {
+        self.wrapping != Wrapping::Nothing
+    }
+
     pub(super) fn public_uri<'a>(&self, native: &'a str) -> Cow<'a, str> {
-        if self.wraps {
-            uri::wrap(&self.wrap_prefix, native)
+        let is_wrapped = match self.wrapping {
+            Wrapping::Nothing => false,
+            Wrapping::Movable => !uri::is_fixed(native),
+            Wrapping::Everything => true,
+        };
+        if is_wrapped {
+            Cow::Owned(uri::wrap(&self.wrap_prefix, native))
         } else {
             Cow::Borrowed(native)
         }

@@ -24,15 +24,12 @@ pub(super) fn is_reserved(uri: &str) -> bool {
     strip(uri, SCHEME).is_some()
 }
 
-/// The public form of a native URI (or URI template) of a server whose URIs are wrapped.
-pub(super) fn wrap<'a>(prefix: &str, native: &'a str) -> Cow<'a, str> {
-    if is_fixed(native) {
-        return Cow::Borrowed(native);
-    }
-    Cow::Owned(match native.strip_prefix(INTERFACE) {
+/// The wrapped form of a native URI (or URI template).
+pub(super) fn wrap(prefix: &str, native: &str) -> String {
+    match native.strip_prefix(INTERFACE) {
         Some(rest) => format!("{INTERFACE}{prefix}/{rest}"),
         None => format!("{SCHEME}{prefix}+{native}"),
-    })
+    }
 }
 
 /// The prefix and the native URI of a wrapped one. Of an interface's URI, which cannot be told
@@ -121,6 +118,7 @@ mod tests {
             ("mcpgw+in+file:///a", "mcpgw+git+mcpgw+in+file:///a"),
             ("ui://app/x", "ui://git/app/x"),
             ("a+b://{x}", "mcpgw+git+a+b://{x}"),
+            ("https://a.example/", "mcpgw+git+https://a.example/"),
         ] {
             assert_eq!(wrap("git", native), public);
             assert_eq!(
@@ -128,7 +126,6 @@ mod tests {
                 Some(("git".to_owned(), Cow::Borrowed(native)))
             );
         }
-        assert_eq!(wrap("git", "https://a.example/"), "https://a.example/");
         assert_eq!(unwrap("MCPGW+Git+file:///a").unwrap().0, "git");
         for native in ["file:///a", "mcpgw+git", "ui://app", "ü"] {
             assert_eq!(unwrap(native), None, "{native}");

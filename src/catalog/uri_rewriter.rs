@@ -46,7 +46,7 @@ impl Snapshot {
     }
 
     fn wrapping(&self, server: &ServerName, answer: &RawJson) -> Option<&MergedServer> {
-        let view = self.view(server).filter(|view| view.wraps)?;
+        let view = self.view(server).filter(|view| view.wraps())?;
         answer.as_str().contains("\"uri\"").then_some(view)
     }
 }

@@ -47,10 +47,25 @@ pub(crate) fn is_at_least<T: PartialOrd>(
 }
 
 pub(crate) const ENDPOINT: &str = "a path such as `\"/mcp\"`: letters, digits and `-_.~/`, no \
-                                   slash at its end, and none of `/health`, `/healthz`, `/readyz`";
+                                   slash at its end, and none of the gateway's own, such as `/health` or `/api`";
+
+/// Paths of the gateway's own, with all that is below them.
+const TAKEN: [&str; 12] = [
+    "/api",
+    "/config",
+    "/health",
+    "/healthz",
+    "/help",
+    "/messages",
+    "/metrics",
+    "/oauth",
+    "/openapi.json",
+    "/readyz",
+    "/sse",
+    "/ui",
+];
 
 pub(crate) fn endpoint(path: &str) -> Result<String, ValueError> {
-    const TAKEN: [&str; 3] = ["/health", "/healthz", "/readyz"];
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '~');
     let is_well_formed = path.starts_with('/')
         && path.len() <= 256
@@ -58,7 +73,9 @@ pub(crate) fn endpoint(path: &str) -> Result<String, ValueError> {
         && !path.contains("//")
         && !path.contains("/.")
         && (path == "/" || !path.ends_with('/'));
-    checked(path, is_well_formed && !TAKEN.contains(&path))
+    let top = path.split_inclusive('/').take(2).collect::<String>();
+    let is_free = !TAKEN.contains(&top.trim_end_matches('/'));
+    checked(path, is_well_formed && is_free)
 }
 
 pub(crate) const ORIGIN: &str = "an origin such as `\"https://app.example.com\"`, no path";
@@ -80,6 +97,16 @@ pub(crate) fn host(text: &str) -> Result<String, ValueError> {
 fn is_host(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._:*[]".contains(&b);
     !text.is_empty() && text.len() <= 256 && text.bytes().all(legal)
+}
+
+pub(crate) const ID: &str = "1 to 64 characters of A-Z, a-z, 0-9, `-`, `_` and `.`";
+
+pub(crate) fn id(text: &str) -> Result<String, ValueError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    checked(
+        text,
+        matches!(text.len(), 1..=64) && text.bytes().all(legal),
+    )
 }
 
 pub(crate) const DIRECTORY: &str = "the path of a directory";

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::declaration::Keys;
 use super::keys::{
-    BreakerTable, ChildLimitsTable, GatewayTable, LimitsTable, RecorderTable, ServerKeys,
-    ServerTable, SessionsTable, SupervisionTable,
+    BreakerTable, ChildLimitsTable, GatewayTable, HistoryTable, LimitsTable, RecorderTable,
+    ResourcesTable, ServerKeys, ServerTable, SessionsTable, SupervisionTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -153,7 +153,9 @@ fn unusual_of_server(keys: &ServerKeys) -> Vec<(String, String)> {
         .into_iter()
         .chain(unusual::<SupervisionTable>(&keys.supervision));
     let others = others.map(|(key, value)| (key.to_owned(), value));
-    own.chain(breaker).chain(others).collect()
+    let resources = unusual::<ResourcesTable>(&keys.names).into_iter();
+    let resources = resources.map(|(key, value)| (format!("resources.{key}"), value));
+    own.chain(breaker).chain(resources).chain(others).collect()
 }
 
 /// The unusual keys of the gateway. Those that servers inherit are listed with each server.
@@ -169,6 +171,7 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
         ("gateway", unusual::<GatewayTable>(config)),
         ("sessions", unusual::<SessionsTable>(config)),
         ("limits", unusual::<LimitsTable>(config)),
+        ("history", unusual::<HistoryTable>(&config.history)),
         (
             "recorder",
             unusual::<RecorderTable>(&config.every_server.recorder),

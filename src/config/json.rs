@@ -1,5 +1,6 @@
 //! A configuration in JSON, as clients write it: its servers are read as `[servers.NAME]` tables.
 
+use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
@@ -12,15 +13,34 @@ const SERVERS_AT: [&str; 3] = ["/mcpServers", "/servers", "/mcp/servers"];
 const KEYS: [&str; 6] = ["command", "args", "env", "cwd", "url", "headers"];
 
 /// Keys that have another name here.
-const RENAMED: [(&str, &str); 4] = [
+const RENAMED: [(&str, &str); 6] = [
     ("type", "transport"),
     ("transport", "transport"),
+    ("environment", "env"),
+    ("http_headers", "headers"),
     ("serverUrl", "url"),
     ("httpUrl", "url"),
 ];
 
+/// JSON with the comments and trailing commas that editors allow, and nothing else.
+pub const JSON_OF_EDITORS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_loose_object_property_names: false,
+    allow_trailing_commas: true,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+/// Values of `type` that say no more than `command` or `url` does (OpenCode).
+const IMPLIED: [&str; 2] = ["local", "remote"];
+
 /// Whether a file is JSON: no TOML begins with a brace, or with a comment of JSON.
-pub(super) fn is_json(text: &str) -> bool {
+pub fn is_json(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}').trim_start();
     ["{", "//", "/*"]
         .iter()
@@ -33,9 +53,14 @@ pub(super) fn is_json(text: &str) -> bool {
 ///
 /// Says why there is nothing to read, without any value.
 pub(super) fn to_toml(text: &str) -> Result<(String, Vec<String>), String> {
-    let text = plain_json(text.trim_start_matches('\u{feff}'));
-    let json: Json = serde_json::from_str(&text)
-        .map_err(|error| format!("the file begins as JSON, and is no valid JSON: {error}"))?;
+    let text = text.trim_start_matches('\u{feff}');
+    let json: Json = parse_to_serde_value(text, &JSON_OF_EDITORS).map_err(|error| {
+        let (line, column) = (error.line_display(), error.column_display());
+        let what = error.kind();
+        format!(
+            "the file begins as JSON, and is no valid JSON: {what} at line {line} column {column}"
+        )
+    })?;
     let found = SERVERS_AT.iter().find_map(|at| {
         let servers = json.pointer(at)?.as_object()?;
         Some((*at, servers))
@@ -55,74 +80,11 @@ pub(super) fn to_toml(text: &str) -> Result<(String, Vec<String>), String> {
                 "server `{name}` is called `{known_name}`: names are made of A-Z, a-z, 0-9 and `-`"
             ));
         }
-        let table = match server {
-            Json::Object(server) => Toml::Table(table(name, server, &mut warnings)),
-            other => to_value(other).unwrap_or_else(|| Toml::Table(Table::new())),
-        };
-        tables.insert(known_name, table);
+        tables.insert(known_name, server_table(name, server, &mut warnings));
     }
     let file = Table::from_iter([("servers".to_owned(), Toml::Table(tables))]);
     let file = toml::to_string(&file).map_err(|error| error.to_string())?;
     Ok((file, warnings))
-}
-
-/// JSON without the comments and trailing commas that editors allow. Spaces stand in their place,
-/// so that errors name the right line and column.
-fn plain_json(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    // A comma after a value, as long as nothing follows it.
-    let mut comma = None;
-    let mut before = ' ';
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let comment = comment_length(rest);
-        let length = match first {
-            '"' => string_length(rest),
-            _ if comment > 0 => comment,
-            _ => first.len_utf8(),
-        };
-        let (token, after) = rest.split_at(length);
-        rest = after;
-        if comment > 0 {
-            let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };
-            plain.extend(token.bytes().map(blank));
-            continue;
-        }
-        match (first, comma) {
-            (',', _) => comma = (!"[{,:".contains(before)).then_some(plain.len()),
-            ('}' | ']', Some(at)) => plain.replace_range(at..=at, " "),
-            _ => {}
-        }
-        if !first.is_whitespace() {
-            before = first;
-            comma = comma.filter(|_| first == ',');
-        }
-        plain.push_str(token);
-    }
-    plain
-}
-
-/// Bytes of the comment that a text begins with; 0 if it begins with none.
-fn comment_length(text: &str) -> usize {
-    let end = if text.starts_with("//") {
-        text.find('\n')
-    } else if let Some(inside) = text.strip_prefix("/*") {
-        inside.find("*/").map(|at| at + 4)
-    } else {
-        Some(0)
-    };
-    end.unwrap_or(text.len())
-}
-
-/// Bytes of the string that a text begins with, its quotes included.
-fn string_length(text: &str) -> usize {
-    let mut is_escaped = false;
-    let end = text.bytes().skip(1).position(|byte| {
-        let ends = byte == b'"' && !is_escaped;
-        is_escaped = byte == b'\\' && !is_escaped;
-        ends
-    });
-    end.map_or(text.len(), |at| at + 2)
 }
 
 /// The name of a server with a `-` for every character that names may not have, unless another
@@ -134,24 +96,39 @@ fn free_name(name: &str, servers: &Map<String, Json>) -> String {
     }
 }
 
-fn table(name: &str, server: &Map<String, Json>, warnings: &mut Vec<String>) -> Table {
+/// A server of a client as the table `[servers.NAME]`, and a warning for every key that is left out.
+pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> Toml {
+    let Json::Object(server) = server else {
+        return to_value(server).unwrap_or_else(|| Toml::Table(Table::new()));
+    };
     let mut table = Table::new();
+    let mut put = |key: &str, value: Option<Toml>| {
+        value.map(|value| table.insert(key.to_owned(), value));
+    };
     for (key, value) in server {
         let renamed = RENAMED.iter().find(|(other, _)| other == key);
         let known = KEYS.iter().find(|known| *known == key);
-        if let Some(known) = known.or(renamed.map(|(_, known)| known)) {
-            let value = match *known {
-                "args" | "env" | "headers" => to_value(&texts(value)),
-                _ => to_value(value),
-            };
-            value.map(|value| table.insert((*known).to_owned(), value));
-        } else if let ("disabled", Json::Bool(disabled)) = (key.as_str(), value) {
-            table.insert("enabled".to_owned(), Toml::Boolean(!disabled));
-        } else {
-            warnings.push(format!("`{key}` of server `{name}` is not read from JSON"));
+        let known = known.or(renamed.map(|(_, known)| known)).copied();
+        match (known, key.as_str(), value) {
+            // It follows from the other keys.
+            (Some("transport"), _, Json::String(kind)) if IMPLIED.contains(&kind.as_str()) => {}
+            (Some("command"), _, Json::Array(words)) => {
+                let (program, args) = words.split_first().unwrap_or((&Json::Null, &[]));
+                put("command", to_value(program));
+                put("args", to_value(&texts(&args.into())));
+            }
+            (Some(key @ ("args" | "env" | "headers")), _, value) => {
+                put(key, to_value(&texts(value)));
+            }
+            (Some(key), _, value) => put(key, to_value(value)),
+            (None, "disabled", Json::Bool(disabled)) => {
+                put("enabled", Some(Toml::Boolean(!disabled)));
+            }
+            (None, "enabled", Json::Bool(enabled)) => put("enabled", Some(Toml::Boolean(*enabled))),
+            _ => warnings.push(format!("`{key}` of server `{name}` is not read from JSON")),
         }
     }
-    table
+    Toml::Table(table)
 }
 
 /// Numbers and flags inside a list or table as texts, which they become for a program anyway.
@@ -184,45 +161,4 @@ fn to_value(json: &Json) -> Option<Toml> {
             Toml::Table(values.collect())
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn comments_and_trailing_commas_become_spaces() {
-        let table = [
-            ("{}", "{}"),
-            (
-                "{\"a\": 1, // one\n\"b\": 2}",
-                "{\"a\": 1,       \n\"b\": 2}",
-            ),
-            ("// ä\n{}", "     \n{}"),
-            ("{}//", "{}  "),
-            ("{/* a,\n } */\"b\": 1}", "{     \n     \"b\": 1}"),
-            ("[1,]", "[1 ]"),
-            (
-                "{\"a\": [1, 2 , /* x */ ], }",
-                "{\"a\": [1, 2           ]  }",
-            ),
-            // Texts stay as they are.
-            (
-                "[\"// a\", \"/* b */\", \"c,]\"]",
-                "[\"// a\", \"/* b */\", \"c,]\"]",
-            ),
-            ("[\"a\\\"//\", \"b\\\\\",]", "[\"a\\\"//\", \"b\\\\\" ]"),
-            // Mistakes stay mistakes.
-            ("[,]", "[,]"),
-            ("[1,,]", "[1,,]"),
-            ("{\"a\":,}", "{\"a\":,}"),
-            ("{ / }", "{ / }"),
-            ("{ /* }", "{     "),
-            ("{\"a", "{\"a"),
-            ("{\"a\\", "{\"a\\"),
-        ];
-        for (text, expected) in table {
-            assert_eq!(plain_json(text), expected, "{text}");
-        }
-    }
 }

@@ -24,12 +24,14 @@ mod reference;
 mod schema;
 mod section;
 mod server;
+mod server_file;
 mod units;
 pub mod watch;
 
 #[cfg(test)]
 mod tests;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ use toml::de::DeTable;
 pub use default_file::default_file;
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
+pub use json::{JSON_OF_EDITORS, is_json, server_table};
 pub use keys::LogFormat;
 pub use place::Lookup;
 pub use plan::Plan;
@@ -47,10 +50,12 @@ pub use programs::unable_servers;
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
+pub use server_file::{FileOutcome, ServerFile};
 
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
+use crate::history::HistorySettings;
 use declaration::Keys as _;
 use interpolate::Sources;
 use keys::{GatewayTable, ServerKeys};
@@ -79,6 +84,7 @@ pub struct Config {
     pub front: FrontSettings,
     pub session: SessionSettings,
     pub catalog: CatalogSettings,
+    pub history: HistorySettings,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
     allow_unauthenticated: bool,
@@ -101,6 +107,7 @@ impl Default for Config {
             front: FrontSettings::default(),
             session: SessionSettings::default(),
             catalog: CatalogSettings::default(),
+            history: HistorySettings::default(),
             servers: Vec::new(),
             allow_unauthenticated: false,
             data_dir_key: None,
@@ -131,6 +138,12 @@ impl Fingerprint {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, content).as_ref());
         Self(bytes)
+    }
+
+    /// Half of it in hexadecimal digits: enough to tell contents apart.
+    fn short(&self) -> String {
+        let half = self.0.iter().take(SHA256_OUTPUT_LEN / 2);
+        half.map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -164,6 +177,33 @@ impl Config {
             path: Some(path),
             ..loaded
         })
+    }
+
+    /// The file that is to be changed: the one that [`Config::load`] reads, else a new one of the
+    /// user.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigError::Read`] when there is no working directory.
+    pub fn file_to_write(
+        path: Option<&Path>,
+        env: &dyn Environment,
+    ) -> Result<PathBuf, ConfigError> {
+        let here = current_dir(path, env)?;
+        let found = place::find(path, Lookup::WorkingDirectory, &here, env);
+        Ok(found.unwrap_or_else(|| place::of_user(env).unwrap_or_else(|| here.join(FILE_NAME))))
+    }
+
+    /// The address of the MCP endpoint for clients on this machine.
+    pub fn endpoint_url(&self) -> String {
+        let mut listen = self.front.listen;
+        if listen.ip().is_unspecified() {
+            listen.set_ip(match listen.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("http://{listen}{}", self.front.endpoint)
     }
 
     /// Where a gateway with this configuration keeps its state, whatever errors the file has: it

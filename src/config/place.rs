@@ -103,7 +103,7 @@ impl Origin {
 }
 
 /// `mcpvisor/config.toml` in `XDG_CONFIG_HOME`, which has to be absolute, or in `~/.config`.
-fn of_user(environment: &dyn Environment) -> Option<PathBuf> {
+pub(super) fn of_user(environment: &dyn Environment) -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = environment.var(name).map(PathBuf::from);
         path.filter(|path| path.is_absolute())

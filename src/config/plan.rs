@@ -28,6 +28,7 @@ pub struct Plan {
     pub session_changed: bool,
     /// `catalog` differs, or the order of the servers, which decides between equal names.
     pub catalog_changed: bool,
+    pub history_changed: bool,
     pub shutdown_grace_changed: bool,
     /// Some server is stated otherwise though nothing runs differently: disabled instead of
     /// removed, another reason for being unusable.
@@ -71,6 +72,7 @@ impl Plan {
             front_changed: running.front != live.front,
             session_changed: running.session != wanted.session,
             catalog_changed: running.catalog != wanted.catalog || reordered(running, wanted),
+            history_changed: running.history != wanted.history,
             shutdown_grace_changed: running.shutdown_grace != wanted.shutdown_grace,
             ..Self::default()
         };
@@ -107,6 +109,7 @@ impl Plan {
         self.front_changed
             || self.session_changed
             || self.catalog_changed
+            || self.history_changed
             || self.shutdown_grace_changed
     }
 

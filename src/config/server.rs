@@ -1,5 +1,6 @@
 //! From `[servers.NAME]` to the settings of each server.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,13 @@ pub struct ServerEntry {
     pub state: ServerState,
     /// Its keys, over what the rest of the file says of every server.
     pub(crate) keys: ServerKeys,
+}
+
+impl ServerEntry {
+    /// By which the API knows it.
+    pub fn id(&self) -> &str {
+        self.keys.id.as_deref().unwrap_or(self.name.as_str())
+    }
 }
 
 /// How a server stands in the configuration.
@@ -59,7 +67,23 @@ pub(crate) fn servers(section: &Section<'_>, every_server: &ServerKeys) -> Vec<S
             }
         }
     }
+    refuse_equal_ids(section, &entries);
     entries
+}
+
+/// An id is found before a name, so it must be nobody else's.
+fn refuse_equal_ids(section: &Section<'_>, entries: &[ServerEntry]) {
+    let mut seen = HashSet::new();
+    let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    for entry in entries {
+        let id = entry.id();
+        let is_name_of_other = id != entry.name.as_str() && names.contains(id);
+        if !seen.insert(id) || is_name_of_other {
+            let path = format!("servers.{}.id", entry.name);
+            let message = format!("`{path}` is the id or the name of another server");
+            section.reader.problem(Problem::new(&path, message));
+        }
+    }
 }
 
 fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> ServerEntry {

@@ -7,9 +7,13 @@ use actix::{Message, Recipient};
 use bytestring::ByteString;
 use tokio::time::Instant;
 
+use crate::bridge::headers::PassedHeaders;
 use crate::downstream::caller::Caller;
+use crate::downstream::notification_budget::NotificationBudget;
+use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::id::ServerName;
+use crate::memory::KeptShare;
 use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span, json};
 
 /// A request of a client on its way to one server, whatever revision either of them speaks
@@ -23,8 +27,12 @@ pub struct CallRequest {
     pub request: Request,
     /// Edits of the request for the server: its native name or URI.
     pub edits: Vec<Edit>,
+    /// Headers of the client that go on to a server that reads headers.
+    pub headers: PassedHeaders,
     pub tasks: TaskMode,
     pub deadline: Deadline,
+    /// Keeps its connection from serving anybody else as long as the server may be at the call.
+    pub lease: Option<Lease>,
     /// Where the answer, progress, log lines and questions go.
     pub reply: Reply,
 }
@@ -101,6 +109,21 @@ pub enum CallMessage {
 pub struct Delivery {
     pub number: u64,
     pub what: CallEvent,
+    /// Of an answer: when the call was written to the server.
+    pub sent: Option<Instant>,
+    /// Its part of what its server may have on the way, until it is taken.
+    pub(crate) _share: Option<KeptShare>,
+}
+
+impl Delivery {
+    pub fn new(number: u64, what: CallEvent) -> Self {
+        Self {
+            number,
+            what,
+            sent: None,
+            _share: None,
+        }
+    }
 }
 
 pub enum CallEvent {
@@ -176,7 +199,8 @@ pub struct Reply {
     server: ServerName,
     /// `None` once it is answered.
     caller: Option<CallNotifier>,
-    is_sent: bool,
+    /// When it was written to the server.
+    sent: Option<Instant>,
     /// Learns how it went.
     permit: Option<BreakerPermit>,
 }
@@ -198,13 +222,20 @@ impl CallNotifier {
         self.number
     }
 
-    pub(crate) fn notify(&self, notification: Notification) {
-        self.deliver(CallEvent::Notification(notification));
+    /// Tells the caller something that is left out where its server says too much.
+    pub(crate) fn notify(&self, notification: Notification, budget: &NotificationBudget) {
+        if let Some(share) = budget.admit(&notification) {
+            let what = CallEvent::Notification(notification);
+            self.caller.do_send(Delivery {
+                _share: Some(share),
+                ..Delivery::new(self.number, what)
+            });
+        }
     }
 
-    fn deliver(&self, what: CallEvent) {
-        let number = self.number;
-        self.caller.do_send(Delivery { number, what });
+    fn deliver(&self, what: CallEvent, sent: Option<Instant>) {
+        let delivery = Delivery::new(self.number, what);
+        self.caller.do_send(Delivery { sent, ..delivery });
     }
 }
 
@@ -213,7 +244,7 @@ impl Reply {
         Self {
             server,
             caller: Some(CallNotifier::new(number, caller)),
-            is_sent: false,
+            sent: None,
             permit: None,
         }
     }
@@ -225,8 +256,8 @@ impl Reply {
     }
 
     /// The call was written to the server: from now on it may run.
-    pub fn sent(&mut self) {
-        self.is_sent = true;
+    pub fn sent(&mut self, now: Instant) {
+        self.sent = Some(now);
     }
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
@@ -245,8 +276,10 @@ impl Reply {
         }
     }
 
-    pub fn notify(&self, notification: Notification) {
-        self.deliver(CallEvent::Notification(notification));
+    pub(crate) fn notify(&self, notification: Notification, budget: &NotificationBudget) {
+        if let Some(caller) = &self.caller {
+            caller.notify(notification, budget);
+        }
     }
 
     pub(crate) fn task_created(&self) {
@@ -259,14 +292,14 @@ impl Reply {
 
     fn deliver(&self, what: CallEvent) {
         if let Some(caller) = &self.caller {
-            caller.deliver(what);
+            caller.deliver(what, None);
         }
     }
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
         if let Some(caller) = self.caller.take() {
             self.report(&answer);
-            caller.deliver(CallEvent::Answer(answer));
+            caller.deliver(CallEvent::Answer(answer), self.sent);
         }
     }
 }
@@ -274,7 +307,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.caller.is_some() {
-            let failure = if self.is_sent {
+            let failure = if self.sent.is_some() {
                 lost(&self.server, "its connection ended")
             } else {
                 not_sent(&self.server)
@@ -336,7 +369,7 @@ mod tests {
         assert_eq!(failure.kind, ErrorKind::ServerUnavailable);
         assert!(failure.message.contains("did not run"), "{failure}");
         let mut sent = reply();
-        sent.sent();
+        sent.sent(Instant::now());
         drop(sent);
         let failure = failures.recv().await.unwrap();
         assert_eq!(failure.kind, ErrorKind::ServerLost);

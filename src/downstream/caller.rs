@@ -1,9 +1,11 @@
 //! Who makes a call.
 
+use std::sync::Arc;
+
 use crate::bridge::meta::RequestMeta;
 use crate::downstream::connection_key::Audience;
 use crate::id::{Principal, SessionId, ViewId};
-use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision};
+use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision, json};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
 /// the request itself (B-SIDE-01). Shared by all calls that it holds for.
@@ -18,6 +20,18 @@ pub struct Caller {
     /// From which level on it wants log lines; `None` is all of them for a client with a session
     /// and none for one without (S-LOG-01).
     pub level: Option<LogLevel>,
+    /// The name that it gives itself, for people only.
+    pub client: Option<Arc<str>>,
+}
+
+/// Longest name of a client that is shown, in bytes.
+const CLIENT_NAME_MAX: usize = 64;
+
+/// The name in the `clientInfo` of a client.
+pub fn client_name(info: &str) -> Option<Arc<str>> {
+    let name = json::text(json::member(info, "name")?)?;
+    let end = name.floor_char_boundary(CLIENT_NAME_MAX);
+    name.get(..end).map(Arc::from)
 }
 
 impl Caller {
@@ -36,6 +50,10 @@ impl Caller {
             revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
             profile: DeclaredCapabilities::from_declared(&claim.capabilities),
             level: claim.level,
+            client: claim
+                .client
+                .as_ref()
+                .and_then(|info| client_name(info.as_str())),
         })
     }
 

@@ -45,6 +45,16 @@ pub struct Viewer {
     pub era: Era,
 }
 
+impl Viewer {
+    /// All clients of its audience; `None` for those who see what everybody sees.
+    pub(crate) fn audience(&self) -> Option<Self> {
+        let audience = self.owner.audience()?.clone();
+        let owner = ConnectionOwner::Audience(audience);
+        let era = self.era;
+        Some(Self { owner, era })
+    }
+}
+
 impl ConnectionOwner {
     /// The audience of those whose connection it is, unless it is everybody's.
     pub fn audience(&self) -> Option<&Audience> {
@@ -84,15 +94,28 @@ impl fmt::Display for ConnectionKey {
 impl ConnectionKey {
     /// Those who see its lists.
     pub fn viewers(&self) -> impl Iterator<Item = Viewer> {
-        let owner = match &self.owner {
-            ConnectionOwner::Lease(audience, _) => ConnectionOwner::Audience(audience.clone()),
-            other => other.clone(),
-        };
+        let owner = self.list_key().owner;
         let eras = [Era::Legacy, Era::Modern].into_iter();
         let eras = eras.filter(|era| self.era.is_none_or(|own| own == *era));
         eras.map(move |era| Viewer {
             owner: owner.clone(),
             era,
+        })
+    }
+
+    /// The key under which its lists are known: connections that serve one call at a time list
+    /// the same to all clients of their audience.
+    pub(crate) fn list_key(&self) -> Self {
+        let of_lease = || self.audience_key().filter(|_| self.is_leased());
+        of_lease().unwrap_or_else(|| self.clone())
+    }
+
+    /// The key of the connection of its whole audience; `None` if it is everybody's.
+    pub(crate) fn audience_key(&self) -> Option<Self> {
+        let audience = self.owner.audience()?.clone();
+        Some(Self {
+            owner: ConnectionOwner::Audience(audience),
+            ..self.clone()
         })
     }
 

@@ -9,6 +9,7 @@
 //! - `connection`: the actor behind one connection: handshake, lists, pings, event stream
 //! - `worker_channel`: calls from other threads over the same HTTP connection
 //! - `parts`: what connections have in common
+//! - `notification_budget`: how much of what a server says in its calls waits for the callers' threads
 //! - `server_event`, `crash`: what servers say outside of calls, and how connections ended
 //! - `in_flight`: the calls under way on one link, used by connection and worker channel
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
@@ -19,6 +20,7 @@
 
 mod call_request;
 mod caller;
+mod cause;
 mod connection;
 mod connection_key;
 mod crash;
@@ -26,6 +28,7 @@ mod deadlines;
 mod era;
 mod in_flight;
 mod isolation;
+mod notification_budget;
 mod parts;
 mod pool;
 mod resilience;
@@ -41,7 +44,7 @@ pub use call_request::{
     CallEvent, CallMessage, CallRequest, CancelCall, ClientAnswer, Deadline, Delivery, Question,
     Reply, TaskMode,
 };
-pub use caller::Caller;
+pub use caller::{Caller, client_name};
 pub use connection::handshake::{HandshakeError, Negotiated};
 pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};
@@ -56,12 +59,15 @@ pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, ServerChange};
 pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
-pub use server_event::{RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion};
+pub use server_event::{
+    ListTimes, RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion,
+};
 pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
 pub use starting::{StartQueue, start_kind};
 pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
 
+pub(crate) use call_request::lost;
 pub(crate) use pool::server_removed;
 pub(crate) use timer::Timer;

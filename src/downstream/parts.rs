@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
+use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::Breakers;
@@ -49,6 +50,7 @@ pub(crate) struct ServerParts {
     /// Its calls in flight, and those that wait.
     pub(crate) gate: Arc<AdmissionGate>,
     pub(crate) breakers: Arc<Breakers>,
+    pub(crate) notification_budget: Arc<NotificationBudget>,
     pub(crate) era: Arc<ServerEra>,
     pub(crate) isolation: Arc<Isolation>,
     pub(crate) log: LogRing,

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::time::Instant;
+
 use crate::catalog::ServerPart;
 use crate::downstream::call_request::Question;
 use crate::downstream::connection_key::ConnectionKey;
@@ -10,6 +12,10 @@ use crate::protocol::Notification;
 
 /// Where goes what servers say outside of calls; never waits.
 pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
+
+/// When each list of a server was read, by [`ItemKind::index`](crate::catalog::ItemKind::index);
+/// `None` if it was not.
+pub type ListTimes = [Option<Instant>; 4];
 
 /// An event of a server that belongs to no call.
 #[derive(Clone)]
@@ -22,7 +28,7 @@ pub struct RoutedServerEvent {
 #[derive(Clone)]
 pub enum ServerEvent {
     /// The server was listed; the part may be equal to the one before.
-    Listed(Arc<ServerPart>),
+    Listed(Arc<ServerPart>, ListTimes),
     ResourceUpdated(Notification),
     Log(Notification),
     /// The state of a task of a sessionless server.
@@ -31,8 +37,13 @@ pub enum ServerEvent {
     Question(SharedQuestion),
     /// This connection was lost; another one is on its way.
     Away,
+    /// This connection is closed until somebody needs it.
+    Resting,
     /// This connection, which was not everybody's, is closed.
     Closed,
+    /// The server starts anew, perhaps as another: what its closed connections listed is to be
+    /// read again.
+    ListsOutdated,
     /// Another notification that clients may understand.
     Other(Notification),
 }

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
+use secrecy::ExposeSecret;
 
+use crate::bridge::seal::Digest;
 use crate::catalog::NameSettings;
 use crate::downstream::resilience::Resilience;
 use crate::id::ServerName;
@@ -63,6 +65,21 @@ impl ServerSettings {
             let _ = write!(text, "{byte:02x}");
         }
         text
+    }
+
+    /// Tells the server from any other that stands under its name before or after it: its program
+    /// with arguments and directory, or its URL. Variables and headers may change.
+    pub fn declaration(&self) -> Digest {
+        match &self.transport {
+            TransportSettings::Stdio(stdio) => {
+                let cwd = stdio.cwd.iter().map(|cwd| cwd.to_string_lossy());
+                let cwd = cwd.collect::<Vec<_>>().concat();
+                let head = ["stdio", &stdio.command, &cwd].into_iter();
+                let args = stdio.args.iter().map(ExposeSecret::expose_secret);
+                Digest::of_declaration(&head.chain(args).collect::<Vec<_>>())
+            }
+            TransportSettings::Http(http) => Digest::of_declaration(&["http", http.url.as_str()]),
+        }
     }
 
     /// Whether its connection may be closed because nobody uses it.
@@ -153,6 +170,8 @@ pub struct ServerLimits {
     pub ping_every: Duration,
     /// A ping unanswered for this long is a dead connection.
     pub ping_timeout: Duration,
+    /// How long a server may still be at a call that was cancelled and that it does not answer.
+    pub cancelled_timeout: Duration,
     /// Time for a program to start: until it reads or writes.
     pub start_timeout: Duration,
     /// From then on it has this long to answer which era it speaks before it gets a handshake.
@@ -167,6 +186,8 @@ pub struct ServerLimits {
     pub entry_idle: Duration,
     /// The shared connection is closed when it was not used for this long; zero never.
     pub idle_stop: Duration,
+    /// Bytes of progress and log lines of calls that wait for the threads of their callers.
+    pub undelivered_max: usize,
     /// Lines kept of the server's stderr and of stray output.
     pub log_lines: usize,
     /// Whether log lines that belong to no call go to all clients of a shared connection.
@@ -186,6 +207,7 @@ impl Default for ServerLimits {
             refresh_debounce: Duration::from_millis(100),
             ping_every: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(10),
+            cancelled_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(2 * 60),
             era_probe_timeout: Duration::from_secs(5),
             sign_in_timeout: Duration::from_secs(10 * 60),
@@ -193,6 +215,7 @@ impl Default for ServerLimits {
             entries_max: 8,
             entry_idle: Duration::from_secs(5 * 60),
             idle_stop: Duration::ZERO,
+            undelivered_max: 16 << 20,
             log_lines: 200,
             share_logs: false,
         }

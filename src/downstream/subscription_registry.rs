@@ -1,7 +1,7 @@
 //! Subscriptions and log levels of all sessions, kept outside of the connections, so that they are
 //! asked for again after a restart: subscriptions, status of tasks, and the log level.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::downstream::connection_key::ConnectionKey;
@@ -21,45 +21,87 @@ struct SubscriptionRegistryState {
 
 /// Who wants to hear of what; nothing is here that nobody wants.
 #[derive(Debug, Default)]
-struct WatcherTable(HashMap<SubscriptionKey, BTreeSet<SessionId>>);
+struct WatcherTable {
+    servers: HashMap<ServerName, HashMap<ConnectionKey, WatchedUris>>,
+    /// The same by watcher, for its end.
+    by_watcher: HashMap<SessionId, HashSet<SubscriptionKey>>,
+}
+
+/// Who watches what of one connection.
+type WatchedUris = HashMap<String, BTreeSet<SessionId>>;
 
 impl WatcherTable {
     fn add(&mut self, watched: SubscriptionKey, watcher: SessionId) -> SubscriptionChange {
-        let watchers = self.0.entry(watched).or_default();
+        let of_server = self.servers.entry(watched.server.clone()).or_default();
+        let uris = of_server.entry(watched.key.clone()).or_default();
+        let watchers = uris.entry(watched.uri.clone()).or_default();
         let is_first = watchers.is_empty();
         watchers.insert(watcher);
+        self.by_watcher.entry(watcher).or_default().insert(watched);
         SubscriptionChange::notify_if(is_first)
     }
 
     fn remove(&mut self, watched: &SubscriptionKey, watcher: SessionId) -> SubscriptionChange {
-        let watchers = self.0.get_mut(watched);
+        if let Some(own) = self.by_watcher.get_mut(&watcher) {
+            own.remove(watched);
+            if own.is_empty() {
+                self.by_watcher.remove(&watcher);
+            }
+        }
+        let watchers = self.watchers_mut(watched);
         let is_last = watchers.is_some_and(|all| all.remove(&watcher) && all.is_empty());
         if is_last {
-            self.0.remove(watched);
+            self.drop_uri(watched);
         }
         SubscriptionChange::notify_if(is_last)
     }
 
+    fn watchers_mut(&mut self, watched: &SubscriptionKey) -> Option<&mut BTreeSet<SessionId>> {
+        let of_server = self.servers.get_mut(&watched.server)?;
+        of_server.get_mut(&watched.key)?.get_mut(&watched.uri)
+    }
+
+    /// Takes out what is watched, with what becomes empty.
+    fn drop_uri(&mut self, watched: &SubscriptionKey) -> Option<BTreeSet<SessionId>> {
+        let of_server = self.servers.get_mut(&watched.server)?;
+        let uris = of_server.get_mut(&watched.key)?;
+        let watchers = uris.remove(&watched.uri);
+        if uris.is_empty() {
+            of_server.remove(&watched.key);
+        }
+        if of_server.is_empty() {
+            self.servers.remove(&watched.server);
+        }
+        watchers
+    }
+
+    /// Ends a subscription of everybody. Returns whose it was.
+    fn end(&mut self, watched: &SubscriptionKey) -> BTreeSet<SessionId> {
+        let watchers = self.drop_uri(watched).unwrap_or_default();
+        for watcher in &watchers {
+            self.remove(watched, *watcher);
+        }
+        watchers
+    }
+
+    fn of(&self, server: &ServerName, key: &ConnectionKey) -> Option<&WatchedUris> {
+        self.servers.get(server)?.get(key)
+    }
+
     /// The subscriptions of one connection.
-    fn on<'a>(
-        &'a self,
-        server: &'a ServerName,
-        key: &'a ConnectionKey,
-    ) -> impl Iterator<Item = &'a str> {
-        let watched = self.0.keys();
-        let here = watched.filter(|watched| watched.server == *server && watched.key == *key);
-        here.map(|watched| watched.uri.as_str())
+    fn on(&self, server: &ServerName, key: &ConnectionKey) -> impl Iterator<Item = &str> {
+        let uris = self.of(server, key).into_iter().flatten();
+        uris.map(|(uri, _)| uri.as_str())
     }
 
     /// Returns what nobody else wants.
     fn forget(&mut self, watcher: SessionId) -> Vec<SubscriptionKey> {
         let mut orphans = Vec::new();
-        self.0.retain(|watched, watchers| {
-            if watchers.remove(&watcher) && watchers.is_empty() {
-                orphans.push(watched.clone());
+        for watched in self.by_watcher.remove(&watcher).unwrap_or_default() {
+            if let SubscriptionChange::Notify = self.remove(&watched, watcher) {
+                orphans.push(watched);
             }
-            !watchers.is_empty()
-        });
+        }
         orphans
     }
 }
@@ -117,17 +159,19 @@ impl SubscriptionRegistry {
     /// says is for all: it also serves those for whom no connection of their own was free.
     pub fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)> {
         let state = self.state();
+        let Some(of_server) = state.resources.servers.get(&updated.server) else {
+            return Vec::new();
+        };
+        let own = of_server.get(&updated.key).into_iter();
+        let connections: Vec<&WatchedUris> = match updated.key.is_shared() {
+            true => of_server.values().collect(),
+            false => own.collect(),
+        };
         let mut found = Vec::new();
-        for (watched, watchers) in &state.resources.0 {
-            let below = || {
-                let rest = updated.uri.strip_prefix(watched.uri.as_str());
-                rest.is_some_and(is_below)
-            };
-            let here = watched.server == updated.server
-                && (updated.key.is_shared() || watched.key == updated.key);
-            if here && (updated.uri == watched.uri || below()) {
-                let uri = || watched.uri.clone();
-                found.extend(watchers.iter().map(|session| (uri(), *session)));
+        for above in self_and_above(&updated.uri) {
+            for watchers in connections.iter().filter_map(|uris| uris.get(above)) {
+                let pair = |session: &SessionId| (above.to_owned(), *session);
+                found.extend(watchers.iter().map(pair));
             }
         }
         found
@@ -146,11 +190,13 @@ impl SubscriptionRegistry {
 
     /// A task has ended: nobody receives its status any more. Returns who did until now.
     pub fn end_task(&self, task: &SubscriptionKey) -> BTreeSet<SessionId> {
-        self.state().tasks.0.remove(task).unwrap_or_default()
+        self.state().tasks.end(task)
     }
 
     pub fn task_watchers(&self, task: &SubscriptionKey) -> BTreeSet<SessionId> {
-        self.state().tasks.0.get(task).cloned().unwrap_or_default()
+        let mut state = self.state();
+        let watchers = state.tasks.watchers_mut(task);
+        watchers.map(|all| all.clone()).unwrap_or_default()
     }
 
     /// The tasks that a connection must tell of.
@@ -198,8 +244,14 @@ impl SubscriptionRegistry {
     }
 }
 
-fn is_below(rest: &str) -> bool {
-    rest.starts_with(['/', '?', '#'])
+/// Looks for URIs above an updated one are no more than this, whatever the server wrote.
+const LEVELS_MAX: usize = 256;
+
+/// A URI, and those of which it is a part.
+fn self_and_above(uri: &str) -> impl Iterator<Item = &str> {
+    let ends = uri.match_indices(['/', '?', '#']).take(LEVELS_MAX);
+    let above = ends.map(|(end, _)| uri.split_at(end).0);
+    std::iter::once(uri).chain(above)
 }
 
 #[cfg(test)]
@@ -244,6 +296,36 @@ mod tests {
                 .subscriptions(&server, &shared)
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn an_update_is_looked_up_by_the_uris_above_it() {
+        let at = |uri| self_and_above(uri).collect::<Vec<_>>();
+        assert_eq!(at("x"), ["x"]);
+        let above = ["x://a/b?c#d", "x:", "x:/", "x://a", "x://a/b", "x://a/b?c"];
+        assert_eq!(at("x://a/b?c#d"), above);
+        assert_eq!(at(&"/".repeat(1_000_000)).len(), LEVELS_MAX + 1);
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_nobody_watches() {
+        let registry = SubscriptionRegistry::default();
+        let server = ServerName::try_new("docs").unwrap();
+        let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
+        let at = |uri| SubscriptionKey::new(&server, &ConnectionKey::shared(), uri);
+        for session in [a, b] {
+            registry.watch(at("x://1"), session);
+            registry.watch(at("x://2"), session);
+            registry.watch_task(at("t-1"), session);
+        }
+        registry.end_task(&at("t-1"));
+        registry.unwatch(&at("x://1"), a);
+        registry.forget(a);
+        assert_eq!(registry.forget(b).len(), 2);
+        let state = registry.state();
+        for table in [&state.resources, &state.tasks] {
+            assert!(table.servers.is_empty() && table.by_watcher.is_empty());
+        }
     }
 
     #[test]

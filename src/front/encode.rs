@@ -6,12 +6,19 @@ use bytes::Bytes;
 use crate::bridge::error::{modern_status, status_of};
 use crate::calls::{ReplyError, StreamEvent};
 
-/// An event of a session's stream (S-HTTP-30).
+/// How long a client is to wait before it opens a stream again that broke off, in milliseconds.
+const RETRY_MS: u32 = 1000;
+
+/// An event of a session's stream. The first one of a stream has no data (S-HTTP-30) and says when
+/// to come back, since a connection may break before anything else can be sent (S-HTTP-31).
 pub(super) fn stream_event(event: &StreamEvent) -> Bytes {
-    let frame = event.frame.as_deref().unwrap_or_default();
-    match &event.id {
-        Some(id) => framed(format!("id: {id}\ndata: ").as_bytes(), frame, b"\n\n"),
-        None => framed(b"data: ", frame, b"\n\n"),
+    match (&event.id, &event.frame) {
+        (Some(id), Some(frame)) => sse_event(&id.to_string(), frame),
+        (Some(id), None) => Bytes::from(format!("id: {id}\nretry: {RETRY_MS}\ndata: \n\n")),
+        (None, frame) => {
+            let frame = frame.as_deref().unwrap_or_default();
+            framed(b"event: message\ndata: ", frame, b"\n\n")
+        }
     }
 }
 
@@ -50,6 +57,7 @@ fn framed(before: &[u8], message: &[u8], after: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::EventId;
 
     #[test]
     fn s_stdio_01_a_message_is_one_line_and_one_event() {
@@ -59,12 +67,19 @@ mod tests {
             sse_event("i.1", &message),
             "event: message\nid: i.1\ndata: {  \"a\": 1}\n\n"
         );
-        let event = StreamEvent {
-            queued: None,
-            id: None,
-            frame: Some(message),
-            is_answer: false,
-        };
-        assert_eq!(stream_event(&event), "data: {  \"a\": 1}\n\n");
+        let event = StreamEvent::message(message);
+        let written = "event: message\ndata: {  \"a\": 1}\n\n";
+        assert_eq!(stream_event(&event), written);
+    }
+
+    #[test]
+    fn s_http_31_the_first_event_says_when_to_come_back() {
+        let id = EventId::parse("1.0.0.").unwrap();
+        let mut event = StreamEvent::message(Bytes::from("{}"));
+        event.id = Some(id.clone());
+        let written = "event: message\nid: 1.0.0.\ndata: {}\n\n";
+        assert_eq!(stream_event(&event), written);
+        event.frame = None;
+        assert_eq!(stream_event(&event), "id: 1.0.0.\nretry: 1000\ndata: \n\n");
     }
 }

@@ -13,6 +13,8 @@ pub struct FrontSettings {
     pub legacy_sse: bool,
     /// Whether clients with a handshake are served without sessions, too.
     pub stateless: bool,
+    /// Whether such a client needs a session; otherwise a request that names none is served without.
+    pub requires_session: bool,
     /// Origins that a browser may call from; `*` stands for any port or any host part.
     pub allowed_origins: Vec<String>,
     /// `Host` values accepted beyond loopback; without them a public listener accepts any.
@@ -23,9 +25,12 @@ pub struct FrontSettings {
     pub body_max: usize,
     /// Bytes of all request bodies in flight; more are refused with 503.
     pub bytes_in_flight_max: usize,
+    /// Bytes of answers that clients do not read, in all; while there are more, a client that
+    /// reads nothing for a second is disconnected.
+    pub unread_bytes_max: usize,
     /// Time for a request's head.
     pub head_timeout: Duration,
-    /// Time for a request's body.
+    /// Time for a request's body, and for a client to read on.
     pub body_timeout: Duration,
     /// Idle time after which a keep-alive connection is closed.
     pub keep_alive: Duration,
@@ -46,6 +51,7 @@ impl Default for FrontSettings {
             endpoint: "/mcp".to_owned(),
             legacy_sse: true,
             stateless: false,
+            requires_session: true,
             allowed_origins: ["http://localhost:*", "http://127.0.0.1:*"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -53,6 +59,7 @@ impl Default for FrontSettings {
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,
+            unread_bytes_max: 64 << 20,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),

@@ -7,23 +7,24 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::configured::{arrangement, configured_servers};
 use super::state::GatewayState;
-use super::{arrangement, server_states};
 use crate::admin::ConfigView;
 use crate::auth::AllowAll;
-use crate::calls::Sealing;
+use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::downstream::{
     CrashSink, Downstreams, MakeConnector, PoolParts, StartQueue, SubscriptionRegistry,
     TransportSettings,
 };
+use crate::history::History;
 use crate::id::CallNumbers;
 use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
-use crate::telemetry::{Counters, unix_millis};
+use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::transport::{
     Connector, FaultParts, FaultyConnector, HttpConnector, Spawner, StdioConnector, Tls,
 };
@@ -35,7 +36,9 @@ pub(super) struct TreeInputs<'g> {
     pub(super) store: &'g Arc<SqliteStore>,
     pub(super) counters: Counters,
     pub(super) crashes: CrashSink,
-    pub(super) sealing: Sealing,
+    pub(super) sealing: Arc<SealingKeys>,
+    pub(super) history: History,
+    pub(super) log: LogRecords,
 }
 
 pub(super) fn build(
@@ -51,8 +54,10 @@ pub(super) fn build(
         counters,
         crashes,
         sealing,
+        history,
+        log,
     } = inputs;
-    let numbers = CallNumbers::default();
+    let numbers = CallNumbers::random();
     let restored = RestoredCatalog {
         arrangement: arrangement(config),
         parts,
@@ -82,8 +87,10 @@ pub(super) fn build(
         numbers,
         random: Arc::new(SystemRandom::new()),
         mint: Uuid::new_v4,
+        clock: unix_millis,
         sealing,
         counters: counters.clone(),
+        history: history.clone(),
     });
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
@@ -94,7 +101,9 @@ pub(super) fn build(
         catalog,
         counters,
         arbiters: arbiters.clone(),
-        servers: ArcSwap::from_pointee(server_states(config)),
+        history,
+        log,
+        servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
     };
     Ok(Arc::new(state))
@@ -110,7 +119,8 @@ fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnect
                 log.clone(),
             )),
             TransportSettings::Http(http) => {
-                Arc::new(HttpConnector::new(http.clone(), tls.clone()))
+                let connector = HttpConnector::new(http.clone(), tls.clone());
+                Arc::new(connector.with_counters(counters.clone()))
             }
         };
         let Some(faults) = server.faults.clone() else {

@@ -1,7 +1,11 @@
 //! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
 
 mod build;
+mod config_requests;
+mod configured;
+mod history;
 mod place;
+mod server_times;
 pub mod service;
 mod state;
 mod stdio;
@@ -9,31 +13,34 @@ mod stored_notices;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{
-    AdminEndpoints, ConfigView, ControlServer, CrashWriter, DataDir, DataDirError, Registration,
+    AdminEndpoints, AdminParts, ApiToken, ConfigOrders, ConfigRequest, ConfigView, ControlServer,
+    CrashWriter, DataDir, DataDirError, Registration,
 };
 use crate::auth::AllowAnonymous;
-use crate::calls::Sealing;
+use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
-use crate::config::{Config, ConfigError, Loaded, Plan, ServerState};
-use crate::downstream::{ServerChange, ServerSettings, start_kind};
+use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
+use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
-use crate::publisher::{Arrangement, FirstListWait, StartTimes, load_parts};
+use crate::publisher::{StartTimes, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, unix_millis};
+use crate::telemetry::{Counter, Counters, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
+use configured::{arrangement, config_view, configured_servers, ready_servers};
+use history::{secrets, start_history};
 use place::{listen, register};
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
 use stdio::{STDIO_DIR, adapt_to_stdio, free_data_dir};
@@ -57,7 +64,7 @@ enum ClientTransport {
 pub enum StartError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    #[error(transparent)]
+    #[error("state {0}")]
     Store(#[from] OpenError),
     #[error("state file `{path}` cannot be read: {source}")]
     StateFile { path: PathBuf, source: StoreError },
@@ -70,6 +77,7 @@ pub enum StartError {
 /// A running gateway.
 pub struct Gateway {
     state: Arc<GatewayState>,
+    operator: Arc<GatewayOperator>,
     server: FrontServer,
     endpoints: AdminEndpoints,
     arbiters: Arbiters,
@@ -80,6 +88,9 @@ pub struct Gateway {
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
     config: Config,
+    /// The content of the file that is in force.
+    fingerprint: Fingerprint,
+    config_requests: mpsc::Receiver<ConfigRequest>,
     /// The address that clients connect to, or `stdio`.
     listen: String,
     _control: ControlServer,
@@ -95,9 +106,13 @@ impl Gateway {
     /// # Errors
     ///
     /// Returns [`StartError`]; then nothing runs.
-    pub async fn start(loaded: Loaded, inherited: Option<TcpListener>) -> Result<Self, StartError> {
+    pub async fn start(
+        loaded: Loaded,
+        inherited: Option<TcpListener>,
+        log: LogRecords,
+    ) -> Result<Self, StartError> {
         let data_dir = DataDir::lock(&loaded.config.data_dir)?;
-        Self::start_in(data_dir, loaded, ClientTransport::Http(inherited)).await
+        Self::start_in(data_dir, loaded, ClientTransport::Http(inherited), log).await
     }
 
     /// Starts everything for one client behind stdin and stdout ([`Gateway::serve_stdio`]).
@@ -107,16 +122,17 @@ impl Gateway {
     /// # Errors
     ///
     /// As [`Gateway::start`].
-    pub async fn start_for_stdio(mut loaded: Loaded) -> Result<Self, StartError> {
+    pub async fn start_for_stdio(mut loaded: Loaded, log: LogRecords) -> Result<Self, StartError> {
         let (path, data_dir) = free_data_dir(&loaded.config.data_dir)?;
         adapt_to_stdio(&mut loaded.config, path);
-        Self::start_in(data_dir, loaded, ClientTransport::Stdio).await
+        Self::start_in(data_dir, loaded, ClientTransport::Stdio, log).await
     }
 
     async fn start_in(
         data_dir: DataDir,
         loaded: Loaded,
         client_transport: ClientTransport,
+        log: LogRecords,
     ) -> Result<Self, StartError> {
         let config = loaded.config;
         let path = config.data_dir.join(STATE_FILE);
@@ -127,19 +143,16 @@ impl Gateway {
         let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
         let server = start_front(listener, &config, &endpoints).await?;
-        let address = server.address.map(|address| address.to_string());
-        let address = address.unwrap_or_else(|| STDIO_DIR.to_owned());
+        let address = address_of(&server);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let view = config_view(loaded.path, loaded.warnings);
         let servers = ready_servers(&config);
+        let unreadable = |source| unreadable(&path, source);
         let saved = SavedState::load(&store, &config, &servers).await;
-        let unreadable = |source| StartError::StateFile {
-            path: path.clone(),
-            source,
-        };
         let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
+        let history = start_history(&config, &servers, &counters)?;
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
             arbiters: &arbiters,
@@ -148,23 +161,28 @@ impl Gateway {
             counters,
             crashes: crashes.sink(),
             sealing: saved.sealing,
+            history,
+            log,
         };
         let known = (saved.parts.clone(), saved.start_times);
         let state = build(&config, inputs, view, known)?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
-        let operator = Rc::new(GatewayOperator {
+        let (config_orders, config_requests) = ConfigOrders::channel();
+        let token = server.address.map(|_| ApiToken::open(&config.data_dir));
+        let operator = Arc::new(GatewayOperator {
             state: state.clone(),
             listen: address.clone(),
             data_dir: config.data_dir.clone(),
+            token: token.transpose()?,
+            config_orders,
         });
-        let control = ControlServer::start(&config.data_dir, operator)?;
+        let control = ControlServer::start(&config.data_dir, operator.clone())?;
         log_start(server.address, &config);
-        let downstreams = state.downstreams.clone();
-        let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
         let gateway = Self {
-            _clocks: AbortOnDropHandle::new(actix_rt::spawn(clocks)),
+            _clocks: watch_clocks(&state),
             state,
+            operator,
             server,
             endpoints,
             arbiters,
@@ -173,14 +191,15 @@ impl Gateway {
             crashes,
             shares_socket,
             config,
+            fingerprint: loaded.fingerprint,
+            config_requests,
             listen: address,
             _control: control,
             _registration: registration,
             _data_dir: data_dir,
         };
-        gateway
-            .begin(saved.parts.into_iter().map(|(part, _)| part).collect())
-            .await;
+        let parts = saved.parts.into_iter().map(|(part, _)| part);
+        gateway.begin(parts.collect()).await;
         Ok(gateway)
     }
 
@@ -193,14 +212,22 @@ impl Gateway {
         // Before the first request, which finds its server then, if not connected yet.
         self.start_servers(known).await;
         let front = self.front();
-        self.endpoints
-            .open(health_source(self.state.clone(), front.closing()));
+        let health = health_source(self.state.clone(), front.closing());
         self.server.open(front);
+        self.endpoints.open(AdminParts {
+            health,
+            operator: self.operator.clone(),
+        });
     }
 
     /// Where clients connect; nowhere if nothing listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.address
+    }
+
+    /// The token of the API; none where nothing listens.
+    pub fn api_token(&self) -> Option<String> {
+        self.operator.token.as_ref().map(ApiToken::expose)
     }
 
     /// Serves the client behind stdin and stdout. The future ends when it has left; what it still
@@ -286,6 +313,7 @@ impl Gateway {
 
     fn apply(&mut self, loaded: Loaded) {
         let plan = Plan::between(&self.config, &loaded.config);
+        self.fingerprint = loaded.fingerprint;
         let mut view = config_view(loaded.path, loaded.warnings);
         view.needs_restart.clone_from(&plan.needs_restart);
         self.state.config.store(Arc::new(view));
@@ -301,13 +329,17 @@ impl Gateway {
         self.config = loaded.config.with_fixed_of(&self.config);
         self.state
             .servers
-            .store(Arc::new(server_states(&self.config)));
+            .store(Arc::new(configured_servers(&self.config)));
         if plan.front_changed {
             self.server.configure(self.config.front.clone());
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
         }
+        self.state.history.configure(self.config.history.clone());
+        self.state
+            .history
+            .hide(secrets(&ready_servers(&self.config)));
         self.offer_tree();
         self.arrange();
         self.state.downstreams.apply(ServerChange {
@@ -355,6 +387,8 @@ impl Gateway {
         self.spawner.stop().await;
         let writer = self.crashes;
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
+        let history = self.state.history.clone();
+        let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
         // Records of sessions that were just written.
         let _ = timeout(STORE_FLUSH, self.store.flush()).await;
         // The last: sessions and connections lived on its threads.
@@ -370,7 +404,7 @@ struct SavedState {
     /// The lists of each server, and when they were read.
     parts: Vec<(Arc<ServerPart>, u64)>,
     start_times: StartTimes,
-    sealing: Sealing,
+    sealing: Arc<SealingKeys>,
 }
 
 impl SavedState {
@@ -383,7 +417,7 @@ impl SavedState {
         Ok(Self {
             parts: load_parts(&**store, servers, |name| names.contains(&name)).await?,
             start_times: StartTimes::load(store.clone()).await?,
-            sealing: Sealing::load(&**store, unix_millis).await?,
+            sealing: SealingKeys::load(store.clone(), unix_millis).await?,
         })
     }
 }
@@ -397,9 +431,20 @@ async fn start_front(
     let Some(listener) = listener else {
         return Ok(FrontServer::without_listener()?);
     };
-    let endpoints = endpoints.clone();
-    let routes = move |app: &mut _| endpoints.routes(app);
+    let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
+    let routes = move |app: &mut _, check: &_| endpoints.routes(app, &path, check);
     Ok(FrontServer::start(listener, &config.front, routes).await?)
+}
+
+fn unreadable(path: &Path, source: StoreError) -> StartError {
+    let path = path.to_owned();
+    StartError::StateFile { path, source }
+}
+
+fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {
+    let downstreams = state.downstreams.clone();
+    let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
+    AbortOnDropHandle::new(actix_rt::spawn(clocks))
 }
 
 fn open_listener(
@@ -413,31 +458,9 @@ fn open_listener(
     })
 }
 
-/// Servers that can be started, in config order.
-fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
-    let servers = config.servers.iter();
-    let ready = servers.filter_map(|server| match &server.state {
-        ServerState::Ready(settings) => Some(settings.clone()),
-        ServerState::Disabled | ServerState::Misconfigured(_) => None,
-    });
-    ready.collect()
-}
-
-fn arrangement(config: &Config) -> Arrangement {
-    let servers = ready_servers(config);
-    let named = servers.iter().map(|it| (it.name.clone(), it.names.clone()));
-    let kinds = servers
-        .iter()
-        .map(|it| (it.name.clone(), start_kind(&it.transport)));
-    Arrangement {
-        servers: named.collect(),
-        catalog: config.catalog.clone(),
-        first_list_wait: FirstListWait {
-            usual: config.session.first_list_wait,
-            max: config.session.first_list_wait_max,
-            kinds: kinds.collect(),
-        },
-    }
+fn address_of(server: &FrontServer) -> String {
+    let address = server.address.map(|address| address.to_string());
+    address.unwrap_or_else(|| STDIO_DIR.to_owned())
 }
 
 fn log_start(address: Option<SocketAddr>, config: &Config) {
@@ -445,21 +468,4 @@ fn log_start(address: Option<SocketAddr>, config: &Config) {
         Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
         None => log::info!("serves one client over stdin and stdout"),
     }
-}
-
-fn config_view(path: Option<PathBuf>, warnings: Vec<String>) -> ConfigView {
-    let path = path.map(|path| path.display().to_string());
-    ConfigView {
-        path,
-        warnings,
-        refused: None,
-        needs_restart: Vec::new(),
-    }
-}
-
-fn server_states(config: &Config) -> Vec<(String, ServerState)> {
-    let servers = config.servers.iter();
-    servers
-        .map(|server| (server.name.to_string(), server.state.clone()))
-        .collect()
 }

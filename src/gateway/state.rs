@@ -1,24 +1,34 @@
 //! The state of the running gateway, for operators and for monitoring.
 
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use futures_util::future::LocalBoxFuture;
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{
-    ConfigView, Health, HealthSource, Inoperable, Operator, OrderOutcome, ServerHealth,
-    ServerStatus, Status, crashes,
+    ApiToken, ConfigOrders, ConfigView, Health, HealthSource, Inoperable, Operator, OrderOutcome,
+    RecordsError, ServerHealth, ServerStatus, Status, ToolView, crashes, replay,
 };
-use crate::catalog::ItemKind;
+use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
+use crate::history::History;
+use crate::protocol::{ErrorKind, Failure};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counters, LogLine};
+use crate::telemetry::{Counters, LogLine, LogRecords};
+
+/// A server of the configuration.
+pub(super) struct ConfiguredServer {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) state: ServerState,
+}
 
 /// The parts that a status is read from; shared by all threads.
 pub(super) struct GatewayState {
@@ -29,8 +39,10 @@ pub(super) struct GatewayState {
     pub(super) catalog: CatalogView,
     pub(super) counters: Counters,
     pub(super) arbiters: Arbiters,
-    /// Name and state of every configured server, in order.
-    pub(super) servers: ArcSwap<Vec<(String, ServerState)>>,
+    pub(super) history: History,
+    pub(super) log: LogRecords,
+    /// Every configured server, in order.
+    pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
     pub(super) config: ArcSwap<ConfigView>,
 }
 
@@ -41,6 +53,7 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
             listed: state.catalog.is_listed(),
             closing: closing.is_cancelled(),
             store_fails: state.sessions.store_fails(),
+            history_fails: state.history.failure().is_some(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
                 .into_iter()
@@ -49,7 +62,6 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
                         .connection
                         .as_ref()
                         .and_then(ServerStatusView::failing),
-                    name: server.name,
                     state: server.state,
                 })
                 .collect(),
@@ -95,6 +107,8 @@ pub(super) struct GatewayOperator {
     /// Where clients connect.
     pub(super) listen: String,
     pub(super) data_dir: PathBuf,
+    pub(super) token: Option<ApiToken>,
+    pub(super) config_orders: ConfigOrders,
 }
 
 impl Operator for GatewayOperator {
@@ -102,36 +116,68 @@ impl Operator for GatewayOperator {
         self.state.status(&self.listen)
     }
 
-    fn order(
-        &self,
-        server: &str,
-        order: ServerOrder,
-    ) -> Pin<Box<dyn Future<Output = OrderOutcome>>> {
+    fn tools(&self) -> Vec<ToolView> {
+        self.state.tools()
+    }
+
+    fn sessions(&self) -> &Sessions {
+        &self.state.sessions
+    }
+
+    fn config_orders(&self) -> &ConfigOrders {
+        &self.config_orders
+    }
+
+    fn token(&self) -> Option<&ApiToken> {
+        self.token.as_ref()
+    }
+
+    fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome> {
         let found = self.state.find_operable_server(server);
         let downstreams = self.state.downstreams.clone();
         Box::pin(async move {
             let ordered = downstreams.order(found?.name().clone(), order).await;
-            ordered.map_err(|error| error.to_string())
+            ordered.map_err(Failure::from)
         })
     }
 
-    fn logs(&self, server: &str) -> Result<Vec<LogLine>, String> {
+    fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
         let found = self.state.find_operable_server(server)?;
         Ok(found.log().after(0))
     }
 
-    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, String> {
-        crashes(&self.data_dir, server).map_err(|error| error.to_string())
+    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure> {
+        crashes(&self.data_dir, server)
+            .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
+    }
+
+    fn history(&self) -> History {
+        self.state.history.clone()
+    }
+
+    fn log_records(&self) -> LogRecords {
+        self.state.log.clone()
+    }
+
+    fn replay(&self, id: &str) -> LocalBoxFuture<'static, Result<Value, RecordsError>> {
+        let (state, id) = (self.state.clone(), id.to_owned());
+        Box::pin(async move {
+            let site = state.arbiters.at(0);
+            let place = (site.index, &site.arbiter);
+            replay(&state.history, &state.sessions, place, &id).await
+        })
     }
 }
 
 impl GatewayState {
-    /// The server of this name, if it is one that can be operated.
-    fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, String> {
+    /// The server of this id or name, if it is one that can be operated.
+    fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
         let servers = self.servers.load();
-        let known: Vec<&str> = servers.iter().map(|(name, _)| name.as_str()).collect();
-        let state = servers.iter().find(|(known, _)| known == name);
-        let why = match state.map(|(_, state)| state) {
+        let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let by_id = servers.iter().find(|server| server.id == name);
+        let wanted = by_id.or_else(|| servers.iter().find(|server| server.name == name));
+        let name = wanted.map_or(name, |server| &server.name);
+        let why = match wanted.map(|server| &server.state) {
             None => Inoperable::Unknown(&known),
             Some(ServerState::Disabled) => Inoperable::Disabled,
             Some(ServerState::Misconfigured(why)) => Inoperable::Misconfigured(why),
@@ -144,7 +190,7 @@ impl GatewayState {
                 }
             }
         };
-        Err(why.sentence(name))
+        Err(why.failure(name))
     }
 
     fn status(&self, listen: &str) -> Status {
@@ -169,14 +215,26 @@ impl GatewayState {
                 .map(ToString::to_string)
                 .collect(),
             counters: self.counters.view(),
+            history_failure: self.history.failure(),
         }
+    }
+
+    fn tools(&self) -> Vec<ToolView> {
+        let view = |(public, owner): (&str, &ItemOwner)| ToolView {
+            name: public.to_owned(),
+            server: owner.server.to_string(),
+            native_name: owner.native.parse().unwrap_or_default(),
+            tokens: ToolView::tokens_of(owner.item.as_bytes().len()),
+        };
+        self.catalog.snapshot().tools().map(view).collect()
     }
 
     fn server_statuses(&self) -> Vec<ServerStatus> {
         let running = self.downstreams.all();
         let catalog = self.catalog.snapshot();
         let servers = self.servers.load();
-        let status = |(name, state): &(String, ServerState)| {
+        let status = |server: &ConfiguredServer| {
+            let ConfiguredServer { id, name, state } = server;
             let found = running.iter().find(|(running, _)| running.as_str() == name);
             let connection = found.map(|(_, server)| server.view());
             let (state, reason) = match (state, &connection) {
@@ -201,6 +259,7 @@ impl GatewayState {
             };
             let items = ItemKind::ALL.into_iter().map(count).collect();
             ServerStatus {
+                id: id.clone(),
                 name: name.clone(),
                 state,
                 reason,

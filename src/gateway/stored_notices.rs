@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{STATE_FILE, ready_servers};
+use super::STATE_FILE;
+use super::configured::ready_servers;
 use crate::admin::DataDir;
 use crate::catalog;
 use crate::config::Config;

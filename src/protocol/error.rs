@@ -62,6 +62,18 @@ macro_rules! kinds {
     };
 }
 
+impl ErrorKind {
+    /// The code of the API: in capitals, and for two kinds the word that clients of the API of
+    /// MCP Inspector know.
+    pub fn api_code(self) -> String {
+        match self {
+            Self::ServerLost => "TRANSPORT_ERROR".to_owned(),
+            Self::ServerProtocol => "PROTOCOL_ERROR".to_owned(),
+            other => other.as_str().to_ascii_uppercase(),
+        }
+    }
+}
+
 kinds! {
     /// The body is not JSON.
     ParseError = "parse_error", code::PARSE_ERROR, 400, false;
@@ -94,6 +106,16 @@ kinds! {
     UnsupportedMediaType = "unsupported_media_type", code::INVALID_REQUEST, 415, false;
     /// Larger than a limit of the gateway.
     TooLarge = "too_large", code::INVALID_REQUEST, 413, false;
+    /// The token of the API is missing or wrong.
+    SessionInvalid = "session_invalid", code::SESSION, 401, false;
+    /// No server has this name or id.
+    ServerNotFound = "server_not_found", code::INVALID_PARAMS, 404, false;
+    /// The new text is no valid configuration.
+    InvalidConfig = "invalid_config", code::INVALID_PARAMS, 400, false;
+    /// It does not go with the present state.
+    Conflict = "conflict", code::INVALID_REQUEST, 409, false;
+    /// It was changed by somebody else meanwhile (`If-Match`).
+    PreconditionFailed = "precondition_failed", code::INVALID_REQUEST, 412, false;
     /// The body did not arrive in time.
     BodyTimeout = "body_timeout", code::INVALID_REQUEST, 408, true;
     /// A limit on work under way is reached: shed.
@@ -102,9 +124,17 @@ kinds! {
     ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
     /// The server is not connected; it comes back by itself.
     ServerUnavailable = "server_unavailable", code::INTERNAL_ERROR, 502, true;
+    /// The cause of [`ErrorKind::ServerUnavailable`]: its program cannot be started.
+    SpawnFailed = "spawn_failed", code::INTERNAL_ERROR, 500, true;
+    /// The cause of [`ErrorKind::ServerUnavailable`]: nobody listens at its URL.
+    ConnectionRefused = "connection_refused", code::INTERNAL_ERROR, 502, true;
+    /// The cause of [`ErrorKind::ServerUnavailable`]: it was not there in time.
+    ConnectionTimeout = "connection_timeout", code::INTERNAL_ERROR, 504, true;
+    /// The cause of [`ErrorKind::ServerUnavailable`]: its process ended.
+    ProcessCrashed = "process_crashed", code::INTERNAL_ERROR, 500, true;
     /// The server, or the tool, failed so often that it is not asked for a while.
     BreakerOpen = "breaker_open", code::INTERNAL_ERROR, 503, true;
-    /// The connection died while the call ran: it may have run.
+    /// The server's answer will not come: the call may have run.
     ServerLost = "server_lost", code::INTERNAL_ERROR, 502, false;
     /// The server's configuration is not usable.
     ServerMisconfigured = "server_misconfigured", code::INTERNAL_ERROR, 502, false;
@@ -120,12 +150,24 @@ kinds! {
     Internal = "internal", code::INTERNAL_ERROR, 500, false;
 }
 
+impl ErrorKind {
+    /// Whether it says that the request was not begun.
+    pub const fn says_not_run(self) -> bool {
+        matches!(
+            self,
+            Self::Overloaded | Self::ShuttingDown | Self::ServerUnavailable | Self::BreakerOpen
+        )
+    }
+}
+
 /// One failure, as its receiver reads it. The log may say more; this never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub kind: ErrorKind,
     /// A sentence for people: what was wrong, where, what to do.
     pub message: String,
+    /// The kind of what is behind it, where that is known: a server is unavailable for a cause.
+    pub cause: Option<ErrorKind>,
     /// The server that it concerns.
     pub server: Option<String>,
     /// When trying again can help, in milliseconds from now.
@@ -141,6 +183,7 @@ impl Failure {
         Self {
             kind,
             message: message.into(),
+            cause: None,
             server: None,
             retry_after_ms: None,
             details: None,
@@ -171,6 +214,11 @@ impl Failure {
         self
     }
 
+    pub fn cause(mut self, cause: Option<ErrorKind>) -> Self {
+        self.cause = cause;
+        self
+    }
+
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into());
         self
@@ -185,6 +233,9 @@ impl Failure {
     /// tool result.
     pub fn data(&self) -> Value {
         let mut data = json!({ "code": self.kind.as_str(), "retryable": self.kind.retryable() });
+        if let Some(cause) = self.cause {
+            data["cause"] = json!(cause.as_str());
+        }
         if let Some(server) = &self.server {
             data["server"] = json!(server);
         }
@@ -195,6 +246,33 @@ impl Failure {
             data[name] = value.clone();
         }
         data
+    }
+
+    /// The most exact kind that is known.
+    pub fn exact_kind(&self) -> ErrorKind {
+        self.cause.unwrap_or(self.kind)
+    }
+
+    /// The error object of the API; `base` is the URL of this gateway, without a slash at its end.
+    pub fn api_object(&self, base: &str) -> Value {
+        let code = self.exact_kind().api_code();
+        let mut details = Map::new();
+        if let Some(server) = &self.server {
+            details.insert("serverId".to_owned(), json!(server));
+            details.insert("serverName".to_owned(), json!(server));
+        }
+        if let Some(milliseconds) = self.retry_after_ms {
+            details.insert("retryAfterMs".to_owned(), json!(milliseconds));
+        }
+        for (name, value) in self.details.iter().flat_map(|details| details.iter()) {
+            details.insert(name.clone(), value.clone());
+        }
+        json!({ "error": {
+            "code": code,
+            "message": self.message,
+            "details": details,
+            "helpUrl": format!("{base}/help/{code}"),
+        } })
     }
 
     /// The JSON-RPC error object.
@@ -252,6 +330,26 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), ErrorKind::ALL.len());
+    }
+
+    #[test]
+    fn the_error_object_of_the_api_has_the_most_exact_code() {
+        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.api_code()).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), ErrorKind::ALL.len());
+        let failure = Failure::new(ErrorKind::ServerUnavailable, "it cannot be started")
+            .cause(Some(ErrorKind::SpawnFailed))
+            .server("git");
+        let expected = json!({ "error": {
+            "code": "SPAWN_FAILED",
+            "message": "it cannot be started",
+            "details": { "serverId": "git", "serverName": "git" },
+            "helpUrl": "http://here/help/SPAWN_FAILED",
+        } });
+        assert_eq!(failure.api_object("http://here"), expected);
+        assert_eq!(failure.data()["code"], "server_unavailable");
+        assert_eq!(failure.data()["cause"], "spawn_failed");
     }
 
     #[test]

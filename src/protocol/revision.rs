@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::{RawJson, code};
+
 /// A dated revision, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Revision {
@@ -86,6 +88,21 @@ impl Revision {
         known
             .filter(|revision: &Self| revision.era() == Era::Legacy)
             .unwrap_or(Self::NEWEST_LEGACY)
+    }
+
+    /// Whether the error with which a server answers `initialize` is about the offered revision, as
+    /// far as its code and words tell.
+    pub fn is_refused_by(error: &RawJson) -> bool {
+        #[derive(Deserialize)]
+        struct ErrorFields {
+            code: i64,
+            #[serde(default)]
+            message: String,
+        }
+        error.parse::<ErrorFields>().is_ok_and(|error| {
+            matches!(error.code, code::INVALID_PARAMS | code::UNSUPPORTED_VERSION)
+                || error.message.to_ascii_lowercase().contains("version")
+        })
     }
 
     /// Whether a client may send several messages in one array (S-HTTP-10, S-HTTP-11).

@@ -1,14 +1,19 @@
 //! The catalog as sessions read it: without messages, without waiting.
 
 use std::collections::HashMap;
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::catalog::{self, CatalogSettings, Changes, Snapshot};
-use crate::downstream::{Caller, ConnectionOwner, Viewer};
-use crate::publisher::freshness::FreshnessMeta;
+use crate::catalog::{self, CatalogSettings, Changes, ItemKind, ListAge, ListCaching, Snapshot};
+use crate::downstream::{Caller, ConnectionKey, ConnectionOwner, Viewer};
+use crate::id::ServerName;
+use crate::publisher::freshness::{FreshnessMeta, PartSource};
+use crate::publisher::known_lists::KnownLists;
+use crate::publisher::server_parts::{Ages, PartAges};
 
 /// The catalog that is published now.
 pub(super) struct PublishedCatalog {
@@ -18,6 +23,9 @@ pub(super) struct PublishedCatalog {
     pub(super) at_start: OnceLock<Arc<Snapshot>>,
     /// The age that lists state while some part of them is not live.
     pub(super) stale: ArcSwapOption<FreshnessMeta>,
+    pub(super) ages: ArcSwap<Ages>,
+    /// The lists that are in these catalogs.
+    pub(super) known_lists: watch::Sender<Arc<KnownLists>>,
 }
 
 /// Catalogs of those who do not see the shared one, by whose connection lists something else.
@@ -31,6 +39,8 @@ impl Default for PublishedCatalog {
             own_views: ArcSwap::default(),
             at_start: OnceLock::new(),
             stale: ArcSwapOption::default(),
+            ages: ArcSwap::default(),
+            known_lists: watch::Sender::default(),
         }
     }
 }
@@ -64,9 +74,32 @@ impl CatalogView {
             .cloned()
     }
 
-    /// Whether everybody sees the shared catalog.
-    pub(crate) fn is_same_for_all(&self) -> bool {
-        self.published.own_views.load().is_empty()
+    /// For how long a list of `catalog` still holds, and for whom. One that lacks servers which are
+    /// still to be listed holds for no time, and one that is not everybody's is nobody else's.
+    pub(crate) fn caching(&self, catalog: &Snapshot, kind: ItemKind) -> ListCaching {
+        let (ages, now) = (self.published.ages.load(), Instant::now());
+        let is_shared = ptr::eq(&**self.published.snapshot.load(), catalog);
+        let ages: &PartAges = if is_shared {
+            &ages.shared
+        } else {
+            &ages.oldest
+        };
+        let age = |server: &ServerName| {
+            // The gateway's own is always known.
+            let known = ages.get(server).copied();
+            let (source, read_at) = known.unwrap_or((PartSource::Live, [Some(now); 4]));
+            let read_at = read_at[kind.index()];
+            ListAge {
+                since_read: read_at.map(|read_at| now.saturating_duration_since(read_at)),
+                is_watched: source == PartSource::Live,
+            }
+        };
+        let mut caching = catalog.caching(kind, age);
+        caching.is_public &= self.published.own_views.load().is_empty();
+        if self.stale().is_some_and(|stale| !stale.missing.is_empty()) {
+            caching.ttl_ms = 0;
+        }
+        caching
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -90,6 +123,18 @@ impl CatalogView {
         before.map_or_else(Changes::default, |before| {
             self.published.snapshot.load().changes_since(before)
         })
+    }
+
+    /// The lists that are in the catalogs that clients see.
+    pub(crate) fn known_lists(&self) -> Arc<KnownLists> {
+        self.published.known_lists.borrow().clone()
+    }
+
+    /// Waits until a connection has listed, and its clients see that. It may never come to it.
+    pub(crate) async fn wait_live(&self, server: &ServerName, key: &ConnectionKey) {
+        let mut known = self.published.known_lists.subscribe();
+        // It fails only without a sender, and we hold one.
+        drop(known.wait_for(|known| known.is_live(server, key)).await);
     }
 
     /// Whether every server was listed once, or had its time for it.

@@ -44,20 +44,20 @@ impl Dispatcher {
     fn on_server_event(&mut self, message: &RoutedServerEvent, ctx: &mut Context<Self>) {
         let RoutedServerEvent { server, key, event } = message;
         let lists_changed = match event {
-            ServerEvent::Listed(part) => {
-                let changed = self.core.listed(key, part);
-                if !changed && !self.merge_due {
-                    self.core.check_listed();
-                    self.wait_for_lists(ctx);
-                }
-                changed
-            }
+            ServerEvent::Listed(part, read_at) => self.core.listed(key, part, *read_at),
             ServerEvent::Closed => self.core.closed(server, key),
             ServerEvent::Away => {
                 if key.is_shared() {
                     self.core.away(server);
-                    self.wait_for_lists(ctx);
                 }
+                false
+            }
+            ServerEvent::Resting => {
+                self.core.resting(server);
+                false
+            }
+            ServerEvent::ListsOutdated => {
+                self.core.lists_outdated(server);
                 false
             }
             event => {
@@ -65,11 +65,15 @@ impl Dispatcher {
                 if let Some(sessions) = self.core.sessions() {
                     self.forward(sessions, server, key, event);
                 }
-                false
+                return;
             }
         };
         if lists_changed {
             self.merge_soon(ctx);
+        } else if !self.merge_due {
+            self.core.check_listed();
+            self.core.publish_known_lists();
+            self.wait_for_lists(ctx);
         }
     }
 
@@ -89,7 +93,11 @@ impl Dispatcher {
             ServerEvent::Task(notification) => on_task(sessions, server, key, notification),
             ServerEvent::Question(question) => on_question(sessions, key, question),
             ServerEvent::Other(notification) => on_other(sessions, key, notification),
-            ServerEvent::Listed(_) | ServerEvent::Away | ServerEvent::Closed => {}
+            ServerEvent::Listed(..)
+            | ServerEvent::Away
+            | ServerEvent::Resting
+            | ServerEvent::Closed
+            | ServerEvent::ListsOutdated => {}
         }
     }
 
@@ -144,7 +152,7 @@ impl Dispatcher {
 fn on_question(sessions: &dyn Subscribers, key: &ConnectionKey, question: &SharedQuestion) {
     if let (ConnectionOwner::Session(id, _), Some(question)) = (&key.owner, question.take()) {
         let what = CallEvent::Question(question);
-        sessions.deliver(*id, Delivery { number: 0, what });
+        sessions.deliver(*id, Delivery::new(0, what));
     }
 }
 
@@ -191,18 +199,22 @@ fn on_other(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Noti
     struct CompleteParams {
         elicitation_id: String,
     }
-    if notification.method != Method::ElicitationComplete {
-        log::debug!(method = notification.method.as_str(); "notification that no client understands");
-        return;
-    }
-    if let Ok(params) = notification.params_as::<CompleteParams>() {
-        let frame = notification.frame.as_bytes().clone();
-        let id = params.elicitation_id;
-        send_event(
-            sessions,
-            key,
-            SessionEvent::ElicitationComplete { id, frame },
-        );
+    let frame = notification.frame.as_bytes().clone();
+    match (&notification.method, key.session()) {
+        (Method::ElicitationComplete, _) => {
+            if let Ok(params) = notification.params_as::<CompleteParams>() {
+                let id = params.elicitation_id;
+                let event = SessionEvent::ElicitationComplete { id, frame };
+                send_event(sessions, key, event);
+            }
+        }
+        // Of an extension, for the one client of the connection.
+        (Method::Other(_), Some(session)) => {
+            sessions.send_event(session, SessionEvent::Extension { frame });
+        }
+        (method, _) => {
+            log::debug!(method = method.as_str(); "notification that is for no client in particular");
+        }
     }
 }
 

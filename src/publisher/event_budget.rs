@@ -2,11 +2,12 @@
 //! brought to the sessions loses what it says itself; no other events are lost for it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::downstream::{RoutedServerEvent, ServerEvent};
 use crate::id::ServerName;
+use crate::memory::{KeptBytes, KeptShare};
 
 /// Overhead of a message besides its frame, in bytes.
 const OVERHEAD: usize = 512;
@@ -17,19 +18,14 @@ pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ServerBudget>>>);
 
 #[derive(Default)]
 struct ServerBudget {
-    bytes: AtomicUsize,
+    bytes: KeptBytes,
     is_dropping: AtomicBool,
 }
 
 /// A message with the place that it takes until nobody holds it any more.
 pub(super) struct QueuedEvent {
     pub(super) message: RoutedServerEvent,
-    _permit: Option<EventPermit>,
-}
-
-struct EventPermit {
-    of_server: Arc<ServerBudget>,
-    bytes: usize,
+    _share: Option<KeptShare>,
 }
 
 impl EventBudget {
@@ -39,20 +35,15 @@ impl EventBudget {
         let Some(frame) = droppable_bytes(&message.event) else {
             return Some(QueuedEvent {
                 message,
-                _permit: None,
+                _share: None,
             });
         };
-        let bytes = frame + OVERHEAD;
         let of_server = self.of_server(&message.server);
-        let before = of_server.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let place = EventPermit { of_server, bytes };
-        let is_full = before + bytes > max;
-        let was_dropping = place.of_server.is_dropping.swap(is_full, Ordering::Relaxed);
+        let _share = of_server.bytes.try_keep(frame + OVERHEAD, max);
+        let is_full = _share.is_none();
+        let was_dropping = of_server.is_dropping.swap(is_full, Ordering::Relaxed);
         if !is_full {
-            return Some(QueuedEvent {
-                message,
-                _permit: Some(place),
-            });
+            return Some(QueuedEvent { message, _share });
         }
         if !was_dropping {
             let server = message.server.as_str();
@@ -67,16 +58,8 @@ impl EventBudget {
             return found.clone();
         }
         // Servers come and go with the configuration.
-        all.retain(|_, of_server| Arc::strong_count(of_server) > 1);
+        all.retain(|_, of_server| of_server.bytes.all() > 0);
         all.entry(server.clone()).or_default().clone()
-    }
-}
-
-impl Drop for EventPermit {
-    fn drop(&mut self) {
-        self.of_server
-            .bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -87,10 +70,12 @@ fn droppable_bytes(event: &ServerEvent) -> Option<usize> {
         | ServerEvent::Log(said)
         | ServerEvent::Task(said)
         | ServerEvent::Other(said) => Some(said.frame.as_bytes().len()),
-        ServerEvent::Listed(_)
+        ServerEvent::Listed(..)
         | ServerEvent::Question(_)
         | ServerEvent::Away
-        | ServerEvent::Closed => None,
+        | ServerEvent::Resting
+        | ServerEvent::Closed
+        | ServerEvent::ListsOutdated => None,
     }
 }
 

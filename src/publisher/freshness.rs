@@ -26,6 +26,8 @@ pub(super) enum PartSource {
     Live,
     /// Listed by this process before its connection was lost.
     Away,
+    /// Listed by this process before its connection was closed for want of use.
+    Resting,
 }
 
 /// How a server's part came here, and when.

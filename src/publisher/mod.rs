@@ -13,6 +13,8 @@ mod dispatcher;
 mod event_budget;
 mod first_listing;
 mod freshness;
+mod known_lists;
+mod own_lists;
 mod own_part;
 mod part_store;
 mod publisher_core;
@@ -30,4 +32,4 @@ pub use server_parts::Arrangement;
 pub use start_times::StartTimes;
 pub use subscribers::{SessionEvent, Subscribers};
 
-pub(crate) use freshness::FreshnessMeta;
+pub(crate) use known_lists::KnownList;

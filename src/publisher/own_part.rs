@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::catalog::{IngestLimits, ItemKind, NameSettings, ServerPart};
+use crate::catalog::{IngestLimits, ItemKind, NameSettings, ServerPart, Wrap};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
@@ -25,5 +25,9 @@ pub(super) fn own_part() -> Option<(Arc<ServerPart>, NameSettings)> {
     let item = RawJson::try_new(Bytes::from(item.to_string())).ok()?;
     let part = ServerPart::new(name);
     let part = part.with_list(ItemKind::Resources, &[item], &IngestLimits::default());
-    Some((Arc::new(part), NameSettings::default()))
+    let names = NameSettings {
+        wrap: Wrap::Never,
+        ..NameSettings::default()
+    };
+    Some((Arc::new(part), names))
 }

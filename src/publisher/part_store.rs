@@ -110,8 +110,8 @@ impl PartStore {
         self.identities = identities;
     }
 
-    /// A server was listed; nothing waits for the store.
-    pub(crate) fn keep(&mut self, part: &Arc<ServerPart>, changed: bool) {
+    /// A server was listed at `listed_at`, in milliseconds since 1970; nothing waits for the store.
+    pub(crate) fn keep(&mut self, part: &Arc<ServerPart>, changed: bool, listed_at: u64) {
         let server = part.server();
         let first = self.listed.insert(server.clone());
         let Some(identity) = self.identities.get(server) else {
@@ -121,7 +121,7 @@ impl PartStore {
             return;
         }
         let (store, key) = (self.store.clone(), format!("{PARTS}{server}"));
-        let (part, identity, listed_at) = (part.clone(), identity.clone(), (self.now)());
+        let (part, identity) = (part.clone(), identity.clone());
         actix_rt::spawn(async move {
             let Some(value) = to_bytes(&part, &identity, listed_at) else {
                 return;

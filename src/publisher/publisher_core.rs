@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::catalog::{ServerPart, Snapshot};
-use crate::downstream::{ConnectionKey, RoutedServerEvent};
+use crate::downstream::{ConnectionKey, ListTimes, RoutedServerEvent};
 use crate::id::ServerName;
 use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
 use crate::publisher::event_budget::{EventBudget, QueuedEvent};
@@ -101,8 +102,11 @@ impl PublisherCore {
 
     fn restore(&self, restored: RestoredCatalog) {
         let mut state = self.state();
+        let (now, instant) = (restored.part_store.now(), Instant::now());
         for (part, listed_at) in restored.parts {
-            state.parts.restore(part, listed_at);
+            let age = Duration::from_millis(now.saturating_sub(listed_at));
+            let read_at = instant.checked_sub(age);
+            state.parts.restore(part, listed_at, read_at);
         }
         state.parts.arrange(restored.arrangement);
         state.part_store = Some(restored.part_store);
@@ -143,28 +147,44 @@ impl PublisherCore {
     }
 
     /// A server was listed; whether anything is different now.
-    pub(super) fn listed(&self, key: &ConnectionKey, part: &Arc<ServerPart>) -> bool {
+    pub(super) fn listed(
+        &self,
+        key: &ConnectionKey,
+        part: &Arc<ServerPart>,
+        read_at: ListTimes,
+    ) -> bool {
         let mut state = self.state();
         if !state.parts.knows(part.server()) {
             return false;
         }
         if !key.is_shared() {
-            return state.parts.own_listed(key, part);
+            let changed = (state.parts).own_listed(key, part, read_at, Instant::now());
+            self.publish_freshness(&state);
+            return changed;
         }
         let changed = state.parts.is_changed(part);
         let first = state.first_listing.listed(part.server(), Instant::now());
         if let (Some(times), Some((kind, took))) = (&mut state.start_times, first) {
             times.record(kind, took);
         }
-        let mut now = None;
+        let mut listed_at = None;
         if let Some(part_store) = &mut state.part_store {
-            part_store.keep(part, changed);
-            now = Some(part_store.now());
+            // All of its lists are as young as the oldest of them.
+            let oldest = read_at.iter().flatten().min().map(Instant::elapsed);
+            let age = oldest.unwrap_or_default().as_millis();
+            let at = part_store.now().saturating_sub(age as u64);
+            part_store.keep(part, changed, at);
+            listed_at = Some(at);
         }
         // Last: after a panic of the above, the next incarnation sees the change, too.
-        state.parts.listed(part.clone(), now);
+        state.parts.listed(part.clone(), listed_at, read_at);
         self.publish_freshness(&state);
         changed
+    }
+
+    /// A server starts anew.
+    pub(super) fn lists_outdated(&self, server: &ServerName) {
+        self.state().parts.lists_outdated(server);
     }
 
     /// The shared connection of a server was lost.
@@ -175,9 +195,19 @@ impl PublisherCore {
         self.publish_freshness(&state);
     }
 
-    /// A connection that was not everybody's is closed; whether it listed something else.
+    /// The shared connection of a server is closed until somebody needs it.
+    pub(super) fn resting(&self, server: &ServerName) {
+        let mut state = self.state();
+        state.parts.resting(server);
+        self.publish_freshness(&state);
+    }
+
+    /// A connection that was not everybody's is closed; whether anybody sees anything different.
     pub(super) fn closed(&self, server: &ServerName, key: &ConnectionKey) -> bool {
-        self.state().parts.own_closed(server, key)
+        let mut state = self.state();
+        let changed = state.parts.own_closed(server, key, Instant::now());
+        self.publish_freshness(&state);
+        changed
     }
 
     /// Merges what another incarnation may have left half done, unless that is what ends them.
@@ -207,6 +237,7 @@ impl PublisherCore {
         if let Some(sessions) = self.sessions() {
             self.publish_own_views(sessions);
         }
+        self.publish_known_lists();
         self.merges_failed.store(0, Ordering::SeqCst);
     }
 
@@ -229,6 +260,12 @@ impl PublisherCore {
         if is_shown || !before.is_empty() {
             sessions.broadcast(&SessionEvent::OwnViewsChanged);
         }
+    }
+
+    /// Tells which lists were read, once they are in the catalogs that clients see.
+    pub(super) fn publish_known_lists(&self) {
+        let known = self.state().parts.known();
+        self.published.known_lists.send_replace(Arc::new(known));
     }
 
     /// Lists are complete when every server was listed.
@@ -257,6 +294,7 @@ impl PublisherCore {
     pub(super) fn publish_freshness(&self, state: &PublisherState) {
         let stale = state.parts.freshness().map(Arc::new);
         self.published.stale.store(stale);
+        self.published.ages.store(Arc::new(state.parts.ages()));
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, PublisherState> {
@@ -290,7 +328,11 @@ mod tests {
         let part = ServerPart::new(name.clone());
         let part = part.with_list(ItemKind::Tools, &tool, &IngestLimits::default());
         let listed = || view.snapshot().count(&name, ItemKind::Tools);
-        assert!(core.listed(&ConnectionKey::shared(), &Arc::new(part)));
+        assert!(core.listed(
+            &ConnectionKey::shared(),
+            &Arc::new(part),
+            ListTimes::default()
+        ));
         // Begun twice, and never finished.
         core.merges_failed
             .store(MERGES_FAILED_MAX, Ordering::SeqCst);

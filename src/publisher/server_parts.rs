@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
-use crate::downstream::{ConnectionKey, ConnectionOwner, Viewer};
+use crate::downstream::{ConnectionKey, ListTimes, Viewer};
 use crate::id::ServerName;
 use crate::publisher::first_listing::FirstListWait;
 use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
+use crate::publisher::known_lists::{KnownList, KnownLists};
+use crate::publisher::own_lists::OwnLists;
 use crate::publisher::own_part::own_part;
 
 /// The servers in config order, with their names; those that are missing are gone.
@@ -23,14 +27,26 @@ pub(super) struct ServerParts {
     /// `None` until the servers are known.
     arrangement: Option<Arrangement>,
     shared: HashMap<ServerName, SharedPart>,
-    /// Lists of connections that do not belong to everybody, where they differ from the shared.
-    own: HashMap<(ServerName, ConnectionKey), Arc<ServerPart>>,
+    own: OwnLists,
 }
 
 /// Lists that everybody sees.
 struct SharedPart {
     part: Arc<ServerPart>,
     age: PartAge,
+    read_at: ListTimes,
+}
+
+/// When the lists of each server were read, and whether its changes are heard of.
+pub(super) type PartAges = HashMap<ServerName, (PartSource, ListTimes)>;
+
+/// The ages of lists.
+#[derive(Default)]
+pub(super) struct Ages {
+    /// Of those that everybody sees.
+    pub(super) shared: PartAges,
+    /// The oldest of each server, whoever sees it.
+    pub(super) oldest: PartAges,
 }
 
 /// The input of a merge.
@@ -67,7 +83,7 @@ impl ServerParts {
         let servers = &arrangement.servers;
         let known = |name: &ServerName| servers.iter().any(|(known, _)| known == name);
         self.shared.retain(|name, _| known(name));
-        self.own.retain(|(name, _), _| known(name));
+        self.own.retain(known);
         self.arrangement = Some(arrangement);
     }
 
@@ -78,28 +94,80 @@ impl ServerParts {
     }
 
     /// The process before this one listed it last at `listed_at`.
-    pub(super) fn restore(&mut self, part: Arc<ServerPart>, listed_at: u64) {
-        self.put(part, PartSource::Stored, Some(listed_at));
+    pub(super) fn restore(
+        &mut self,
+        part: Arc<ServerPart>,
+        listed_at: u64,
+        read_at: Option<Instant>,
+    ) {
+        let age = PartAge {
+            source: PartSource::Stored,
+            listed_at: Some(listed_at),
+        };
+        self.put(part, age, [read_at; 4]);
     }
 
-    /// A server listed this now to everybody.
-    pub(super) fn listed(&mut self, part: Arc<ServerPart>, now: Option<u64>) {
-        self.put(part, PartSource::Live, now);
+    /// A server listed this to everybody.
+    pub(super) fn listed(
+        &mut self,
+        part: Arc<ServerPart>,
+        listed_at: Option<u64>,
+        read_at: ListTimes,
+    ) {
+        let source = PartSource::Live;
+        self.put(part, PartAge { source, listed_at }, read_at);
     }
 
-    fn put(&mut self, part: Arc<ServerPart>, source: PartSource, listed_at: Option<u64>) {
-        let age = PartAge { source, listed_at };
-        let server = part.server().clone();
-        self.shared.insert(server, SharedPart { part, age });
+    fn put(&mut self, part: Arc<ServerPart>, age: PartAge, read_at: ListTimes) {
+        match self.shared.get_mut(part.server()) {
+            Some(shared) if shared.part == part => (shared.age, shared.read_at) = (age, read_at),
+            _ => {
+                self.own.shared_changed(&part);
+                let server = part.server().clone();
+                self.shared
+                    .insert(server, SharedPart { part, age, read_at });
+            }
+        }
+    }
+
+    /// A server starts anew.
+    pub(super) fn lists_outdated(&mut self, server: &ServerName) {
+        self.own.outdate(server);
     }
 
     /// The connection that everybody shares was lost.
     pub(super) fn away(&mut self, server: &ServerName) {
+        self.own.outdate(server);
+        self.no_longer_live(server, PartSource::Away);
+    }
+
+    /// The connection that everybody shares is closed for want of use.
+    pub(super) fn resting(&mut self, server: &ServerName) {
+        self.no_longer_live(server, PartSource::Resting);
+    }
+
+    fn no_longer_live(&mut self, server: &ServerName, to: PartSource) {
         if let Some(SharedPart { age, .. }) = self.shared.get_mut(server)
             && age.source == PartSource::Live
         {
-            age.source = PartSource::Away;
+            age.source = to;
         }
+    }
+
+    pub(super) fn ages(&self) -> Ages {
+        let shared = self.shared.iter();
+        let shared = shared.map(|(name, it)| (name.clone(), (it.age.source, it.read_at)));
+        let shared: PartAges = shared.collect();
+        let mut oldest = shared.clone();
+        for (name, own) in self.own.read_at() {
+            if let Some((_, read_at)) = oldest.get_mut(name) {
+                // None comes first: what is not known counts as old.
+                for (oldest, own) in read_at.iter_mut().zip(own) {
+                    *oldest = own.min(*oldest);
+                }
+            }
+        }
+        Ages { shared, oldest }
     }
 
     /// The age that lists state; `None` when everything is live.
@@ -112,28 +180,82 @@ impl ServerParts {
         FreshnessMeta::of(&self.servers().map(|name| (name, age(name))).collect())
     }
 
-    /// A server listed this on a connection that is not everybody's; whether anything is different.
-    pub(super) fn own_listed(&mut self, key: &ConnectionKey, part: &Arc<ServerPart>) -> bool {
-        let whose = (part.server().clone(), key.clone());
-        if !self.is_changed(part) {
-            return self.own.remove(&whose).is_some();
-        }
-        // Many connections list the same: they share one part.
-        let known = self.own.values().find(|known| *known == part);
-        let known = known.unwrap_or(part).clone();
-        let before = self.own.insert(whose, known);
-        before.as_ref() != Some(part)
+    /// A server listed this on a connection that is not everybody's; whether anybody sees anything
+    /// different.
+    pub(super) fn own_listed(
+        &mut self,
+        key: &ConnectionKey,
+        part: &Arc<ServerPart>,
+        read_at: ListTimes,
+        now: Instant,
+    ) -> bool {
+        let server = part.server();
+        let shared = self.shared.get(server).map(|shared| &shared.part);
+        let part = shared.filter(|shared| *shared == part).unwrap_or(part);
+        let part = part.clone();
+        self.change_own(part.server(), key, |own| {
+            own.listed(key, &part, read_at, now);
+        })
     }
 
-    /// A connection that was not everybody's is closed; whether it listed something else.
-    pub(super) fn own_closed(&mut self, server: &ServerName, key: &ConnectionKey) -> bool {
-        let whose = (server.clone(), key.clone());
-        self.own.remove(&whose).is_some()
+    /// A connection that was not everybody's is closed; whether anybody sees anything different.
+    pub(super) fn own_closed(
+        &mut self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        now: Instant,
+    ) -> bool {
+        self.change_own(server, key, |own| own.closed(server, key, now))
     }
 
-    /// Who sees something else than everybody.
+    fn change_own(
+        &mut self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        change: impl FnOnce(&mut OwnLists),
+    ) -> bool {
+        let audience = key.audience_key();
+        let viewers = || {
+            key.viewers()
+                .chain(audience.iter().flat_map(|it| it.viewers()))
+        };
+        let seen = |parts: &Self| -> Vec<_> {
+            let part = |viewer| parts.part_for(server, &viewer).cloned();
+            viewers().map(part).collect()
+        };
+        let before = seen(self);
+        change(&mut self.own);
+        let shared = &self.shared;
+        let trimmed = self.own.trim(|part| {
+            let shared = shared.get(part.server());
+            shared.is_some_and(|shared| Arc::ptr_eq(&shared.part, part))
+        });
+        trimmed || seen(self) != before
+    }
+
+    /// Who sees something else than everybody, or than those of the same audience.
     pub(super) fn viewers(&self) -> impl Iterator<Item = Viewer> {
-        self.own.keys().flat_map(|(_, key)| key.viewers())
+        let differs = |viewer: &Viewer| {
+            let others = viewer.audience().filter(|audience| audience != viewer);
+            let others = others.map_or_else(|| self.shared(), |it| self.visible_to(&it));
+            self.visible_to(viewer).identity() != others.identity()
+        };
+        self.own.viewers().into_iter().filter(differs)
+    }
+
+    /// Which lists this process has read.
+    pub(super) fn known(&self) -> KnownLists {
+        let is_read = |shared: &SharedPart| {
+            let source = shared.age.source;
+            matches!(
+                source,
+                PartSource::Live | PartSource::Away | PartSource::Resting
+            )
+        };
+        let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));
+        let shared =
+            shared.map(|(name, _)| (name.clone(), ConnectionKey::shared(), KnownList::Live));
+        shared.chain(self.own.known()).collect()
     }
 
     /// The parts that everybody sees.
@@ -141,27 +263,18 @@ impl ServerParts {
         self.visible(|name| Some(self.shared.get(name)?.part.clone()))
     }
 
-    /// The parts that this viewer sees: of its own connections, of those of its audience, and of
-    /// the shared ones, in this order.
+    /// The parts that this viewer sees.
     pub(super) fn visible_to(&self, viewer: &Viewer) -> VisibleParts {
-        let audience = viewer.owner.audience().cloned();
-        let audience = audience.map(|audience| Viewer {
-            owner: ConnectionOwner::Audience(audience),
-            era: viewer.era,
-        });
-        let own = |name: &ServerName, viewer: &Viewer| {
-            let own = self.own.iter().filter(|((server, key), _)| {
-                server == name && key.viewers().any(|one| one == *viewer)
-            });
-            // One of its era before one of the era that the server prefers.
-            let found = own.max_by_key(|((_, key), _)| key.era.is_some());
-            found.map(|(_, part)| part.clone())
-        };
-        self.visible(|name| {
-            let of_audience = || own(name, audience.as_ref()?);
-            let shared = || Some(self.shared.get(name)?.part.clone());
-            own(name, viewer).or_else(of_audience).or_else(shared)
-        })
+        self.visible(|name| self.part_for(name, viewer).cloned())
+    }
+
+    /// The part of a server that this viewer sees: of its own connection, of one of its audience,
+    /// or the shared one, in this order.
+    fn part_for(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
+        let of_audience = || self.own.part(server, &viewer.audience()?);
+        let shared = || Some(&self.shared.get(server)?.part);
+        let own = self.own.part(server, viewer);
+        own.or_else(of_audience).or_else(shared)
     }
 
     fn visible(&self, part: impl Fn(&ServerName) -> Option<Arc<ServerPart>>) -> VisibleParts {
@@ -219,17 +332,17 @@ mod tests {
         };
         let mut parts = ServerParts::default();
         assert_eq!(shown(&parts), None);
-        parts.restore(part(&a), 1_000);
+        parts.restore(part(&a), 1_000, None);
         parts.arrange(arrangement(&[&a, &b]));
         let stored = json!({"state": "stored", "listedAt": "1970-01-01T00:00:01.000Z"});
         let expected = json!({"a": stored, "b": {"state": "missing"}});
         assert_eq!(shown(&parts), Some(expected));
         // Nothing is known yet that could have become old.
         parts.away(&b);
-        parts.listed(part(&b), Some(3_000));
+        parts.listed(part(&b), Some(3_000), ListTimes::default());
         let live = json!({"state": "live", "listedAt": "1970-01-01T00:00:03.000Z"});
         assert_eq!(shown(&parts), Some(json!({"a": stored, "b": live})));
-        parts.listed(part(&a), Some(4_000));
+        parts.listed(part(&a), Some(4_000), ListTimes::default());
         assert_eq!(shown(&parts), None);
         parts.away(&b);
         assert_eq!(shown(&parts).unwrap()["b"]["state"], "away");

@@ -97,7 +97,7 @@ mod tests {
         let again = StartTimes::load(store.clone()).await.unwrap();
         assert_eq!(again.expected("npx"), Some(seconds(3)));
         assert_eq!(again.expected("http"), Some(seconds(1) * 3 / 2));
-        // What somebody else wrote there is no reason to fail.
+        // Text of somebody else there is no reason to fail.
         for (key, value) in [
             ("start-times/npx", "{}"),
             ("start-times/uvx", "[18446744073709551615]"),

@@ -52,4 +52,6 @@ pub enum SessionEvent {
     Task { server: ServerName, state: RawJson },
     /// An elicitation by URL is complete.
     ElicitationComplete { id: String, frame: Bytes },
+    /// A notification that only an extension knows, of a server for this client alone.
+    Extension { frame: Bytes },
 }

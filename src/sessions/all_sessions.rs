@@ -7,15 +7,18 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::auth::Policy;
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, KeptBytes, ParkedCalls, Sealing, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PlaceLimit,
+    Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
-use crate::id::{CallNumbers, Principal, SessionId};
-use crate::memory;
+use crate::history::History;
+use crate::id::{CallNumbers, Peer, Principal, SessionId};
+use crate::memory::{self, KeptBytes};
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
 use crate::sessions::SessionContext;
@@ -34,6 +37,9 @@ use crate::telemetry::{Counter, Counters};
 /// How often idle sessions are looked for.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How long the end of an unused session is waited for, whose place is needed.
+const UNUSED_END_MAX: Duration = Duration::from_secs(1);
+
 /// The parts that sessions are built with.
 pub struct SessionsSpec {
     pub settings: SessionSettings,
@@ -46,9 +52,12 @@ pub struct SessionsSpec {
     pub random: Arc<dyn Random>,
     /// Mints session ids; they must not be guessable.
     pub mint: fn() -> Uuid,
+    /// Tells the milliseconds since 1970.
+    pub clock: fn() -> u64,
     /// For what travels through clients without a session.
-    pub sealing: Sealing,
+    pub sealing: Arc<SealingKeys>,
     pub counters: Counters,
+    pub history: History,
 }
 
 /// All sessions. Cheap to clone; may be used from any thread.
@@ -68,12 +77,13 @@ impl Sessions {
         let count = spec.arbiters.count().get();
         let calls = CallContext {
             settings: ArcSwap::from_pointee(spec.settings),
+            sealing: Sealing::new(spec.sealing, spec.downstreams.clone()),
             downstreams: spec.downstreams,
             catalog: spec.catalog,
             policy: spec.policy,
             numbers: spec.numbers,
             counters: spec.counters,
-            sealing: spec.sealing,
+            history: spec.history,
             answer_decorator: AnswerDecorator::new(&server_info(Revision::NEWEST)),
             parked: ParkedCalls::default(),
             mint: spec.mint,
@@ -87,6 +97,7 @@ impl Sessions {
             kept_events: KeptBytes::default(),
             tree: TreeResource::default(),
             random: spec.random,
+            clock: spec.clock,
             arbiters: spec.arbiters,
             rebuilding: Mutex::default(),
             store_fails: AtomicBool::new(false),
@@ -147,8 +158,9 @@ impl Sessions {
         self.0.tree.offer(source);
     }
 
-    /// Opens a session of this fresh id for a client that sent `initialize`, and answers it. The record is in the
-    /// store before the answer exists. `arbiter` is the index of the one that it is to live on.
+    /// Opens a session of this fresh id for a client that sent `initialize`, and answers it. The
+    /// record is in the store before the answer exists. `arbiter` is the index of the one that it is
+    /// to live on.
     ///
     /// # Errors
     ///
@@ -159,19 +171,15 @@ impl Sessions {
         id: SessionId,
         request: &Request,
         principal: Principal,
+        peer: Peer,
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
-        let record = record_of(request, principal)?;
+        let mut record = record_of(request, principal)?;
+        record.peer = peer;
         let context = &self.0;
+        record.opened_at = Some((context.clock)());
         let settings = context.calls.settings.load_full();
-        let Some(place) = context.registry.reserve(settings.sessions_max) else {
-            context.calls.counters.add(Counter::SessionsRefused);
-            let message = format!(
-                "there are {} sessions, the limit (`sessions.max`); try again later",
-                settings.sessions_max
-            );
-            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
-        };
+        let place = self.place_for(peer, &settings.sessions()).await?;
         if context.write_record(id, record.to_bytes()).await.is_err() {
             context.calls.counters.add(Counter::SessionsRefused);
             let message = "the session cannot be kept: the gateway's state cannot be written now (its log says why); try again later";
@@ -186,6 +194,27 @@ impl Sessions {
         context.calls.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
         Ok((revision, answer))
+    }
+
+    /// A place for a new session. Sessions that were never used make room before anybody is refused:
+    /// those of the peer itself where it has its share.
+    async fn place_for(&self, peer: Peer, limit: &PlaceLimit) -> Result<PeerPlace, Failure> {
+        let (registry, counters) = (&self.0.registry, &self.0.calls.counters);
+        loop {
+            let why = match registry.reserve(peer, limit) {
+                Ok(place) => return Ok(place),
+                Err(why) => why,
+            };
+            let of = (why == NoPlace::Share).then_some(peer);
+            let Some(unused) = registry.take_unused(of) else {
+                counters.add(Counter::SessionsRefused);
+                return Err(limit.failure(why));
+            };
+            let (done, ended) = oneshot::channel();
+            unused.do_send(SessionCommand::EndIfUnused(done));
+            // Otherwise it is used after all, or its thread or the store is busy: the next one.
+            let _ = timeout(UNUSED_END_MAX, ended).await;
+        }
     }
 
     /// Answers `initialize` of a client that gets no session.

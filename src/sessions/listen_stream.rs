@@ -12,7 +12,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::bridge::meta::with_meta;
-use crate::calls::{EventSender, StreamEvent, event_queue, tasks};
+use crate::calls::{
+    EventSender, PeerPlace, PeerPlaces, SessionSettings, StreamEvent, event_queue, tasks,
+};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, SubscriptionKey};
 use crate::id::{ServerName, SessionId};
@@ -23,12 +25,6 @@ use crate::sessions::{SessionContext, changed_lists};
 
 /// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-
-/// Resources that one stream may be about, and tasks.
-const URIS_MAX: usize = 1000;
-
-/// Longest `params` of `subscriptions/listen`, in bytes.
-const LISTEN_BYTES_MAX: usize = 256 * 1024;
 
 /// The events that a client asks for; also those that it is promised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,22 +49,41 @@ fn is_false(value: &bool) -> bool {
 /// Who listens, by a name that looks like a session's, so that what sessions and listeners watch
 /// is kept in one place.
 #[derive(Default)]
-pub(crate) struct ListenStreams(Mutex<HashMap<SessionId, Addr<ListenStream>>>);
+pub(crate) struct ListenStreams {
+    all: Mutex<HashMap<SessionId, Addr<ListenStream>>>,
+    pub(super) places: PeerPlaces,
+}
 
 /// The actor of one stream. It lives until its client closes the stream or the gateway stops.
 pub(crate) struct ListenStream {
     name: SessionId,
+    _place: PeerPlace,
     context: Arc<SessionContext>,
     caller: Arc<Caller>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     /// The id of the request, as the client wrote it.
     subscription: RequestId,
-    /// As the client asks for it; once the stream has begun, as it is promised.
+    /// The events that the client is promised, so far.
     filter: ListenFilter,
+    /// The resources and tasks that it asks for and that are not looked at yet.
+    asked: Vec<AskedItem>,
+    /// Until the client is told what it is promised, it is told nothing else.
+    is_acknowledged: bool,
     view: Option<Arc<Snapshot>>,
     events: EventSender,
 }
+
+/// A resource or a task that a client asks to hear of.
+enum AskedItem {
+    Resource(String),
+    Task(String),
+}
+
+/// It is the turn of the next item that the client asks for.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct AcceptNext;
 
 /// The gateway stops: the stream ends.
 #[derive(Message)]
@@ -81,36 +96,49 @@ impl ListenFilter {
     /// # Errors
     ///
     /// Returns what is wrong with it.
-    pub(super) fn of(request: &Request) -> Result<Self, String> {
+    pub(super) fn of(request: &Request, settings: &SessionSettings) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct ListenParams {
             notifications: ListenFilter,
         }
         let text = request.params_text().map_err(|error| error.to_string())?;
         let text = text.unwrap_or("{}");
-        if text.len() > LISTEN_BYTES_MAX {
-            let length = text.len();
+        let (length, bytes_max) = (text.len(), settings.subscriptions_bytes_max);
+        if length > bytes_max {
             return Err(format!(
-                "{length} bytes are more than the {LISTEN_BYTES_MAX} allowed"
+                "{length} bytes are more than {bytes_max}, the limit (`limits.subscriptions_bytes_per_session`)"
             ));
         }
         let params: ListenParams = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if params.notifications.resource_subscriptions.len() > URIS_MAX {
-            return Err(format!(
-                "`resourceSubscriptions` names more than {URIS_MAX} resources"
-            ));
-        }
         let filter = &params.notifications;
+        let max = settings.subscriptions_max;
+        for (member, named) in [
+            ("resourceSubscriptions", filter.resource_subscriptions.len()),
+            ("taskIds", filter.task_ids.len()),
+        ] {
+            if named > max {
+                return Err(format!(
+                    "`{member}` names more than {max}, the limit (`limits.subscriptions_per_session`)"
+                ));
+            }
+        }
         let mut names = filter.resource_subscriptions.iter().chain(&filter.task_ids);
         if names.any(|name| name.len() > SUBSCRIPTION_URI_MAX) {
             return Err(format!(
                 "a resource or task that is listened to has at most {SUBSCRIPTION_URI_MAX} bytes"
             ));
         }
-        if params.notifications.task_ids.len() > URIS_MAX {
-            return Err(format!("`taskIds` names more than {URIS_MAX} tasks"));
-        }
         Ok(params.notifications)
+    }
+
+    /// Takes out the resources and tasks.
+    fn take_items(&mut self) -> Vec<AskedItem> {
+        let resources = std::mem::take(&mut self.resource_subscriptions);
+        let tasks = std::mem::take(&mut self.task_ids);
+        let resources = resources.into_iter().map(AskedItem::Resource);
+        resources
+            .chain(tasks.into_iter().map(AskedItem::Task))
+            .collect()
     }
 
     fn wants(&self, method: &Method) -> bool {
@@ -124,10 +152,6 @@ impl ListenFilter {
 }
 
 impl ListenStreams {
-    pub(crate) fn len(&self) -> usize {
-        self.all().len()
-    }
-
     pub(crate) fn address(&self, name: SessionId) -> Option<Addr<ListenStream>> {
         self.all().get(&name).cloned()
     }
@@ -137,7 +161,7 @@ impl ListenStreams {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Addr<ListenStream>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,10 +169,11 @@ impl ListenStream {
     /// Starts the actor on the calling arbiter, whose index is `arbiter`.
     pub(super) fn start(
         context: &Arc<SessionContext>,
+        place: PeerPlace,
         caller: Arc<Caller>,
         arbiter: usize,
         request: &Request,
-        filter: ListenFilter,
+        mut filter: ListenFilter,
     ) -> mpsc::Receiver<StreamEvent> {
         let settings = context.calls.settings.load();
         let (events_max, bytes_max) = settings.stream_queue();
@@ -156,12 +181,15 @@ impl ListenStream {
         let name = SessionId::new((context.calls.mint)());
         let listener = Self {
             name,
+            _place: place,
             context: context.clone(),
             view: context.calls.catalog.own(&caller),
             caller,
             arbiter,
             subscription: request.id.clone(),
+            asked: filter.take_items(),
             filter,
+            is_acknowledged: false,
             events,
         };
         context.listeners.all().insert(name, Actor::start(listener));
@@ -174,15 +202,40 @@ impl ListenStream {
     }
 
     /// Asks for what the client wants and keeps what it will get: resources of servers that
-    /// report updates, tasks of which their server can tell, and every list (S-SUB-03).
-    fn accept_filter(&mut self) {
+    /// report updates, tasks of which their server can tell, and every list (S-SUB-03). One item
+    /// in each turn, since finding whose it is may take long, and others live on this thread.
+    fn accept_next(&mut self, ctx: &mut Context<Self>) {
+        let Some(item) = self.asked.pop() else {
+            return self.acknowledge(ctx);
+        };
         let catalog = self.catalog();
-        let mut wanted = std::mem::take(&mut self.filter.resource_subscriptions);
-        wanted.retain(|uri| self.watch(uri, &catalog).is_some());
-        self.filter.resource_subscriptions = wanted;
-        let mut wanted = std::mem::take(&mut self.filter.task_ids);
-        wanted.retain(|id| self.watch_task(id, &catalog).is_some());
-        self.filter.task_ids = wanted;
+        match item {
+            AskedItem::Resource(uri) => {
+                if self.watch(&uri, &catalog).is_some() {
+                    self.filter.resource_subscriptions.insert(uri);
+                }
+            }
+            AskedItem::Task(id) => {
+                if self.watch_task(&id, &catalog).is_some() {
+                    self.filter.task_ids.insert(id);
+                }
+            }
+        }
+        let listener = ctx.address();
+        // A task of its own, since an actor goes on at once with what it waits for by itself.
+        actix_rt::spawn(async move {
+            tokio::task::yield_now().await;
+            listener.do_send(AcceptNext);
+        });
+    }
+
+    fn acknowledge(&mut self, ctx: &mut Context<Self>) {
+        self.is_acknowledged = true;
+        let accepted = RawJson::from_value(&json!({ "notifications": self.filter }));
+        self.send(&Method::SubscriptionsAcknowledged, &accepted, ctx);
+        if self.filter == ListenFilter::default() {
+            self.end(ctx);
+        }
     }
 
     fn watch(&self, uri: &str, catalog: &Snapshot) -> Option<()> {
@@ -212,6 +265,9 @@ impl ListenStream {
     /// Sends a notification that names the request of the client. A client that does not read
     /// loses the stream; opening another, it asks for everything.
     fn send(&self, method: &Method, params: &RawJson, ctx: &mut Context<Self>) {
+        if !self.is_acknowledged {
+            return;
+        }
         let params = self.with_subscription(params);
         let params = params.as_str();
         let frame = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
@@ -250,12 +306,7 @@ impl Actor for ListenStream {
         let events = self.events.clone();
         let closed = wrap_future::<_, Self>(async move { events.closed().await });
         ctx.spawn(closed.map(|(), _, ctx| ctx.stop()));
-        self.accept_filter();
-        let accepted = RawJson::from_value(&json!({ "notifications": self.filter }));
-        self.send(&Method::SubscriptionsAcknowledged, &accepted, ctx);
-        if self.filter == ListenFilter::default() {
-            self.end(ctx);
-        }
+        self.accept_next(ctx);
     }
 }
 
@@ -297,8 +348,17 @@ impl Handler<SessionEvent> for ListenStream {
             SessionEvent::ListsChanged(_)
             | SessionEvent::ResourceUpdated { .. }
             | SessionEvent::Log { .. }
-            | SessionEvent::ElicitationComplete { .. } => {}
+            | SessionEvent::ElicitationComplete { .. }
+            | SessionEvent::Extension { .. } => {}
         }
+    }
+}
+
+impl Handler<AcceptNext> for ListenStream {
+    type Result = ();
+
+    fn handle(&mut self, _: AcceptNext, ctx: &mut Self::Context) {
+        self.accept_next(ctx);
     }
 }
 

@@ -40,14 +40,16 @@ pub struct OpenStream {
 pub(crate) enum SessionCommand {
     /// The session is in use: its record must not expire.
     SaveRecord,
-    /// The record was written a moment ago and may be written again.
-    EndRecordPause,
     /// The stream that belongs to no call ends now; calls go on.
     EndGeneralStream,
     /// The client sent nothing for `idle_timeout`; a session that is in use stays.
     EndIfIdle,
     /// The gateway stops; the record stays.
     Drain,
+    /// An operator asks how many event streams the client reads.
+    CountStreams(oneshot::Sender<usize>),
+    /// Its place is needed; one that was used stays. A message is sent once its record is deleted.
+    EndIfUnused(oneshot::Sender<()>),
     /// The client ended the session. A message is sent once its record is deleted.
     Delete(oneshot::Sender<()>),
 }

@@ -12,15 +12,18 @@ mod memory_reclaim;
 mod message;
 mod restore;
 mod session;
+mod session_list;
 mod session_record;
 mod session_registry;
 mod sessionless;
 mod subscribers;
 mod tree_resource;
+mod unused_sessions;
 
 pub use all_sessions::{FoundSession, Sessions, SessionsSpec};
 pub use message::{FromClient, OpenStream, UpgradeToStream};
 pub use session::Session;
+pub use session_list::{ClientView, SessionView};
 pub use session_record::SessionRecord;
 pub use sessionless::{ServeOutcome, SessionlessRequest};
 pub use tree_resource::TreeSource;
@@ -32,15 +35,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::calls::{CallContext, CallWorkers, KeptBytes};
+use crate::calls::{CallContext, CallWorkers};
 use crate::catalog::Changes;
 use crate::id::SessionId;
+use crate::memory::KeptBytes;
 use crate::protocol::Method;
 use crate::store::{Store, StoreError};
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::Counter;
 use listen_stream::ListenStreams;
-use session_record::record_key;
+use session_record::{Subscription, record_key, subscription_key};
 use session_registry::SessionRegistry;
 use tree_resource::TreeResource;
 
@@ -57,6 +61,8 @@ pub(crate) struct SessionContext {
     pub(crate) kept_events: KeptBytes,
     pub(crate) tree: TreeResource,
     pub(crate) random: Arc<dyn Random>,
+    /// Tells the milliseconds since 1970.
+    clock: fn() -> u64,
     arbiters: Arbiters,
     /// A session has one actor, however many requests find it without one.
     rebuilding: Mutex<()>,
@@ -71,7 +77,11 @@ impl SessionContext {
         self.calls.settings.load().idle_timeout.saturating_mul(2)
     }
 
-    /// Writes the durable part of a session; what fails is counted and shown as health.
+    /// Writes the durable part of a session.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure of the store, which is counted and shown as health.
     pub(crate) async fn write_record(
         &self,
         id: SessionId,
@@ -79,12 +89,32 @@ impl SessionContext {
     ) -> Result<(), StoreError> {
         let ttl = Some(self.record_ttl());
         let written = self.store.put(&record_key(id), record, ttl).await;
-        self.store_fails.store(written.is_err(), Ordering::Relaxed);
-        if let Err(error) = &written {
-            self.calls.counters.add(Counter::SessionsUnsaved);
-            log::warn!(session:% = id, error:%; "record of a session could not be written");
-        }
+        self.note_written(id, &written);
         written
+    }
+
+    /// Writes a subscription of a session, or deletes the one to this URI. It ends with the record
+    /// that it is below.
+    pub(crate) async fn write_subscription(
+        &self,
+        id: SessionId,
+        public: &str,
+        subscription: Option<Subscription>,
+    ) {
+        let key = subscription_key(id, public);
+        let written = match subscription {
+            Some(subscription) => self.store.put(&key, subscription.to_bytes(), None).await,
+            None => self.store.delete(&key).await,
+        };
+        self.note_written(id, &written);
+    }
+
+    fn note_written(&self, id: SessionId, written: &Result<(), StoreError>) {
+        self.store_fails.store(written.is_err(), Ordering::Relaxed);
+        if let Err(error) = written {
+            self.calls.counters.add(Counter::SessionsUnsaved);
+            log::warn!(session:% = id, error:%; "the state of a session could not be written");
+        }
     }
 
     /// A session is over: nothing of it is left. `done` is sent when its record is gone. It is

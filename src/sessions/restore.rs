@@ -8,9 +8,9 @@ use crate::downstream::{ServerSettings, SubscriptionKey, isolated_servers};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending, seconds};
-use crate::sessions::session_record::{RECORDS, SessionRecord, record_key};
+use crate::sessions::session_record::{RECORDS, StoredSession, record_key, stored_sessions};
 use crate::sessions::session_registry::SessionLookup;
-use crate::store::{StoreError, StoredEntry};
+use crate::store::StoreError;
 use crate::telemetry::Counter;
 
 impl Sessions {
@@ -21,15 +21,15 @@ impl Sessions {
     /// Fails when its record cannot be read now: the session may well go on.
     pub(super) async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
         let context = self.context();
-        let record = match context.store.get(&record_key(id)).await {
-            Ok(record) => record.and_then(|bytes| SessionRecord::from_bytes(&bytes)),
+        let stored = match context.store.scan(&record_key(id)).await {
+            Ok(entries) => stored_sessions(entries).0.pop(),
             Err(error) => {
                 log::warn!(session:% = id, error:%; "record of a session could not be read");
                 let message = "the session cannot be read from the store now; try again later";
                 return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
             }
         };
-        let Some(record) = record else {
+        let Some(StoredSession { record, .. }) = stored else {
             context.forget(id, None);
             return Ok(None);
         };
@@ -68,11 +68,16 @@ impl Sessions {
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
         let context = self.context();
         let isolated = isolated_servers(&*context.store, servers).await;
-        for entry in context.store.scan(RECORDS).await? {
-            if !self.restore_one(&entry, servers, &isolated) {
-                log::warn!("a session's record cannot be read; it is dropped");
-                context.store.delete(&entry.key).await?;
-            }
+        let (sessions, useless) = stored_sessions(context.store.scan(RECORDS).await?);
+        for session in &sessions {
+            self.restore_one(session, servers, &isolated);
+        }
+        if !useless.is_empty() {
+            let entries = useless.len();
+            log::warn!(entries; "what is kept of sessions cannot be read or used in part; that is dropped");
+        }
+        for key in &useless {
+            context.store.delete(key).await?;
         }
         if !self.is_empty() {
             log::info!(sessions = self.len(); "sessions go on");
@@ -82,22 +87,18 @@ impl Sessions {
 
     fn restore_one(
         &self,
-        entry: &StoredEntry,
+        stored: &StoredSession,
         servers: &[Arc<ServerSettings>],
         isolated: &HashSet<&ServerName>,
-    ) -> bool {
+    ) {
         let context = self.context();
-        let id = entry.key.strip_prefix(RECORDS).and_then(SessionId::parse);
-        let record = SessionRecord::from_bytes(&entry.value);
-        let (Some(id), Some(record)) = (id, record) else {
-            return false;
-        };
+        let (id, record) = (stored.id, &stored.record);
         // When the session was seen last is not in the record, only that it was not later than
         // `idle_timeout` after the record was written: until its end the client may count on it.
         let idle = seconds(context.calls.settings.load().idle_timeout);
-        let left = entry.expires_in.map_or(idle, seconds).min(idle);
+        let left = stored.expires_in.map_or(idle, seconds).min(idle);
         let registry = &context.registry;
-        registry.insert_dormant(id, record.revision, left, idle);
+        registry.insert_dormant((id, record.peer), record.revision, left, idle);
         let subscription_registry = context.calls.downstreams.subscription_registry();
         if let Some(level) = record.level {
             subscription_registry.set_level(id, level);
@@ -111,6 +112,5 @@ impl Sessions {
                 subscription_registry.watch(watched, id);
             }
         }
-        true
     }
 }

@@ -1,25 +1,39 @@
 //! The durable part of a session: what it is rebuilt from when its actor died.
 
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::downstream::Caller;
-use crate::id::{Principal, ServerName, SessionId, ViewId};
+use crate::downstream::{Caller, client_name};
+use crate::id::{Peer, Principal, ServerName, SessionId, ViewId};
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
+use crate::store::StoredEntry;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub revision: Revision,
     pub principal: Principal,
+    /// Whose share of the sessions it counts for.
+    #[serde(default)]
+    pub peer: Peer,
     pub view: ViewId,
     pub profile: DeclaredCapabilities,
     /// `clientInfo` as the client wrote it, for people only: never for decisions (S-LIFE-18).
     #[serde(default)]
     pub client: Option<Box<RawValue>>,
+    /// When it was opened, in milliseconds since 1970.
+    #[serde(default)]
+    pub opened_at: Option<u64>,
     pub level: Option<LogLevel>,
-    /// The client's subscriptions.
+    /// The client's subscriptions. Each is an entry of its own below the record, so that a change
+    /// costs what it is about.
+    #[serde(skip)]
     pub subscriptions: Vec<Subscription>,
 }
 
@@ -37,6 +51,10 @@ pub struct Subscription {
 pub(crate) const SUBSCRIPTION_URI_MAX: usize = 4096;
 
 impl Subscription {
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        Bytes::from(serde_json::to_vec(self).unwrap_or_default())
+    }
+
     /// Bytes that it takes, roughly.
     pub(crate) fn size(&self) -> usize {
         size_of::<Self>() + self.public.len() + self.native.len()
@@ -84,9 +102,11 @@ impl SessionRecord {
         Ok(Self {
             revision: Revision::negotiate(&params.protocol_version),
             principal,
+            peer: Peer::default(),
             view: ViewId,
             profile: DeclaredCapabilities::from_declared(&declared),
             client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
+            opened_at: None,
             level: None,
             subscriptions: Vec::new(),
         })
@@ -101,6 +121,10 @@ impl SessionRecord {
             revision: self.revision,
             profile: self.profile.clone(),
             level: self.level,
+            client: self
+                .client
+                .as_ref()
+                .and_then(|info| client_name(info.get())),
         }
     }
 
@@ -135,6 +159,60 @@ pub(crate) fn record_key(id: SessionId) -> String {
     [RECORDS, &id.expose()].concat()
 }
 
+/// Where a subscription is in the store: below its session's record, by a digest, since a URI is
+/// long.
+pub(crate) fn subscription_key(id: SessionId, public: &str) -> String {
+    let digest = digest(&SHA256, public.as_bytes());
+    let (short, _) = digest.as_ref().split_at(SUBSCRIPTION_DIGEST);
+    format!("{}/{}", record_key(id), URL_SAFE_NO_PAD.encode(short))
+}
+
+/// Bytes of a digest that tell the subscriptions of one session from each other.
+const SUBSCRIPTION_DIGEST: usize = 16;
+
+/// A session as the store has it.
+pub(crate) struct StoredSession {
+    pub(crate) id: SessionId,
+    pub(crate) record: SessionRecord,
+    /// The rest of the time that the record is kept.
+    pub(crate) expires_in: Option<Duration>,
+}
+
+/// The sessions of entries in the order of their keys: each record is followed by the subscriptions
+/// below it. Also the keys of entries that say nothing: unreadable ones, and subscriptions of
+/// sessions that are over.
+pub(crate) fn stored_sessions(entries: Vec<StoredEntry>) -> (Vec<StoredSession>, Vec<String>) {
+    let mut sessions: Vec<StoredSession> = Vec::new();
+    let mut useless = Vec::new();
+    for entry in entries {
+        let path = entry.key.strip_prefix(RECORDS).unwrap_or_default();
+        let (id, is_record) = match path.split_once('/') {
+            Some((id, _)) => (SessionId::parse(id), false),
+            None => (SessionId::parse(path), true),
+        };
+        let above = sessions.last_mut().filter(|above| Some(above.id) == id);
+        if is_record
+            && let Some(id) = id
+            && let Some(record) = SessionRecord::from_bytes(&entry.value)
+        {
+            let expires_in = entry.expires_in;
+            sessions.push(StoredSession {
+                id,
+                record,
+                expires_in,
+            });
+        } else if !is_record
+            && let Some(above) = above
+            && let Ok(subscription) = serde_json::from_slice(&entry.value)
+        {
+            above.record.subscriptions.push(subscription);
+        } else {
+            useless.push(entry.key);
+        }
+    }
+    (sessions, useless)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +239,45 @@ mod tests {
         assert_eq!(SessionRecord::from_bytes(&bytes).unwrap().to_bytes(), bytes);
         let client = record.client.unwrap();
         assert_eq!(client.get(), r#"{"name":"c","x":1}"#);
+    }
+
+    #[test]
+    fn subscriptions_are_read_with_the_record_that_they_are_below() {
+        let record = record(r#"{"protocolVersion":"2025-06-18"}"#).unwrap();
+        let [one, other] = [1, 2].map(|number| SessionId::new(uuid::Uuid::from_u128(number)));
+        let entry = |key: String, value: Bytes| StoredEntry {
+            key,
+            value,
+            expires_in: None,
+        };
+        let about = |id, public: &str| {
+            let subscription = Subscription {
+                public: public.to_owned(),
+                server: ServerName::try_new("a").unwrap(),
+                native: public.to_owned(),
+            };
+            entry(subscription_key(id, public), subscription.to_bytes())
+        };
+        let broken = entry(subscription_key(one, "x://3"), Bytes::from_static(b"{"));
+        let mut entries = vec![
+            entry(record_key(one), record.to_bytes()),
+            about(one, "x://1"),
+            about(one, "x://2"),
+            broken.clone(),
+            // Of a session whose record has expired.
+            about(other, "x://1"),
+        ];
+        entries.sort_by(|left, right| left.key.cmp(&right.key));
+        let (sessions, useless) = stored_sessions(entries);
+        let [session] = &sessions[..] else {
+            panic!("{}", sessions.len())
+        };
+        assert_eq!(session.id, one);
+        let subscriptions = session.record.subscriptions.iter();
+        let mut public: Vec<_> = subscriptions.map(|one| one.public.as_str()).collect();
+        public.sort_unstable();
+        assert_eq!(public, ["x://1", "x://2"]);
+        assert_eq!(useless, [broken.key, subscription_key(other, "x://1")]);
     }
 
     #[test]

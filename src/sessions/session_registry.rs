@@ -1,19 +1,22 @@
 //! All live session ids and where their actors are. Only ids in here exist: any other is
 //! answered with 404 without a look at the store.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use actix::Addr;
 use tokio::time::Instant;
 
-use crate::id::{QuickMap, SessionId};
+use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
+use crate::id::{Peer, QuickMap, SessionId};
 use crate::protocol::Revision;
 use crate::sessions::session::Session;
+use crate::sessions::unused_sessions::UnusedSessions;
 
 pub(crate) struct SessionRegistry {
     shards: Box<[RwLock<Shard>]>,
-    count: AtomicUsize,
+    places: PeerPlaces,
+    unused: UnusedSessions,
     started: Instant,
 }
 
@@ -30,24 +33,15 @@ struct SessionSlot {
     last_seen: AtomicU32,
     /// The second in which it may have been idle for too long.
     look_at: AtomicU32,
+    /// The second in which it was opened, until it is used.
+    unused_since: Option<u32>,
     /// It is over, but its record may still be there.
     is_ending: bool,
+    place: PeerPlace,
 }
 
 /// The second in which the registry is made.
 const ORIGIN: u32 = 1 << 30;
-
-/// A place for a new session, given back if it is not filled.
-#[derive(Debug)]
-pub(crate) struct SessionPermit<'a>(Option<&'a AtomicUsize>);
-
-impl Drop for SessionPermit<'_> {
-    fn drop(&mut self) {
-        if let Some(count) = self.0 {
-            count.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
 
 /// A session that was not looked at for `idle_timeout`.
 pub(crate) struct DueSession {
@@ -72,59 +66,89 @@ impl SessionRegistry {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             shards: (0..shards.max(1)).map(|_| RwLock::default()).collect(),
-            count: AtomicUsize::new(0),
+            places: PeerPlaces::default(),
+            unused: UnusedSessions::default(),
             started: Instant::now(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.places.len()
     }
 
-    /// Takes a place for a new session; `None` when there are `max` already.
-    pub(crate) fn reserve(&self, max: usize) -> Option<SessionPermit<'_>> {
-        let before = self.count.fetch_add(1, Ordering::Relaxed);
-        if before >= max {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+    /// Takes a place for a new session of this peer.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none.
+    pub(crate) fn reserve(&self, peer: Peer, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
+        self.places.take(peer, limit)
+    }
+
+    /// The session that was opened first of those that were never used, of one peer or of all.
+    /// Each is found once.
+    pub(crate) fn take_unused(&self, of: Option<Peer>) -> Option<SessionAddr> {
+        let id = self.unused.oldest(of, self.now())?;
+        self.set_used(id);
+        self.address(id)
+    }
+
+    /// The session was used for the first time.
+    pub(crate) fn set_used(&self, id: SessionId) {
+        if let Some(slot) = self.write(id).get_mut(&id) {
+            self.forget_unused(id, slot);
         }
-        (before < max).then_some(SessionPermit(Some(&self.count)))
+    }
+
+    fn forget_unused(&self, id: SessionId, slot: &mut SessionSlot) {
+        if let Some(opened) = slot.unused_since.take() {
+            self.unused.remove(slot.place.peer(), opened, id);
+        }
     }
 
     /// Puts a session in the place that was reserved for it.
     pub(crate) fn insert(
         &self,
-        mut place: SessionPermit<'_>,
+        place: PeerPlace,
         id: SessionId,
         address: SessionAddr,
         revision: Revision,
         idle: u32,
     ) {
-        place.0 = None;
         let now = self.now();
+        self.unused.add(place.peer(), now, id);
         let slot = SessionSlot {
             address: Some(address),
             revision,
             last_seen: AtomicU32::new(now),
             look_at: AtomicU32::new(now.saturating_add(idle)),
+            unused_since: Some(now),
             is_ending: false,
+            place,
         };
         self.write(id).insert(id, slot);
     }
 
     /// Puts in a session of the process before this one, which would have expired in `left` of
     /// `idle` seconds. The limit of sessions is for new ones.
-    pub(crate) fn insert_dormant(&self, id: SessionId, revision: Revision, left: u32, idle: u32) {
+    pub(crate) fn insert_dormant(
+        &self,
+        (id, peer): (SessionId, Peer),
+        revision: Revision,
+        left: u32,
+        idle: u32,
+    ) {
         let expires = self.now().saturating_add(left);
         let slot = SessionSlot {
             address: None,
             revision,
             last_seen: AtomicU32::new(expires.saturating_sub(idle)),
             look_at: AtomicU32::new(expires),
+            unused_since: None,
             is_ending: false,
+            place: self.places.restore(peer),
         };
-        if self.write(id).insert(id, slot).is_none() {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.write(id).insert(id, slot);
     }
 
     /// A dormant session has an actor again; false when it was ended meanwhile.
@@ -139,6 +163,7 @@ impl SessionRegistry {
         if let Some(slot) = self.write(id).get_mut(&id) {
             slot.address = None;
             slot.is_ending = true;
+            self.forget_unused(id, slot);
         }
     }
 
@@ -160,6 +185,22 @@ impl SessionRegistry {
         }
     }
 
+    /// Every session that is not over.
+    pub(crate) fn ids(&self) -> Vec<SessionId> {
+        let shards = self.shards.iter().map(read);
+        let ids = |shard: RwLockReadGuard<'_, Shard>| -> Vec<_> {
+            let slots = shard.iter().filter(|(_, slot)| !slot.is_ending);
+            slots.map(|(id, _)| *id).collect()
+        };
+        shards.flat_map(ids).collect()
+    }
+
+    /// Seconds since a session was last used.
+    pub(crate) fn idle_seconds(&self, id: SessionId) -> Option<u64> {
+        let last_seen = self.read(id).get(&id)?.last_seen.load(Ordering::Relaxed);
+        Some(u64::from(self.now().saturating_sub(last_seen)))
+    }
+
     /// The address of a live session, without noting any use.
     pub(crate) fn address(&self, id: SessionId) -> Option<SessionAddr> {
         self.read(id).get(&id)?.address.clone()
@@ -174,8 +215,8 @@ impl SessionRegistry {
 
     pub(crate) fn remove(&self, id: SessionId) {
         let mut shard = self.write(id);
-        if shard.remove(&id).is_some() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut slot) = shard.remove(&id) {
+            self.forget_unused(id, &mut slot);
             // When many sessions have ended, their memory is given back.
             if shard.capacity() > 4 * shard.len().max(64) {
                 let room = 2 * shard.len();
@@ -262,8 +303,8 @@ mod tests {
     async fn sessions_come_due_once_and_in_time() {
         let registry = SessionRegistry::new(2);
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        registry.insert_dormant(a, Revision::V2025_11_25, 10, 20);
-        registry.insert_dormant(b, Revision::V2025_11_25, 12, 20);
+        registry.insert_dormant((a, Peer::Local), Revision::V2025_11_25, 10, 20);
+        registry.insert_dormant((b, Peer::Local), Revision::V2025_11_25, 12, 20);
         let due = || -> Vec<_> {
             let due = registry.due(20).into_iter();
             due.map(|due| (due.id, due.is_idle)).collect()

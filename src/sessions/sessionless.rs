@@ -2,29 +2,33 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use tokio::sync::oneshot;
 
-use crate::bridge::headers::McpHeaders;
+use crate::bridge::headers::{HeaderMismatch, McpHeaders, ParamHeaders, PassedHeaders};
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    CallAddress, ClientAction, ClientReply, ClientRequest, IncomingCall, NewCall, RequestGuard,
-    RunningRequest, TaskLookup, WaitingList, call_lost, find_task, tasks,
+    CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, IncomingCall, ListWait,
+    NewCall, RequestGuard, RunningRequest, TaskLookup, WaitingList, call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
-use crate::protocol::{DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request};
-use crate::publisher::CatalogView;
+use crate::history::{CallEnding, PendingCall};
+use crate::id::{Peer, Principal, ViewId};
+use crate::protocol::{
+    DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request, Revision,
+};
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::handshake;
 use crate::sessions::listen_stream::{ListenFilter, ListenStream};
-use crate::telemetry::Counter;
 
 /// A request without a session, checked by the front as far as it can be without a catalog.
 pub struct SessionlessRequest<'h> {
     pub request: Request,
     pub caller: Arc<Caller>,
+    pub peer: Peer,
     /// Those of HTTP, to be compared with the arguments of a tool.
     pub headers: Option<McpHeaders<'h>>,
     /// Index of the arbiter that it came in on.
@@ -40,23 +44,23 @@ pub enum ServeOutcome {
 
 impl Sessions {
     /// Serves one request of a client without a session. Must be called on the arbiter that it
-    /// came in on. Right after the start, what needs the lists waits for them.
+    /// came in on. What needs lists that are not there yet waits for them.
     pub fn serve<'a>(
         &'a self,
         sessionless: SessionlessRequest<'a>,
     ) -> Either<Ready<ServeOutcome>, LocalBoxFuture<'a, ServeOutcome>> {
         let calls = &self.context().calls;
-        if !calls.must_wait_for_lists(&sessionless.request, &sessionless.caller) {
+        let (request, caller) = (&sessionless.request, &sessionless.caller);
+        let Some(wait) = ListWait::of(calls, request, caller, sessionless.arbiter) else {
             return Either::Left(ready(self.start_serving(sessionless)));
-        }
-        let mut catalog = calls.catalog.clone();
+        };
         let (request, to) = (&sessionless.request, sessionless.caller.revision);
         if let Some(open) = WaitingList::open(request, sessionless.accepts_stream, to) {
-            let stream = self.answer_later(open, sessionless, catalog);
+            let stream = self.answer_later(open, sessionless, wait);
             return Either::Left(ready(ServeOutcome::Done(stream)));
         }
         let listed = async move {
-            catalog.wait_listed().await;
+            wait.end().await;
             self.start_serving(sessionless)
         };
         Either::Right(listed.boxed_local())
@@ -67,7 +71,7 @@ impl Sessions {
         &self,
         (mut list, stream): (WaitingList, ClientReply),
         sessionless: SessionlessRequest<'_>,
-        mut catalog: CatalogView,
+        wait: ListWait,
     ) -> ClientReply {
         let sessions = self.clone();
         // Only calls of tools have arguments to compare.
@@ -76,7 +80,7 @@ impl Sessions {
             ..sessionless
         };
         actix_rt::spawn(async move {
-            list.wait(&mut catalog).await;
+            list.wait(&wait).await;
             if let ServeOutcome::Done(answer) = sessions.start_serving(sessionless) {
                 list.answer(answer);
             }
@@ -88,13 +92,31 @@ impl Sessions {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         let to = sessionless.caller.revision;
-        self.try_serve(sessionless).unwrap_or_else(|failure| {
-            let decorator = &self.context().calls.answer_decorator;
-            ServeOutcome::Done(decorator.failed(&method, &id, &failure, to))
-        })
+        let calls = &self.context().calls;
+        let mut record = is_call(&method)
+            .then(|| calls.record(&sessionless.request, &sessionless.caller))
+            .flatten();
+        let outcome = self.try_serve(sessionless, &mut record);
+        let outcome = outcome.map_err(|failure| {
+            let reply = calls.answer_decorator.failed(&method, &id, &failure, to);
+            if let Some(record) = record.take() {
+                record.end(CallEnding::Failed(&failure), reply.size());
+            }
+            ServeOutcome::Done(reply)
+        });
+        let outcome = outcome.unwrap_or_else(|failed| failed);
+        // No call was made of it.
+        if let (ServeOutcome::Done(reply), Some(record)) = (&outcome, record) {
+            record.end(CallEnding::Done, reply.size());
+        }
+        outcome
     }
 
-    fn try_serve(&self, sessionless: SessionlessRequest<'_>) -> Result<ServeOutcome, Failure> {
+    fn try_serve(
+        &self,
+        sessionless: SessionlessRequest<'_>,
+        record: &mut Option<Box<PendingCall>>,
+    ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let decorator = &calls.answer_decorator;
         let request = &sessionless.request;
@@ -111,33 +133,32 @@ impl Sessions {
             Method::Ping | Method::LoggingSetLevel if to.era() == Era::Legacy => {
                 decorator.empty(&request.id, to)
             }
-            Method::Discover => decorator.discovery(&request.id, &handshake::discovery(&catalog)),
+            Method::Discover => {
+                let discovery = handshake::discovery(&catalog);
+                decorator.discovery(&request.id, &discovery, &calls.catalog)
+            }
             Method::Listen => self.listen(&sessionless)?,
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
-            | Method::CompletionComplete => return self.call(sessionless, &catalog),
+            | Method::CompletionComplete => return self.call(sessionless, &catalog, record),
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 match find_task(request, &sessionless.caller, calls)? {
                     Some(TaskLookup::Hosted(task)) => {
                         let (request, answer) =
-                            self.client_request(sessionless.request, accepts_stream);
+                            self.client_request(sessionless.request, accepts_stream, record.take());
                         let number = request.number;
                         task.send(ClientAction::Task(request));
                         return Ok(running(answer, task, number));
                     }
                     Some(TaskLookup::Lost(answer)) => answer,
-                    None => return self.call(sessionless, &catalog),
+                    None => return self.call(sessionless, &catalog, record),
                 }
             }
             method => match ItemKind::listed_by(method) {
-                Some(kind) => {
-                    let stale = calls.catalog.stale();
-                    let age = (stale.as_deref(), calls.catalog.is_same_for_all());
-                    decorator.list(kind, request, &catalog, age, to)?
-                }
-                None if catalog.extension_owner(method.as_str()).is_some() => {
-                    return self.call(sessionless, &catalog);
+                Some(kind) => decorator.list(kind, request, &catalog, &calls.catalog, to)?,
+                None if matches!(method, Method::Other(_)) => {
+                    return self.call(sessionless, &catalog, record);
                 }
                 None => return Err(unknown(request)),
             },
@@ -145,19 +166,48 @@ impl Sessions {
         Ok(ServeOutcome::Done(answer))
     }
 
+    /// Serves a request of an operator, who has no session, and waits for its answer. Must be
+    /// called on the arbiter of this index. `None` when the gateway stops before.
+    pub async fn answer_operator(&self, request: Request, arbiter: usize) -> Option<Bytes> {
+        let caller = Caller {
+            principal: Principal::default(),
+            view: ViewId,
+            session: None,
+            revision: Revision::NEWEST,
+            profile: DeclaredCapabilities::default(),
+            level: None,
+            client: Some("mcpvisor".into()),
+        };
+        let served = self.serve(SessionlessRequest {
+            request,
+            caller: Arc::new(caller),
+            peer: Peer::Local,
+            headers: None,
+            arbiter,
+            accepts_stream: false,
+        });
+        let reply = match served.await {
+            ServeOutcome::Done(reply) => reply,
+            ServeOutcome::Running(RunningRequest { answer, waiting }) => {
+                let reply = answer.await.ok()?;
+                drop(waiting.for_rest_of(&reply));
+                reply
+            }
+        };
+        reply.into_frame()
+    }
+
     fn listen(&self, sessionless: &SessionlessRequest<'_>) -> Result<ClientReply, Failure> {
         let (context, request) = (self.context(), &sessionless.request);
-        let filter = ListenFilter::of(request)
+        let settings = context.calls.settings.load();
+        let filter = ListenFilter::of(request, &settings)
             .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
         tasks::check_listening(request, &sessionless.caller)?;
-        let max = context.calls.settings.load().listeners_max;
-        if context.listeners.len() >= max {
-            let message =
-                format!("{max} clients listen, the limit (`sessions.listeners`); try again later");
-            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
-        }
+        let limit = settings.listeners();
+        let place = context.listeners.places.take(sessionless.peer, &limit);
+        let place = place.map_err(|why| limit.failure(why))?;
         let (caller, arbiter) = (sessionless.caller.clone(), sessionless.arbiter);
-        let events = ListenStream::start(context, caller, arbiter, request, filter);
+        let events = ListenStream::start(context, place, caller, arbiter, request, filter);
         Ok(ClientReply::Stream(events))
     }
 
@@ -165,48 +215,69 @@ impl Sessions {
         &self,
         sessionless: SessionlessRequest<'_>,
         catalog: &Snapshot,
+        record: &mut Option<Box<PendingCall>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let SessionlessRequest {
             request,
             caller,
+            peer,
             headers,
             arbiter,
             accepts_stream,
         } = sessionless;
-        let target = tasks::target(&request, catalog, &caller, &calls.sealing)?;
+        let mut target = tasks::target(&request, catalog, &caller, &calls.sealing)?;
         if let Some(headers) = &headers {
-            check_params(headers, &request, &target)?;
+            target.headers = check_params(headers, &request, &target)?;
         }
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
         calls.policy.may_call(&caller.principal, server, &item)?;
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
-        let (request, answer) = self.client_request(incoming.request, accepts_stream);
+        let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
         let (number, round) = (request.number, incoming.round);
+        let kept = match incoming.state {
+            Some(state) => {
+                let max = calls.settings.load().used_states_max;
+                Some(calls.sealing.use_up(state, max)?)
+            }
+            None => None,
+        };
         if let Some(handle) = incoming.parked {
             let parked = calls.parked.find(handle);
             let parked = parked.ok_or_else(|| call_lost(server))?;
+            request.record = record.take();
             parked.send(ClientAction::Resume { request, round });
             return Ok(running(answer, parked, number));
         }
         // A request that came with a state is written otherwise than it came.
         let target = match round {
             0 => target,
-            _ => tasks::target(&request.request, catalog, &caller, &calls.sealing)?,
+            _ => CallTarget {
+                headers: target.headers,
+                ..tasks::target(&request.request, catalog, &caller, &calls.sealing)?
+            },
         };
         let worker = self.context().workers.at(arbiter);
         let inbox = worker.inbox().clone();
-        calls.counters.add(Counter::CallsStarted);
-        worker.start_call(NewCall {
+        request.record = record.take();
+        let new_call = NewCall {
             context: calls.clone(),
             caller: caller_of(caller, &request.request.method),
             arbiter,
             request,
             target,
             reply_to: inbox.deliveries(),
-            sessionless: Some((inbox.clone(), round)),
-        });
+            sessionless: Some((inbox.clone(), peer, round)),
+        };
+        match kept {
+            Some(kept) => {
+                let refused = incoming.refused;
+                let kept = kept.map(|kept| kept.and_then(|()| refused.map_or(Ok(()), Err)));
+                actix_rt::spawn(start_once_kept(kept, new_call, worker));
+            }
+            None => worker.start_call(new_call),
+        }
         Ok(running(answer, CallAddress { inbox, number }, number))
     }
 
@@ -214,6 +285,7 @@ impl Sessions {
         &self,
         request: Request,
         accepts_stream: bool,
+        record: Option<Box<PendingCall>>,
     ) -> (ClientRequest, oneshot::Receiver<ClientReply>) {
         let (reply, answer) = oneshot::channel();
         let request = ClientRequest {
@@ -221,8 +293,47 @@ impl Sessions {
             number: self.numbers().next(),
             accepts_stream,
             reply,
+            record,
         };
         (request, answer)
+    }
+}
+
+/// Whether the history has requests of this method: those that servers answer.
+fn is_call(method: &Method) -> bool {
+    let is_own = matches!(
+        method,
+        Method::Initialize
+            | Method::Discover
+            | Method::Listen
+            | Method::Ping
+            | Method::LoggingSetLevel
+    );
+    !is_own && ItemKind::listed_by(method).is_none()
+}
+
+/// Starts a call when the state that its client came back with cannot be used again, unless the
+/// client is gone by then.
+async fn start_once_kept(
+    kept: impl Future<Output = Result<(), Failure>>,
+    new_call: NewCall,
+    worker: Arc<CallWorker>,
+) {
+    let kept = kept.await;
+    let request = &new_call.request;
+    if request.reply.is_closed() {
+        return;
+    }
+    match kept {
+        Ok(()) => worker.start_call(new_call),
+        Err(failure) => {
+            let (method, id) = (&request.request.method, &request.request.id);
+            let decorator = &new_call.context.answer_decorator;
+            let refusal = decorator.failed(method, id, &failure, new_call.caller.revision);
+            new_call
+                .request
+                .answer(refusal, CallEnding::Failed(&failure));
+        }
     }
 }
 
@@ -246,21 +357,23 @@ fn caller_of(caller: Arc<Caller>, method: &Method) -> Arc<Caller> {
     })
 }
 
-/// Arguments that a tool wants repeated in headers must be the same there (S-HDR-08).
+/// Arguments that a tool wants repeated in headers must be the same there (S-HDR-08); the others go
+/// on to its server.
 fn check_params(
     headers: &McpHeaders<'_>,
     request: &Request,
     target: &CallTarget,
-) -> Result<(), Failure> {
-    let tool = target.tool.as_ref();
-    let Some(tool) = tool.filter(|tool| !tool.headers.is_empty()) else {
-        return Ok(());
-    };
-    let arguments = request.member(request.params.arguments.as_ref());
-    let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
-    tool.headers
-        .check(headers, arguments.as_ref())
-        .map_err(|error| Failure::new(ErrorKind::HeaderMismatch, error.to_string()))
+) -> Result<PassedHeaders, Failure> {
+    let mismatch =
+        |error: HeaderMismatch| Failure::new(ErrorKind::HeaderMismatch, error.to_string());
+    let none = ParamHeaders::default();
+    let known = target.tool.as_ref().map_or(&none, |tool| &tool.headers);
+    if !known.is_empty() {
+        let arguments = request.member(request.params.arguments.as_ref());
+        let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
+        known.check(headers, arguments.as_ref()).map_err(mismatch)?;
+    }
+    headers.unknown_params(known).map_err(mismatch)
 }
 
 fn unknown(request: &Request) -> Failure {

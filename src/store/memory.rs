@@ -63,7 +63,15 @@ impl Store for MemoryStore {
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.entries().remove(key);
+        let mut entries = self.entries();
+        entries.remove(key);
+        let below = format!("{key}/");
+        let from = entries.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
+        let keys = from.map(|(key, _)| key.clone());
+        let keys: Vec<_> = keys.take_while(|key| key.starts_with(&below)).collect();
+        for key in keys {
+            entries.remove(&key);
+        }
         ready(Ok(())).boxed()
     }
 

@@ -3,7 +3,9 @@
 //! Entries of a [`SqliteStore`] survive the end of the process, also by `kill -9`; those of a
 //! [`MemoryStore`] only the end of an actor. Keys are paths (`session/<id>`), values are bytes.
 
+pub(crate) mod database;
 mod memory;
+mod open_error;
 mod private;
 mod sqlite;
 #[cfg(test)]
@@ -15,8 +17,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 pub use memory::MemoryStore;
+pub use open_error::OpenError;
 pub use private::{private_dir, private_file};
-pub use sqlite::{OpenError, SqliteStore, WallClock};
+pub use sqlite::{SqliteStore, WallClock};
 
 /// Why a request to the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +53,7 @@ pub trait Store: Send + Sync {
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// Deletes the entry and those below it, whose keys begin with its key and `/`.
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Writes `value` if the value of the entry is `expected` (`None`: there is no entry), and

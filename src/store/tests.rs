@@ -40,7 +40,7 @@ async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) 
     let set = |key, expected, new| store.compare_and_set(key, expected, new, None);
     let stale = set("a/2", Some(value("q")), value("n")).await;
     assert_eq!(stale, Err(StoreError::Conflict("a/2".to_owned())));
-    // What has expired is absent.
+    // An expired entry is absent.
     set("a/1", None, value("n")).await.unwrap();
     set("a/1", Some(value("n")), value("m")).await.unwrap();
     store.delete("a/2").await.unwrap();
@@ -48,6 +48,15 @@ async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) 
     let found = store.scan("").await.unwrap();
     assert_eq!(keys(&found), ["a/1", "b/1"]);
     assert_eq!(found[0].value, value("m"));
+    // An entry takes those below it with it, and no others.
+    for key in ["c", "c/1", "c/1/2", "c/1-", "c/10", "c/", "c0"] {
+        store.put(key, value("x"), None).await.unwrap();
+    }
+    store.delete("c/1").await.unwrap();
+    let found = store.scan("c").await.unwrap();
+    assert_eq!(keys(&found), ["c", "c/", "c/1-", "c/10", "c0"]);
+    store.delete("c").await.unwrap();
+    assert_eq!(keys(&store.scan("c").await.unwrap()), ["c0"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,7 +260,7 @@ async fn a_request_that_fails_fails_no_other() {
     assert_eq!(store.scan("").await.unwrap().len(), 39);
 }
 
-/// What a client of the store does, and whether the process is killed then.
+/// A step of a client of the store, and whether the process is killed then.
 #[derive(Clone, Debug)]
 enum Step {
     Put(String, u8),

@@ -64,6 +64,20 @@ impl ExitReason {
         }
     }
 
+    /// The error of the child, if it ended with one.
+    pub fn error(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(error) | Self::LimitReached(error) => Some(&**error),
+            Self::Normal
+            | Self::Shutdown
+            | Self::Panicked(_)
+            | Self::Killed
+            | Self::ArbiterDead
+            | Self::FactoryPanicked(_)
+            | Self::StartTimeout => None,
+        }
+    }
+
     /// A stable word for logs, counters and views.
     pub fn code(&self) -> &'static str {
         match self {

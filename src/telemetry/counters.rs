@@ -24,11 +24,15 @@ counters! {
     RequestsRefused = "requests_refused",
     /// Requests whose handling panicked.
     RequestsPanicked = "requests_panicked",
+    /// Connections of clients that sent no head in time, or did not read.
+    ClientsTooSlow = "clients_too_slow",
     SessionsOpened = "sessions_opened",
-    /// Ended by their client.
+    /// Ended by their client, or by an operator.
     SessionsDeleted = "sessions_deleted",
     /// Ended because nobody used them.
     SessionsExpired = "sessions_expired",
+    /// Ended to make room, since they were never used.
+    SessionsUnused = "sessions_unused",
     /// Rebuilt from their record after their actor died.
     SessionsRebuilt = "sessions_rebuilt",
     SessionsRefused = "sessions_refused",
@@ -61,6 +65,8 @@ counters! {
     ServersRenewed = "servers_renewed",
     /// Processes that were asked which era they speak.
     ErasProbed = "eras_probed",
+    /// Streams of servers over HTTP that ended and were opened again.
+    StreamsReopened = "streams_reopened",
     /// Times that a server's stream of changes was opened.
     ServersListened = "servers_listened",
     /// Calls that a server asked for more input for, which was fetched from the client.
@@ -71,6 +77,8 @@ counters! {
     CatalogChanged = "catalog_changed",
     /// Messages of servers outside of calls that were lost, since there were too many.
     ServerEventsLost = "news_lost",
+    /// Progress and log lines of calls that were lost, since there were too many.
+    CallNotificationsLost = "call_notifications_lost",
     /// Times that the machine had slept, or the process was stopped.
     ClockJumps = "clock_jumps",
     /// Messages that fault injection lost or garbled, and connections that it refused, silenced
@@ -79,6 +87,8 @@ counters! {
     CrashesReported = "crashes_reported",
     /// Crashes whose report was lost: the disk refused it, or there were too many at once.
     CrashesUnreported = "crashes_unreported",
+    /// Calls whose record was lost: the disk refused it, or there were too many at once.
+    HistoryLost = "history_lost",
     ConfigReloaded = "config_reloaded",
     ConfigRefused = "config_refused",
 }

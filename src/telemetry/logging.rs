@@ -3,24 +3,44 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use env_logger::{Builder, Env, Logger};
-use log::kv::{Error, Key, Value, VisitSource};
-use log::{Level, Log, Metadata, Record};
-use serde_json::{Map, json};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::clock::{ClockForm, local_time, unix_millis};
 use super::log_line::{Fields, LogLineParts, human_line, is_own};
+use super::log_records::{LogRecord, LogRecords};
 use super::one_line::escaped_json;
 use super::paint::Paint;
 
-/// Sets up the log. `RUST_LOG` says what is logged, by default everything from `info` up.
-/// A second call does nothing.
-pub fn init_logging(as_json: bool) {
-    let mut builder = Builder::from_env(Env::default().default_filter_or("info"));
+/// Sets up the log. `RUST_LOG` says what is logged, or else `LOG_LEVEL` from which level on; by
+/// default it is `info`. Returns the records that are kept; a second call does nothing.
+pub fn init_logging(as_json: bool) -> LogRecords {
+    let level = std::env::var("LOG_LEVEL").ok();
+    let level = level.and_then(|text| text.trim().parse().ok());
+    let level = level.unwrap_or(LevelFilter::Info);
+    let env = Env::default().default_filter_or(level.as_str());
+    let mut own = Builder::new();
+    own.filter_module(env!("CARGO_PKG_NAME"), LevelFilter::Trace);
+    let records = LogRecords::default();
+    let logger = GatewayLogger::new(
+        with_form(Builder::from_env(env), as_json).build(),
+        with_form(own, as_json).build(),
+        records.clone(),
+    );
+    let level = logger.configured_level;
+    // Fails when there is a logger already, as in tests.
+    if log::set_boxed_logger(Box::new(logger)).is_ok() {
+        log::set_max_level(level);
+    }
+    records
+}
+
+fn with_form(mut builder: Builder, as_json: bool) -> Builder {
     // Colours are ours: nothing is to be added or removed on the way.
     builder.write_style(env_logger::WriteStyle::Always);
     if as_json {
         builder.format(|out, record| {
-            writeln!(out, "{}", escaped_json(&json_line(record).to_string()))
+            let line = LogRecord::of(record).to_line();
+            writeln!(out, "{}", escaped_json(&line.to_string()))
         });
     } else {
         let is_terminal = std::io::stderr().is_terminal();
@@ -45,36 +65,75 @@ pub fn init_logging(as_json: bool) {
             writeln!(out, "{}", human_line(&parts, paint))
         });
     }
-    let logger = OwnLinesFirst(builder.build());
-    let level = logger.0.filter();
-    // Fails when there is a logger already, as in tests.
-    if log::set_boxed_logger(Box::new(logger)).is_ok() {
-        log::set_max_level(level);
+    builder
+}
+
+/// The level from which on something is logged, in small letters.
+pub fn log_level() -> String {
+    log::max_level().as_str().to_lowercase()
+}
+
+/// Changes that level until the end of the process; false if this is none. Another level than the
+/// one at the start holds for the gateway's own lines; those of libraries become fewer only.
+pub fn set_log_level(level: &str) -> bool {
+    let level: Option<Level> = level.parse().ok();
+    if let Some(level) = level {
+        log::set_max_level(level.to_level_filter());
     }
+    level.is_some()
 }
 
 /// Shows what libraries say at `info` only where `debug` is shown: it is about threads and
-/// sockets, which nobody asked for.
-struct OwnLinesFirst(Logger);
+/// sockets, which nobody asked for. What is printed is kept, too.
+struct GatewayLogger {
+    /// Logs what the environment asks for.
+    configured: Logger,
+    configured_level: LevelFilter,
+    /// Logs all that the gateway says itself.
+    own: Logger,
+    records: LogRecords,
+}
 
-impl Log for OwnLinesFirst {
+impl GatewayLogger {
+    fn new(configured: Logger, own: Logger, records: LogRecords) -> Self {
+        Self {
+            records,
+            configured_level: configured.filter(),
+            configured,
+            own,
+        }
+    }
+
+    /// The logger for a line. What is beyond `level` does not come here.
+    fn of(&self, level: LevelFilter, target: &str) -> &Logger {
+        if level != self.configured_level && is_own(target) {
+            &self.own
+        } else {
+            &self.configured
+        }
+    }
+}
+
+impl Log for GatewayLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let level = shown_at(metadata.target(), metadata.level());
+        let logger = self.of(log::max_level(), metadata.target());
         let metadata = Metadata::builder()
             .level(level)
             .target(metadata.target())
             .build();
-        self.0.enabled(&metadata)
+        logger.enabled(&metadata)
     }
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            self.0.log(record);
+            self.records.push(LogRecord::of(record));
+            self.of(log::max_level(), record.target()).log(record);
         }
     }
 
     fn flush(&self) {
-        self.0.flush();
+        self.configured.flush();
     }
 }
 
@@ -86,38 +145,10 @@ fn shown_at(target: &str, level: Level) -> Level {
     }
 }
 
-fn json_line(record: &Record<'_>) -> serde_json::Value {
-    let mut line = Map::new();
-    line.insert("ts".to_owned(), json!(unix_millis()));
-    line.insert(
-        "level".to_owned(),
-        json!(record.level().as_str().to_lowercase()),
-    );
-    line.insert("target".to_owned(), json!(record.target()));
-    line.insert("message".to_owned(), json!(record.args().to_string()));
-    let mut fields = JsonFields(line);
-    // A field that cannot be read is left out.
-    let _ = record.key_values().visit(&mut fields);
-    serde_json::Value::Object(fields.0)
-}
-
-struct JsonFields(Map<String, serde_json::Value>);
-
-impl<'kvs> VisitSource<'kvs> for JsonFields {
-    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {
-        let value = match (value.to_u64(), value.to_i64(), value.to_bool()) {
-            (Some(number), _, _) => json!(number),
-            (_, Some(number), _) => json!(number),
-            (_, _, Some(truth)) => json!(truth),
-            _ => json!(value.to_string()),
-        };
-        self.0.insert(key.to_string(), value);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -133,6 +164,24 @@ mod tests {
     }
 
     #[test]
+    fn another_level_holds_for_the_gateway_itself() {
+        let logger = |filters: &str| Builder::new().parse_filters(filters).build();
+        let logger = GatewayLogger::new(
+            logger("info"),
+            logger("mcpvisor=trace"),
+            LogRecords::default(),
+        );
+        let shown = |max: LevelFilter, target: &str, level: Level| {
+            let metadata = Metadata::builder().target(target).level(level).build();
+            logger.of(max, target).enabled(&metadata)
+        };
+        let own = "mcpvisor::gateway";
+        assert!(!shown(LevelFilter::Info, own, Level::Debug));
+        assert!(shown(LevelFilter::Debug, own, Level::Debug));
+        assert!(!shown(LevelFilter::Debug, "actix_server", Level::Debug));
+    }
+
+    #[test]
     fn programs_read_one_object_a_line() {
         let record = Record::builder()
             .args(format_args!("one\ntwo"))
@@ -140,9 +189,9 @@ mod tests {
             .target("mcpvisor::x")
             .key_values(&("server", "files"))
             .build();
-        let mut line = json_line(&record);
+        let mut line = LogRecord::of(&record).to_line();
         line["ts"] = json!(0);
-        let expected = r#"{"ts":0,"level":"warn","target":"mcpvisor::x","message":"one\ntwo","server":"files"}"#;
+        let expected = r#"{"ts":0,"level":"warn","serverId":"files","type":"app","message":"one\ntwo","data":{"module":"mcpvisor::x"}}"#;
         assert_eq!(line.to_string(), expected);
     }
 }

@@ -6,11 +6,25 @@ use std::fmt;
 
 use super::one_line::one_line;
 
+/// The kind of a reason, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The program cannot be started.
+    SpawnFailed,
+    /// Nobody listens there.
+    Refused,
+    /// It did not answer in time.
+    TimedOut,
+    /// Its process ended.
+    Crashed,
+}
+
 /// `{}` shows the sentence, `{:#}` the sentence with the server's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     sentence: String,
     full: String,
+    cause: Option<Cause>,
 }
 
 impl Reason {
@@ -21,7 +35,22 @@ impl Reason {
             "" => sentence.clone(),
             words => format!("{sentence}: {}", one_line(words)),
         };
-        Self { sentence, full }
+        Self {
+            sentence,
+            full,
+            cause: None,
+        }
+    }
+
+    /// The same reason of this kind, if one is given.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Option<Cause>>) -> Self {
+        self.cause = cause.into().or(self.cause);
+        self
+    }
+
+    pub fn cause(&self) -> Option<Cause> {
+        self.cause
     }
 
     /// From an error that knows both texts: its `{}` and its `{:#}`.
@@ -29,6 +58,7 @@ impl Reason {
         Self {
             sentence: error.to_string(),
             full: one_line(&format!("{error:#}")),
+            cause: None,
         }
     }
 
@@ -37,6 +67,7 @@ impl Reason {
         Self {
             sentence: change(&self.sentence),
             full: change(&self.full),
+            cause: self.cause,
         }
     }
 
@@ -45,6 +76,7 @@ impl Reason {
         Self {
             sentence: format!("{self}; {other}; {remark}"),
             full: format!("{self:#}; {other:#}; {remark}"),
+            cause: self.cause.or(other.cause),
         }
     }
 }

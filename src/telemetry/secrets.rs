@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use aho_corasick::AhoCorasick;
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Texts that are replaced wherever they appear.
@@ -9,6 +10,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 pub struct Secrets {
     /// The longest first, so that a part of one does not hide the rest of it.
     texts: Vec<SecretString>,
+    /// Tells in one pass whether a text holds any of them; `None` if there are none.
+    finder: Option<AhoCorasick>,
 }
 
 /// The text in place of a secret.
@@ -32,19 +35,47 @@ impl Secrets {
         all.sort_by_key(|text| std::cmp::Reverse(text.len()));
         all.dedup();
         Self {
+            finder: (!all.is_empty())
+                .then(|| AhoCorasick::new(&all).ok())
+                .flatten(),
             texts: all.into_iter().map(SecretString::from).collect(),
         }
+    }
+
+    /// Those of several as one.
+    pub fn merged(all: &[Self]) -> Self {
+        let texts = all.iter().flat_map(|one| &one.texts);
+        Self::of(texts.map(|text| text.expose_secret()))
+    }
+
+    /// The text with each secret replaced by `mask`; `None` if it holds none.
+    pub fn replaced(&self, text: &str, mask: &str) -> Option<String> {
+        let may_hold_any = match &self.finder {
+            Some(finder) => finder.is_match(text),
+            None => !self.texts.is_empty(),
+        };
+        if !may_hold_any {
+            return None;
+        }
+        let mut replaced = text.to_owned();
+        for secret in &self.texts {
+            if replaced.contains(secret.expose_secret()) {
+                replaced = replaced.replace(secret.expose_secret(), mask);
+            }
+        }
+        Some(replaced)
     }
 
     /// The text with each secret replaced, and without the beginning of one at its end, where it
     /// may have been cut.
     pub fn masked(&self, text: &str) -> String {
-        let mut masked = text.to_owned();
-        for secret in &self.texts {
-            if masked.contains(secret.expose_secret()) {
-                masked = masked.replace(secret.expose_secret(), MASK);
-            }
-        }
+        self.masked_with(text, MASK)
+    }
+
+    /// The same with another mask.
+    pub fn masked_with(&self, text: &str, mask: &str) -> String {
+        let masked = self.replaced(text, mask);
+        let masked = masked.unwrap_or_else(|| text.to_owned());
         let (body, end) = match masked.strip_suffix('…') {
             Some(body) => (body, "…"),
             None => (masked.as_str(), ""),
@@ -55,7 +86,7 @@ impl Secrets {
             None | Some(0) => masked,
             Some(length) => {
                 let kept = body.get(..body.len() - length).unwrap_or_default();
-                format!("{kept}{MASK}{end}")
+                format!("{kept}{mask}{end}")
             }
         }
     }

@@ -19,12 +19,14 @@ use super::{
     LinkOpenError, OutgoingFrame, SendError, Tls, http_sse, streamable_http,
 };
 use crate::protocol::{Envelope, Outcome, Revision};
+use crate::telemetry::Counters;
 
 /// Opens links to one server.
 #[derive(Clone, Debug)]
 pub struct HttpConnector {
     settings: Arc<HttpSettings>,
     tls: Tls,
+    counters: Counters,
     /// Whether it was HTTP+SSE the last time; forgotten when that fails.
     spoke_sse: Arc<AtomicBool>,
 }
@@ -34,8 +36,15 @@ impl HttpConnector {
         Self {
             settings: Arc::new(settings),
             tls,
+            counters: Counters::default(),
             spoke_sse: Arc::default(),
         }
+    }
+
+    /// Counts there from now on.
+    pub fn with_counters(mut self, counters: Counters) -> Self {
+        self.counters = counters;
+        self
     }
 
     fn speaks_sse(&self) -> bool {
@@ -53,7 +62,7 @@ impl HttpConnector {
     }
 
     fn open_streamable(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
-        streamable_http::open(&self.settings, &self.tls, sink)
+        streamable_http::open(&self.settings, &self.tls, &self.counters, sink)
     }
 }
 
@@ -80,7 +89,7 @@ impl Connector for HttpConnector {
         if self.speaks_sse() {
             return None;
         }
-        streamable_http::worker_link(&self.settings, &self.tls, session, sink)
+        streamable_http::worker_link(&self.settings, &self.tls, &self.counters, session, sink)
     }
 
     fn knows_call_of_requests(&self) -> bool {
@@ -169,7 +178,7 @@ impl AutoLinkState {
         if let Some(FirstRequest { call, frame }) = first
             && let Err(error) = link.send(OutgoingFrame::new(Some(call), frame))
         {
-            let error = LinkError::NotSent(error.to_string());
+            let error = LinkError::NotSent(error.to_string().into());
             (self.sink)(LinkEvent::Failed { call, error });
         }
         self.link.replace(Some(link));
@@ -196,6 +205,10 @@ fn verdict(first: Option<u64>, event: &LinkEvent) -> TransportVerdict {
             envelope: Envelope::Response(response),
         } if first.is_some() && *call == first => match response.outcome {
             Outcome::Result(_) => TransportVerdict::Streamable,
+            // It read the request, and is offered an older revision next.
+            Outcome::Error(ref error) if Revision::is_refused_by(error) => {
+                TransportVerdict::Streamable
+            }
             // With which status it came is unknown; one more GET does no harm.
             Outcome::Error(_) => TransportVerdict::Refused,
         },
@@ -290,6 +303,7 @@ impl Drop for AutoLink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::Reason;
 
     fn received(call: u64, text: &str) -> LinkEvent {
         LinkEvent::Received {
@@ -308,14 +322,17 @@ mod tests {
     fn only_a_refusal_of_the_first_request_leads_to_http_sse() {
         let result = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
         let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"no"}}"#;
+        let revision =
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"bad version"}}"#;
         let lost = LinkEvent::Failed {
             call: 1,
-            error: LinkError::NotSent(String::new()),
+            error: LinkError::NotSent(Reason::default()),
         };
         let cases = [
             (received(1, result), TransportVerdict::Streamable),
             (received(2, result), TransportVerdict::None),
             (received(1, error), TransportVerdict::Refused),
+            (received(1, revision), TransportVerdict::Streamable),
             (status(1, 400), TransportVerdict::Refused),
             (status(1, 404), TransportVerdict::Refused),
             (status(1, 405), TransportVerdict::Refused),

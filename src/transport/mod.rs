@@ -32,7 +32,7 @@ use url::Url;
 
 use crate::bridge::headers::Headers;
 use crate::protocol::{Envelope, Revision};
-use crate::telemetry::{Reason, one_line};
+use crate::telemetry::{Cause, Reason, one_line};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http::sse::read_events;
@@ -107,7 +107,7 @@ impl fmt::Display for LinkEnd {
 pub enum LinkError {
     /// Nothing was sent: repeating it cannot run anything twice.
     #[error("not sent: {0}")]
-    NotSent(String),
+    NotSent(Reason),
     #[error("connection lost before the answer: {0}")]
     Lost(String),
     #[error(fmt = show_status)]
@@ -116,6 +116,16 @@ pub enum LinkError {
     TooLarge { name: &'static str, limit: usize },
     #[error(fmt = show_protocol)]
     Protocol(Reason),
+}
+
+impl LinkError {
+    /// Its kind, where a program can tell.
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::NotSent(reason) => reason.cause(),
+            Self::Lost(_) | Self::Status { .. } | Self::TooLarge { .. } | Self::Protocol(_) => None,
+        }
+    }
 }
 
 /// An HTTP status, and for operators the text that came with it.
@@ -148,6 +158,13 @@ pub enum LinkOpenError {
     Spawn { command: String, reason: String },
     #[error("{0}")]
     Other(String),
+}
+
+impl LinkOpenError {
+    /// Its kind, where a program can tell.
+    pub fn cause(&self) -> Option<Cause> {
+        matches!(self, Self::Spawn { .. }).then_some(Cause::SpawnFailed)
+    }
 }
 
 /// The session id and revision from the handshake with a Streamable HTTP server; sent with every

@@ -22,7 +22,7 @@ const HANG: Duration = Duration::from_secs(10);
 /// Sessions of one client.
 const SESSIONS_MAX: usize = 4;
 
-/// What the gateway may say of a server that fails.
+/// The errors that the gateway may give for a server that fails.
 const CODES: [&str; 6] = [
     "server_unavailable",
     "server_lost",
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// What all clients were told.
+/// The answers of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     right: Cell<usize>,
@@ -59,6 +59,8 @@ pub(crate) struct Tally {
     sessions: Cell<usize>,
     /// The gateway was killed meanwhile.
     cut: Cell<usize>,
+    /// Streams that a client lost and read to their end on another connection.
+    resumed: Cell<usize>,
     failed: RefCell<BTreeMap<String, usize>>,
 }
 
@@ -71,6 +73,7 @@ impl Tally {
     pub(crate) fn check(&self, seconds: u64) {
         let seconds = usize::try_from(seconds).unwrap();
         let few = self.right.get() < 20 * seconds || self.lists.get() < seconds;
+        let few = few || self.resumed.get() < seconds;
         assert!(!few && self.cut.get() > 0, "too little happened: {self:?}");
         let failed = self.failed.borrow();
         for code in ["server_unavailable", "server_lost"] {
@@ -117,7 +120,8 @@ impl Caller {
                 0..20 => self.list().await,
                 20..40 => self.ping().await,
                 40..42 if self.sessions.len() < SESSIONS_MAX => self.open_session().await,
-                42..100 => self.call("slow").await,
+                42..80 => self.call("slow").await,
+                80..120 => self.call_and_resume().await,
                 _ => self.call("echo").await,
             }
         }
@@ -137,12 +141,23 @@ impl Caller {
         self.next
     }
 
-    /// The answer to a POST; `None` when the gateway was killed before it was whole.
+    /// The answer to a request; `None` when the gateway was killed before it was whole.
     async fn post(&mut self, http: impl Fn(SocketAddr) -> Http) -> Option<(Option<String>, Value)> {
+        match self.send(http, false).await? {
+            Answered::Whole(session, answer) => Some((session, answer)),
+            Answered::Cut(_) => None,
+        }
+    }
+
+    async fn send(
+        &mut self,
+        http: impl Fn(SocketAddr) -> Http,
+        cut_at_progress: bool,
+    ) -> Option<Answered> {
         let up = self.place.wait_for(|place| place.is_up).await.unwrap();
         let Place { address, kills, .. } = up.clone();
         drop(up);
-        let answered = timeout(HANG, answer_to(http(address))).await;
+        let answered = timeout(HANG, answer_to(http(address), cut_at_progress)).await;
         let answered = answered.unwrap_or_else(|_| panic!("client {} hangs", self.number));
         if answered.is_none() {
             let place = self.place.borrow();
@@ -209,18 +224,62 @@ impl Caller {
         let call = format!("{}-{id}", self.number);
         let arguments = json!({ "call": call });
         let params = json!({ "name": format!("{server}__{tool}"), "arguments": arguments });
-        let Some(result) = self.ask("tools/call", params).await else {
-            return false;
+        match self.ask("tools/call", params).await {
+            Some(result) => self.is_right(server, &call, &result),
+            None => false,
+        }
+    }
+
+    /// Calls with progress, loses the stream with it, and reads the rest on another one.
+    async fn call_and_resume(&mut self) {
+        let server = self.servers[self.any(self.servers.len())].clone();
+        let session = self.sessions[self.any(self.sessions.len())].clone();
+        let id = self.id();
+        let call = format!("{}-{id}", self.number);
+        let params = json!({
+            "name": format!("{server}__slow"),
+            "arguments": {"call": call},
+            "_meta": {"progressToken": call},
+        });
+        let body = request(id, "tools/call", params).to_string();
+        let http = |address| Http::post(address, body.clone()).header("Mcp-Session-Id", &session);
+        let answer = match self.send(http, true).await {
+            None => return,
+            Some(Answered::Whole(_, answer)) => answer,
+            Some(Answered::Cut(last)) => {
+                let http = |address| {
+                    Http::new(address, "GET", "/mcp")
+                        .header("Accept", "text/event-stream")
+                        .header("Mcp-Session-Id", &session)
+                        .header("Last-Event-ID", &last)
+                };
+                let Some((_, answer)) = self.post(http).await else {
+                    return;
+                };
+                count(&self.tally.resumed);
+                answer
+            }
         };
+        assert_eq!(answer["id"], id, "{answer}");
+        if answer["error"].is_object() {
+            // The gateway that had it was killed.
+            assert_eq!(answer["error"]["data"]["code"], "server_lost", "{answer}");
+            return;
+        }
+        self.is_right(&server, &call, &answer["result"]);
+    }
+
+    /// Whether a result is the server's own, and not why there is none.
+    fn is_right(&self, server: &str, call: &str, result: &Value) -> bool {
         if result["isError"] == true {
-            let code = failure_of(&result)["code"].as_str().unwrap();
+            let code = failure_of(result)["code"].as_str().unwrap();
             assert!(CODES.contains(&code), "{result}");
-            assert_eq!(failure_of(&result)["server"], server, "{result}");
+            assert_eq!(failure_of(result)["server"], server, "{result}");
             let mut failed = self.tally.failed.borrow_mut();
             *failed.entry(code.to_owned()).or_default() += 1;
             return false;
         }
-        let received: Value = serde_json::from_str(text_of(&result)).unwrap();
+        let received: Value = serde_json::from_str(text_of(result)).unwrap();
         assert_eq!(received, json!({ "server": server, "call": call }));
         count(&self.tally.right);
         true
@@ -245,21 +304,31 @@ impl Caller {
     }
 }
 
-/// The message of an answer, and the session that it opens; `None` when the connection ended
-/// before it was whole.
-async fn answer_to(http: Http) -> Option<(Option<String>, Value)> {
+/// What came for a request.
+enum Answered {
+    /// The session that it opened, and its message.
+    Whole(Option<String>, Value),
+    /// The client closed its stream after the event of this id, which was progress.
+    Cut(String),
+}
+
+/// The answer to a request; `None` when the connection ended before it was whole.
+async fn answer_to(http: Http, cut_at_progress: bool) -> Option<Answered> {
     let answer = http.try_send().await?;
     assert_eq!(answer.status, 200, "a session is lost: {answer:?}");
     let session = answer.header("mcp-session-id").map(str::to_owned);
     if !answer.is_stream() {
         let message = serde_json::from_slice(&answer.bytes().await).ok()?;
-        return Some((session, message));
+        return Some(Answered::Whole(session, message));
     }
     let mut events = answer.events();
     loop {
         let message = events.message().await?;
         if message["method"].is_null() {
-            return Some((session, message));
+            return Some(Answered::Whole(session, message));
+        }
+        if cut_at_progress && message["method"] == "notifications/progress" {
+            return events.last_id.map(Answered::Cut);
         }
     }
 }

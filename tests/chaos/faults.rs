@@ -40,10 +40,10 @@ pub(crate) struct Report {
     exits: usize,
     reloads: usize,
     healed_after: Duration,
-    memory_kib: (u64, u64),
+    pub(crate) memory_kib: (u64, u64),
 }
 
-/// What ends a fault.
+/// The end of a fault.
 enum Repair {
     Continue(i32),
     Behave(usize),
@@ -97,15 +97,15 @@ impl<'a> Storm<'a> {
         }
         self.kill_gateway().await;
         let started = Instant::now();
-        let mut memory = 0;
+        let mut early = 0;
         while begun.elapsed() < length {
             self.fault().await;
             if started.elapsed() < WARM_UP {
-                memory = memory.max(self.memory());
+                early = early.max(memory(&self.gateway));
             }
         }
         self.heal().await;
-        self.report.memory_kib = (memory, self.memory());
+        self.report.memory_kib = (early, memory(&self.gateway));
         let (early, late) = self.report.memory_kib;
         assert!(
             (late as f64) < early as f64 * GROWTH_MAX,
@@ -250,12 +250,12 @@ impl<'a> Storm<'a> {
         }
         self.report.healed_after = begun.elapsed();
     }
+}
 
-    /// Resident memory of the gateway, in KiB.
-    fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.gateway.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let mut words = line.unwrap().split_whitespace();
-        words.nth(1).unwrap().parse().unwrap()
-    }
+/// Resident memory of the gateway, in KiB.
+pub(crate) fn memory(gateway: &Gateway) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let mut words = line.unwrap().split_whitespace();
+    words.nth(1).unwrap().parse().unwrap()
 }

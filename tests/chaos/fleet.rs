@@ -27,7 +27,7 @@ first_list_wait = "10m"
 request_timeout_max = "6s"
 "#;
 
-/// What a reload may change.
+/// The settings that a reload may change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Variation {
     pub(crate) request_timeout: u64,
@@ -97,6 +97,11 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn new() -> Self {
+        Self::of(STDIO, HTTP)
+    }
+
+    /// So many servers over stdio and over HTTP, called `s0`, `s1` and so on.
+    pub(crate) fn of(stdio: usize, http: usize) -> Self {
         let level = std::env::var("CHAOS_LOG").unwrap_or_else(|_| "error".to_owned());
         let setup = Setup::new("").variable("RUST_LOG", &level);
         let directory = setup.path("peers");
@@ -105,7 +110,7 @@ impl Fleet {
             let name = format!("s{number}");
             let place = directory.to_str().unwrap();
             let arguments = ["-S", SCRIPT, &name, place];
-            let keeper = (number >= STDIO).then(|| Keeper::start(&arguments, &[]));
+            let keeper = (number >= stdio).then(|| Keeper::start(&arguments, &[]));
             Peer {
                 name,
                 directory: directory.clone(),
@@ -113,7 +118,7 @@ impl Fleet {
             }
         };
         Self {
-            peers: (0..STDIO + HTTP).map(peer).collect(),
+            peers: (0..stdio + http).map(peer).collect(),
             setup: std::cell::Cell::new(Some(setup)),
             directory,
         }

@@ -1,5 +1,6 @@
 //! Chaos on real processes: servers die, hang, flood and babble, the gateway itself is killed and
-//! started again, the configuration changes, and 50 clients call all the while.
+//! started again, the configuration changes, and 50 clients call all the while, and lose their streams.
+//! Apart from that, the gateway is killed at every message boundary of one call (`boundaries.rs`).
 //!
 //! `CHAOS_SECONDS` makes it longer, `CHAOS_SEED` repeats the order of the faults (though not what
 //! they meet, since processes run as they like), `CHAOS_LOG` is the level of the gateway's log, which
@@ -11,6 +12,7 @@
     reason = "in a test that is the answer"
 )]
 
+mod boundaries;
 mod callers;
 mod faults;
 mod fleet;
@@ -29,13 +31,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use callers::{Caller, Place, Tally};
-use faults::Storm;
+use faults::{Storm, memory};
 use fleet::Fleet;
 
 const CALLERS: u64 = 50;
 
 /// How long faults last, in seconds.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 45;
+
+/// The gateway's memory at the end, beside what it had before the first client came.
+const IDLE_TIMES_MAX: u64 = 3;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
@@ -48,6 +53,7 @@ async fn nothing_is_lost_whatever_dies() {
     eprintln!("CHAOS_SEED={seed}, {length:?}");
     let fleet = Fleet::new();
     let gateway = fleet.serve().await;
+    let idle = memory(&gateway);
     let (places, place) = watch::channel(Place::of(&gateway));
     let tally = Rc::new(Tally::default());
     let names: Rc<[String]> = fleet.names().into();
@@ -68,6 +74,8 @@ async fn nothing_is_lost_whatever_dies() {
         caller.every_server_answers().await;
     }
     assert!(report.gateways_killed >= 4, "{report:?}");
+    let (_, late) = report.memory_kib;
+    assert!(late < idle * IDLE_TIMES_MAX, "{idle} KiB idle, then {late}");
     tally.check(length.as_secs());
     ran_once(&fleet);
     let mut gateway = storm.into_gateway();

@@ -5,7 +5,7 @@
 
 SIGUSR1 floods stdout, SIGUSR2 writes garbage there; over HTTP the next answers are like that. While DIRECTORY/NAME.exits exists it ends at
 once. DIRECTORY/NAME.ran gets a line for each call that runs. A call of `slow` takes half a second,
-one of `echo` no time; both answer with their arguments and the server's name.
+and tells its progress before over stdio; one of `echo` takes no time; both answer with their arguments and the server's name.
 """
 import json, os, resource, signal, sys, threading, time
 
@@ -44,6 +44,20 @@ def is_slow(message):
     return message["method"] == "tools/call" and message["params"]["name"] == "slow"
 
 
+def progress(message):
+    token = message["params"].get("_meta", {}).get("progressToken")
+    if token is None:
+        return b""
+    params = {"progressToken": token, "progress": 1}
+    told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+    return json.dumps(told).encode() + b"\n"
+
+
+def slow(message):
+    write(progress(message))
+    write(answer(message) + b"\n")
+
+
 lock = threading.Lock()
 
 
@@ -79,7 +93,7 @@ def stdio():
         if "method" not in message or "id" not in message:
             continue
         if is_slow(message):
-            in_thread(lambda message=message: write(answer(message) + b"\n"))()
+            in_thread(lambda message=message: slow(message))()
         else:
             write(answer(message) + b"\n")
 

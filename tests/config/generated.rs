@@ -1,4 +1,4 @@
-//! What is written from the declarations of the keys: the default file, the JSON Schema, the
+//! Texts that are written from the declarations of the keys: the default file, the JSON Schema, the
 //! reference.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

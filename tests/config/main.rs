@@ -109,7 +109,7 @@ fn every_documented_server_key_is_accepted_with_its_documented_default() {
         .map(|line| line.trim_start_matches("# "))
         .collect();
     let text = lines.join("\n");
-    // What stands for both transports is written after the second server.
+    // Keys of both transports are written after the second server.
     let environment = env(&[("FILES_TOKEN", "a"), ("DOCS_TOKEN", "b")]);
     let config = load_with(&text, &environment).unwrap_or_else(|error| panic!("{error}"));
     let bare = load("[servers.docs]\nurl = \"https://docs.example.com/mcp\"");

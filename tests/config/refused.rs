@@ -1,4 +1,4 @@
-//! What is refused, and how that is told.
+//! Refused configurations, and their errors.
 
 use super::refused;
 
@@ -36,6 +36,8 @@ const REFUSED: &[(&str, usize, &[&str])] = &[
     ("[gateway]\nlog = true", 2, &["one of"]),
     ("[gateway]\nendpoint = \"mcp\"", 2, &["`gateway.endpoint` must be a path"]),
     ("[gateway]\nendpoint = \"/health\"", 2, &["must be a path"]),
+    ("[gateway]\nendpoint = \"/sse\"", 2, &["must be a path"]),
+    ("[gateway]\nendpoint = \"/api/mcp\"", 2, &["must be a path"]),
     ("[gateway]\nlisten = \"nowhere\"", 2, &["must be an address with its port"]),
     ("[gateway]\nlisten = \"0.0.0.0:80\"", 2, &["no authentication", "allow_unauthenticated"]),
     ("[gateway]\nallowed_origins = [\"x\"]", 2, &["`gateway.allowed_origins[0]`", "an origin"]),

@@ -54,7 +54,7 @@ async function connect(url) {
   const capabilities = ASKED.includes(scenario) ? { elicitation: { form: { applyDefaults: true } } } : {};
   const versionNegotiation = { mode: modern ? { pin: "2026-07-28" } : "legacy" };
   const client = new Client({ name: "conformance", version: "1.0.0" }, { capabilities, versionNegotiation });
-  // What the scenarios ask for; defaults are filled in by the SDK.
+  // Answers that the scenarios ask for; defaults are filled in by the SDK.
   const content = scenario === "sep-2322-client-request-state" ? { confirmed: true } : {};
   if (capabilities.elicitation) {
     client.setRequestHandler("elicitation/create", () => ({ action: "accept", content }));

@@ -1,4 +1,4 @@
-// What the fixture servers offer: every tool, prompt and resource that the scenarios of the
+// Features of the fixture servers: every tool, prompt and resource that the scenarios of the
 // conformance framework call by name. Written once, for both eras: a feature speaks only to `io`,
 // and modern.mjs and legacy.mjs each bring one.
 //

@@ -1,4 +1,4 @@
-// What the scenarios share: a client of the official SDK at the gateway, and waiting with a deadline.
+// Shared by the scenarios: a client of the official SDK at the gateway, waiting with a deadline.
 
 import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";

@@ -112,7 +112,7 @@ async fn a_call_that_may_not_run_twice_is_lost_with_its_server() {
         let rows = [
             // It may change something.
             ("echo", TRUSTED),
-            // What its server says of it cannot be relied on.
+            // Its server's hints cannot be relied on.
             ("look", ""),
             ("look", "trusted = true\n"),
         ];

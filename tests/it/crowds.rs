@@ -180,6 +180,38 @@ async fn a_subscription_on_a_process_of_its_own_survives_its_death() {
 }
 
 #[tokio::test]
+async fn tools_for_clients_that_can_be_asked_are_in_their_first_lists() {
+    let config = python("one", "IT_FOR_SAMPLING = \"think\"");
+    let gateway = Gateway::start(&config).await;
+    gateway.all_up().await;
+    let clients = (0..12).map(async |number| {
+        let can_be_asked = number % 2 == 0;
+        let capabilities = if can_be_asked {
+            json!({"sampling": {}})
+        } else {
+            json!({})
+        };
+        let client = Client::that_can(&gateway, capabilities).await;
+        if number < 2 {
+            // One that calls before it lists.
+            let call = json!({"name": "one__think", "arguments": {}});
+            assert_eq!(
+                client.ask("tools/call", call).await["error"].is_null(),
+                can_be_asked
+            );
+        }
+        let list = client.get("tools/list", json!({})).await;
+        assert_eq!(names(&list["tools"]).contains(&"one__think"), can_be_asked);
+        client
+    });
+    let clients = soon("all lists", join_all(clients)).await;
+    assert_eq!(gateway.server_pids("one").len(), 2);
+    for client in clients {
+        client.delete().await;
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_session_takes_its_calls_back() {
     let server = HttpServer::start(Default::default()).await;
     let gateway = Gateway::start(&server.config("http")).await;

@@ -32,7 +32,72 @@ async fn other_methods_are_refused_with_a_json_rpc_error() {
     for path in ["/health", "/healthz", "/readyz"] {
         let answer = Http::new(gateway.address, "PUT", path).send().await;
         refusal(answer, 405, "http_method_not_allowed").await;
+        let head = Http::new(gateway.address, "HEAD", path).send().await;
+        assert!(matches!(head.status, 200 | 503), "{head:?}");
+        let options = Http::new(gateway.address, "OPTIONS", path).send().await;
+        assert_eq!(options.status, 204);
+        assert_eq!(options.header("allow"), Some("GET, HEAD, OPTIONS"));
     }
+}
+
+#[tokio::test]
+async fn every_answer_of_the_endpoint_names_a_revision() {
+    let gateway = Gateway::start("").await;
+    let client = Client::open(&gateway).await;
+    let new = |method| Http::new(gateway.address, method, "/mcp");
+    let ping = || Http::post(gateway.address, request(1, "ping", json!({})).to_string());
+    let table = [
+        (new("OPTIONS"), 204, "2025-11-25"),
+        (new("PUT"), 405, "2025-11-25"),
+        (new("DELETE"), 200, "2025-11-25"),
+        (Http::post(gateway.address, "{"), 400, "2025-11-25"),
+        (ping(), 400, "2025-11-25"),
+        (
+            ping().header("MCP-Protocol-Version", "2025-03-26"),
+            400,
+            "2025-03-26",
+        ),
+        (
+            ping().header("MCP-Protocol-Version", "2026-07-28"),
+            400,
+            "2026-07-28",
+        ),
+        (
+            ping().header("Origin", "http://evil.example"),
+            403,
+            "2025-11-25",
+        ),
+        (client.with_session(ping()), 200, "2025-11-25"),
+    ];
+    for (http, status, revision) in table {
+        let answer = http.send().await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        let named = answer.header("mcp-protocol-version");
+        assert_eq!(named, Some(revision), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_revision_that_is_not_spoken_is_refused_with_and_without_a_session() {
+    let gateway = Gateway::start("").await;
+    let client = Client::open(&gateway).await;
+    let ping = || Http::post(gateway.address, request(1, "ping", json!({})).to_string());
+    let new = |method| Http::new(gateway.address, method, "/mcp");
+    for http in [
+        ping(),
+        new("GET"),
+        new("DELETE"),
+        client.with_session(ping()),
+        client.with_session(new("DELETE")),
+    ] {
+        let answer = http
+            .header("MCP-Protocol-Version", "1999-01-01")
+            .send()
+            .await;
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert_eq!(answer.json().await["error"]["code"], -32600);
+    }
+    client.get("ping", json!({})).await;
 }
 
 #[tokio::test]
@@ -71,77 +136,6 @@ async fn a_configured_endpoint_replaces_the_path() {
     let body = refusal(answer, 404, "not_found").await;
     let message = body["error"]["message"].as_str().unwrap();
     assert!(message.contains("`/tools/mcp`"), "{message}");
-}
-
-#[tokio::test]
-async fn a_web_page_may_call_if_its_origin_may() {
-    let gateway = Gateway::start("").await;
-    let origin = "http://localhost:3000";
-    for path in ["/mcp", "/", "/health"] {
-        let preflight = Http::new(gateway.address, "OPTIONS", path)
-            .header("Origin", origin)
-            .header("Access-Control-Request-Method", "POST")
-            .header(
-                "Access-Control-Request-Headers",
-                "content-type,mcp-session-id,mcp-protocol-version,last-event-id,authorization",
-            )
-            .send()
-            .await;
-        assert!(
-            matches!(preflight.status, 200 | 204),
-            "{path}: {preflight:?}"
-        );
-        assert_eq!(
-            preflight.header("access-control-allow-origin"),
-            Some(origin)
-        );
-        let methods = preflight.header("access-control-allow-methods").unwrap();
-        for method in ["GET", "POST", "DELETE", "OPTIONS"] {
-            assert!(methods.contains(method), "{path}: {methods}");
-        }
-        let headers = preflight.header("access-control-allow-headers").unwrap();
-        for header in [
-            "content-type",
-            "mcp-session-id",
-            "last-event-id",
-            "authorization",
-        ] {
-            assert!(headers.to_lowercase().contains(header), "{path}: {headers}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn answers_and_errors_show_a_web_page_its_headers() {
-    let gateway = Gateway::start("").await;
-    let origin = "http://127.0.0.1:5173";
-    let of = |http: Http| http.header("Origin", origin);
-    let answers = [
-        (of(Http::post(gateway.address, INITIALIZE)), 200),
-        (of(Http::post(gateway.address, INITIALIZE).path("/")), 200),
-        (of(Http::post(gateway.address, "nonsense")), 400),
-        (
-            of(Http::post(gateway.address, "{}").header("Content-Type", "text/plain")),
-            415,
-        ),
-        (of(gateway.get("/health")), 200),
-        (of(gateway.get("/nothing")), 404),
-        (of(Http::new(gateway.address, "PUT", "/mcp")), 405),
-    ];
-    for (http, status) in answers {
-        let answer = http.send().await;
-        assert_eq!(answer.status, status, "{answer:?}");
-        assert_eq!(
-            answer.header("access-control-allow-origin"),
-            Some(origin),
-            "{answer:?}"
-        );
-        let exposed = answer.header("access-control-expose-headers").unwrap();
-        assert!(
-            exposed.to_lowercase().contains("mcp-session-id"),
-            "{exposed}"
-        );
-    }
 }
 
 #[tokio::test]
@@ -187,6 +181,60 @@ async fn a_strange_origin_or_host_is_forbidden() {
         .send()
         .await;
     assert_eq!(preflight.header("access-control-allow-origin"), None);
+    refusal(preflight, 403, "forbidden").await;
+}
+
+#[tokio::test]
+async fn the_host_in_an_absolute_uri_is_checked_too() {
+    let gateway = Gateway::start("").await;
+    let to = |host: &str| {
+        let http = Http::post(gateway.address, INITIALIZE);
+        http.path(&format!("http://{host}/mcp")).send()
+    };
+    for host in ["evil.example", "localhost@evil.example", "evil@localhost"] {
+        refusal(to(host).await, 403, "forbidden").await;
+    }
+    assert_eq!(to("localhost:1").await.status, 200);
+    let elsewhere = Http::post(gateway.address, INITIALIZE)
+        .path("http://localhost/mcp")
+        .header("Host", "evil.example");
+    refusal(elsewhere.send().await, 403, "forbidden").await;
+}
+
+#[tokio::test]
+async fn headers_that_cannot_be_read_are_refused() {
+    let gateway = Gateway::start("").await;
+    let client = Client::open(&gateway).await;
+    let ping = || client.post(&request(1, "ping", json!({})));
+    for name in [
+        "Host",
+        "Origin",
+        "Authorization",
+        "Mcp-Session-Id",
+        "MCP-Protocol-Version",
+    ] {
+        let answer = ping().header(name, "http://localh\u{f6}st:80").send().await;
+        let body = refusal(answer, 400, "invalid_request").await;
+        let message = body["error"]["message"].as_str().unwrap();
+        assert!(message.contains(&name.to_lowercase()), "{message}");
+    }
+    let get = client.with_session(gateway.get("/mcp"));
+    let get = get
+        .header("Accept", "text/event-stream")
+        .header("Last-Event-ID", "\u{f6}");
+    refusal(get.send().await, 400, "invalid_request").await;
+    let delete = client.with_session(Http::new(gateway.address, "DELETE", "/mcp"));
+    let delete = delete.header("Mcp-Session-Id", "\u{f6}");
+    refusal(delete.send().await, 400, "invalid_request").await;
+    // The second of two is not what the first is.
+    let twice = ping().bytes();
+    let twice = String::from_utf8(twice).unwrap();
+    let twice = twice.replacen("Host:", "Host: evil.example\r\nHost:", 1);
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    stream.write_all(twice.as_bytes()).await.unwrap();
+    let answer = soon("the answer", Answer::read(stream)).await.unwrap();
+    assert_eq!(answer.status, 400);
+    client.get("ping", json!({})).await;
 }
 
 #[tokio::test]
@@ -314,33 +362,6 @@ async fn a_body_over_the_limit_is_refused_readably_and_the_connection_is_closed(
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_cut_off() {
-    let gateway = Gateway::start("[gateway]\nbody_timeout = \"200ms\"\n").await;
-    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    let whole = Http::post(gateway.address, INITIALIZE).bytes();
-    stream.write_all(&whole[..whole.len() - 20]).await.unwrap();
-    let answer = soon("the answer", Answer::read(stream)).await.unwrap();
-    refusal(answer, 408, "body_timeout").await;
-    assert_eq!(gateway.status().await["sessions"], 0);
-}
-
-#[tokio::test]
-async fn a_head_that_does_not_come_is_cut_off() {
-    let gateway = Gateway::start("[gateway]\nhead_timeout = \"200ms\"\n").await;
-    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    stream
-        .write_all(b"POST /mcp HTTP/1.1\r\nHost: loc")
-        .await
-        .unwrap();
-    let mut rest = Vec::new();
-    let read = soon("the end of the connection", stream.read_to_end(&mut rest)).await;
-    assert!(
-        read.is_err() || rest.starts_with(b"HTTP/1.1 408"),
-        "{rest:?}"
-    );
-}
-
-#[tokio::test]
 async fn health_tells_what_is_wrong_and_never_fails() {
     let config = format!(
         "{}[servers.broken]\ncommand = \"/no/such/program\"\n",
@@ -356,8 +377,10 @@ async fn health_tells_what_is_wrong_and_never_fails() {
         assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
         assert!(health["uptime"].is_u64());
         let servers = health["servers"].as_array().unwrap();
-        assert_eq!(servers[0], json!({"name": "good", "state": "up"}));
+        assert_eq!(servers[0], json!({"state": "up"}));
         assert_ne!(servers[1]["state"], "up");
+        // Names are for operators: on this machine there are other users, too.
+        assert_eq!(servers[1].get("name"), None);
     }
     // One that is up is enough to serve.
     crate::support::until("ready", || async {
@@ -365,7 +388,10 @@ async fn health_tells_what_is_wrong_and_never_fails() {
     })
     .await;
     let ready = gateway.get("/readyz").send().await.json().await;
-    assert_eq!(ready, json!({"status": "degraded", "servers": ["broken"]}));
+    assert_eq!(ready["status"], "degraded");
+    let servers = ready["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 1, "{ready}");
+    assert_eq!(servers[0].get("name"), None);
 }
 
 #[tokio::test]

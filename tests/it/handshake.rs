@@ -105,7 +105,18 @@ async fn requests_without_a_session_and_of_unknown_sessions_are_refused() {
     assert_eq!(missing["error"]["data"]["code"], "session_required");
 
     let unknown = "4b4b4b4b-4b4b-4b4b-8b4b-4b4b4b4b4b4b";
-    for id in [unknown, "not-a-uuid", ""] {
+    let known = client.session.as_str();
+    let other_spellings = [
+        known.to_uppercase(),
+        known.replace('-', ""),
+        format!("{{{known}}}"),
+        format!("urn:uuid:{known}"),
+    ];
+    let other_spellings = other_spellings.iter().map(String::as_str);
+    for id in [unknown, "not-a-uuid", ""]
+        .into_iter()
+        .chain(other_spellings)
+    {
         let answer = ping().header("Mcp-Session-Id", id).send().await;
         assert_eq!(answer.status, 404, "{id:?}");
         let answer = answer.json().await;

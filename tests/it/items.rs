@@ -214,7 +214,7 @@ async fn equal_uris_of_two_servers_are_distinguished_everywhere() {
         .collect();
     assert_eq!(shared.len(), 2, "{list}");
     assert_ne!(shared[0], shared[1]);
-    // What is unique keeps its URI.
+    // A unique resource keeps its URI.
     assert!(uris(&list["resources"]).contains(&"it://one"));
     let mut stream = client.listen().await;
     for (uri, server) in shared.iter().zip(["one", "two"]) {

@@ -18,7 +18,7 @@ enum Transport {
     Http,
 }
 
-/// What the client of a call is told whose server dies at a boundary.
+/// The answer to a call whose server dies at a boundary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     /// That the call may have run.
@@ -80,15 +80,22 @@ impl Mortal {
         let Self {
             name, directory, ..
         } = self;
-        let reached = match &self.keeper {
-            Some(keeper) => format!("url = \"http://127.0.0.1:{}/mcp\"", keeper.port),
-            None => format!(
-                "command = \"python3\"\nargs = [\"{SCRIPT}\", \"{}\"]\n\
-                 env = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"{name}\" }}",
-                directory.display()
-            ),
+        // Over stdio the server takes for granted which message comes next, so there are no pings.
+        let (reached, ping_every) = match &self.keeper {
+            Some(keeper) => {
+                let url = format!("url = \"http://127.0.0.1:{}/mcp\"", keeper.port);
+                (url, "300ms")
+            }
+            None => {
+                let command = format!(
+                    "command = \"python3\"\nargs = [\"{SCRIPT}\", \"{}\"]\n\
+                     env = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"{name}\" }}",
+                    directory.display()
+                );
+                (command, "0s")
+            }
         };
-        format!("\n[servers.{name}]\n{reached}\nping_every = \"300ms\"\n")
+        format!("\n[servers.{name}]\n{reached}\nping_every = \"{ping_every}\"\n")
     }
 
     fn dies_next(&self, boundary: &str) {

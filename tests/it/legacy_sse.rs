@@ -420,3 +420,18 @@ async fn the_gateway_stops_after_the_calls_under_way() {
     gateway.start_again().await;
     assert_eq!(gateway.status().await["sessions"], 2);
 }
+
+#[tokio::test]
+async fn a_client_connects_anew_to_a_gateway_that_was_killed() {
+    let mut gateway = Gateway::start(&format!("{}{}", quick(), example("example"))).await;
+    let client = SseClient::open(&gateway).await;
+    gateway.kill();
+    assert!(client.events.rest().await.is_empty());
+    gateway.start_again().await;
+    gateway.all_up().await;
+    let mut again = SseClient::open(&gateway).await;
+    let result = again
+        .call(1, "example__echo", json!({"message": "again"}))
+        .await;
+    assert_eq!(text_of(&result), "again");
+}

@@ -23,7 +23,7 @@ async fn a_client_whose_stream_breaks_reads_on_where_it_was() {
     }
     let answer = client.events.message().await.unwrap();
     assert!(answer["result"].is_object(), "{answer}");
-    // What it has not read is sent again, although it was written to the broken stream.
+    // Unread messages are sent again, although they were written to the broken stream.
     let last = client.last_event_id();
     client.ask(2, "ping", json!({})).await;
     let mut client = SseClient::reconnect(&gateway, &last).await;

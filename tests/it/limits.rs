@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Answer, Client, Gateway, Http, HttpServer, INITIALIZE, example, failure_of, initialize, names,
-    python, request, soon, text_of, until,
+    Answer, Client, Gateway, Http, HttpServer, INITIALIZE, Setup, example, failure_of, initialize,
+    names, python, request, soon, text_of, until,
 };
 
 /// Starts calls that never end, and waits until the server has them.
@@ -118,6 +118,28 @@ async fn sessions_are_limited() {
     one.delete().await;
     Client::open(&gateway).await;
     assert_eq!(gateway.status().await["counters"]["sessions_refused"], 1);
+}
+
+#[tokio::test]
+async fn one_address_leaves_sessions_to_another() {
+    let config = "[gateway]\nallow_unauthenticated = true\n[sessions]\nmax = 10\n";
+    let setup = Setup::new(config).variable("MCPVISOR_LISTEN", "0.0.0.0:0");
+    let gateway = setup.serve().await;
+    let initialize = async |from| {
+        let answer = Http::post(gateway.address, INITIALIZE)
+            .from(from)
+            .send()
+            .await;
+        (answer.status, answer.json().await)
+    };
+    for _ in 0..9 {
+        assert_eq!(initialize([127, 0, 0, 2]).await.0, 200);
+    }
+    let (status, refused) = initialize([127, 0, 0, 2]).await;
+    assert_eq!(status, 503);
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("`sessions.peer_share`"), "{why}");
+    assert_eq!(initialize([127, 0, 0, 3]).await.0, 200);
 }
 
 #[tokio::test]

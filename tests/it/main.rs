@@ -8,11 +8,14 @@
 )]
 
 mod again;
+mod api;
 mod batches;
 mod cli;
+mod clients;
 mod crowds;
 mod edge;
 mod handshake;
+mod history;
 mod http_servers;
 mod items;
 mod kills;
@@ -31,6 +34,7 @@ mod sdk;
 mod secrecy;
 mod service;
 mod sessionless;
+mod slow_peers;
 mod starts;
 mod stdio;
 mod stopping;
@@ -39,3 +43,4 @@ mod support;
 mod survival;
 mod tools;
 mod tree;
+mod web_pages;

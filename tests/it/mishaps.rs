@@ -1,4 +1,4 @@
-//! What befalls servers: limits of their processes, and faults that somebody injects.
+//! Mishaps of servers: limits of their processes, and faults that somebody injects.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

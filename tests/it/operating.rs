@@ -369,7 +369,7 @@ async fn servers_in_trouble_come_first_with_their_reason() {
         .unwrap();
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!(
-        (&line["child"], &line["why"]),
+        (&line["data"]["child"], &line["data"]["why"]),
         (&json!("server/gone"), &json!(reason))
     );
 }

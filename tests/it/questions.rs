@@ -1,4 +1,4 @@
-//! What servers ask of clients: it reaches the one client that it is for.
+//! Questions of servers: each reaches the one client that it is for.
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

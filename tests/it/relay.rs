@@ -163,7 +163,7 @@ async fn a_restart_of_the_gateway_is_not_noticed() {
         assert!(message["id"] != 3 || text_of(&message["result"]) == "again");
     }
     sessions(&gateway, 1).await;
-    // What has nothing to do with a call comes in the new session as well.
+    // Events of no call come in the new session as well.
     client
         .call(4, "example__add_tool", json!({"name": "more"}))
         .await;
@@ -254,10 +254,7 @@ async fn refusals_of_the_server_reach_the_client() {
     let answer = client.next().await;
     assert_eq!(answer["id"], "first");
     let message = answer["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("401") && message.contains("no token"),
-        "{message}"
-    );
+    assert!(message.contains("401"), "{message}");
     // It may try again.
     server.behaviour().refuses = false;
     client
@@ -326,4 +323,32 @@ async fn an_address_that_cannot_be_used_is_refused_on_stderr() {
         let log = std::fs::read_to_string(setup.path("stdio.log")).unwrap();
         assert!(log.contains(expected) && !log.contains("secret"), "{log}");
     }
+}
+
+#[tokio::test]
+async fn what_the_server_writes_about_a_failure_is_for_the_log_and_masked() {
+    let server = HttpServer::start(Behaviour {
+        fails: Some((
+            "tools/call",
+            500,
+            "canary-words canary-key \u{1b}[31m".to_owned(),
+        )),
+        ..Behaviour::default()
+    })
+    .await;
+    let setup = Setup::new("").variable("KEY", "canary-key");
+    let url = format!("http://{}/mcp", server.address);
+    let arguments = ["--connect", &url, "--header", "X-Key: ${KEY}"];
+    let mut client = StdioClient::open(&setup, &arguments).await;
+    let failed = client.call(1, "echo", json!({})).await;
+    assert!(text_of(&failed).contains("HTTP status 500"), "{failed}");
+    assert!(!failed.to_string().contains("canary"), "{failed}");
+    client.close_stdin();
+    client.ended().await;
+    let log = std::fs::read_to_string(setup.path("stdio.log")).unwrap();
+    assert!(log.contains("canary-words ***"), "{log}");
+    assert!(
+        !log.contains("canary-key") && !log.contains('\u{1b}'),
+        "{log}"
+    );
 }

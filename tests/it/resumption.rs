@@ -106,7 +106,17 @@ async fn a_stream_of_a_gateway_that_is_gone_ends_with_an_error_for_its_request()
 async fn an_event_id_that_tells_nothing_opens_a_new_general_stream() {
     let gateway = Gateway::start(&example("example")).await;
     let client = Client::open(&gateway).await;
-    for id in ["nonsense", "deadbeef.0.3.", "1.2.3.4.5", "a.b.c.d"] {
+    for id in [
+        "nonsense",
+        "deadbeef.0.3.",
+        "1.2.3.4.5",
+        "a.b.c.d",
+        // The text in the place of an id is no JSON.
+        "deadbeef.77.3.%22a%22%2C%22result%22%3A1%2C%22x%22%3A%22",
+        "deadbeef.77.3.%22a",
+        "deadbeef.77.3.007",
+        "deadbeef.+77.3.7",
+    ] {
         let http = client
             .with_session(gateway.get("/mcp"))
             .header("Accept", "text/event-stream");

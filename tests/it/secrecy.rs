@@ -1,4 +1,4 @@
-//! What servers write beside their answers: operators read it, without secrets and without control
+//! Words of servers beside their answers: operators read them, without secrets and without control
 //! characters; clients do not.
 
 use serde_json::json;

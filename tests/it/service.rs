@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::support::{Client, Setup, example, processes_of, python, quick, soon, text_of, until};
 
-/// What plays systemd.
+/// The program that plays systemd.
 struct Manager {
     address: SocketAddr,
     setup: Setup,

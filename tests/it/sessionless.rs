@@ -195,5 +195,30 @@ async fn a_stateless_gateway_keeps_nothing_of_clients_with_a_handshake() {
     assert_eq!(text_of(&done), "hi");
     assert_eq!(done["resultType"], Value::Null);
     assert_eq!(gateway.get("/mcp").send().await.status, 405);
+    let ended = Http::new(gateway.address, "DELETE", "/mcp");
+    let ended = ended.header("Mcp-Session-Id", "anything").send().await;
+    assert_eq!(ended.status, 200);
     assert_eq!(gateway.status().await["sessions"], 0);
+}
+
+#[tokio::test]
+async fn a_session_is_optional_where_the_operator_says_so() {
+    let config = format!("[sessions]\nrequire_id = false\n{}", example("example"));
+    let gateway = Setup::new(&config).serve().await;
+    gateway.all_up().await;
+    let client = Client::open(&gateway).await;
+    let list = || {
+        Http::post(
+            gateway.address,
+            request(1, "tools/list", json!({})).to_string(),
+        )
+    };
+    for list in [list(), client.with_session(list())] {
+        let list = result(list.send().await).await;
+        assert_eq!(list["tools"][0]["name"], "example__echo");
+    }
+    assert_eq!(gateway.get("/mcp").send().await.status, 405);
+    let unknown = list().header("Mcp-Session-Id", "anything").send().await;
+    assert_eq!(unknown.status, 404);
+    assert_eq!(gateway.status().await["sessions"], 1);
 }

@@ -70,6 +70,23 @@ async fn a_server_over_http_that_breaks_over_the_question_is_connected() {
 }
 
 #[tokio::test]
+async fn a_server_over_http_that_refuses_newer_revisions_is_offered_its_own() {
+    let server = HttpServer::start(Behaviour {
+        insists: Some("2025-03-26"),
+        ..Default::default()
+    })
+    .await;
+    let config = format!("{}{}", quick(), server.config("http"));
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    let result = client.call("http__echo", json!({"n": 1})).await;
+    assert_eq!(text_of(&result), "http {\"n\":1}");
+    assert_eq!(server.behaviour().handshakes, 3);
+    let view = gateway.server("http").await;
+    assert_eq!(view["connection"]["shared"]["generation"], 1);
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_everybody_says_how_to_sign_in() {
     let server = HttpServer::start(Behaviour {
         refuses: true,

@@ -100,7 +100,7 @@ async fn a_client_that_is_gone_is_not_waited_for() {
     let mut client = StdioClient::open(&setup, &[]).await;
     client.say(&slow(1, 100, 100)).await;
     client.method("notifications/progress").await;
-    // What is written now finds nobody.
+    // A message that is written now finds nobody.
     let status = client.ended_unread().await;
     assert!(status.success(), "{status}");
     nothing_left(&setup).await;
@@ -202,7 +202,7 @@ async fn any_number_run_beside_each_other_and_beside_a_gateway() {
         client.close_stdin();
         assert!(client.ended().await.1.success());
     }
-    // What one leaves, the next takes.
+    // The next one takes the directory that one leaves.
     let mut next = StdioClient::open(&gateway.setup, &[]).await;
     next.call(1, "example__echo", json!({"message": "hi"}))
         .await;

@@ -176,7 +176,7 @@ async fn processes_of_a_killed_gateway_are_gone_after_the_next_start() {
     let received = |how| format!("process that an earlier gateway left behind is {how}");
     assert!(log.contains(&received("asked to end")) && log.contains(&received("killed")));
     assert!(log.contains(&format!("\"pid\":{left},")), "{log}");
-    // What this one started is untouched until it stops.
+    // Processes of this one are untouched until it stops.
     let of_this = orphan(&gateway.setup, 1).await;
     assert!(alive(of_this));
     gateway.signal(Signal::TERM);

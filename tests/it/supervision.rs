@@ -305,7 +305,7 @@ async fn noise_on_stdout_is_kept_and_breaks_nothing() {
             .await;
         assert_eq!(text_of(&result), format!("wrote 500 lines of {kind}"));
     }
-    // What is on stderr is read beside the answers.
+    // Standard error is read beside the answers.
     let server = until("the last line", || async {
         let server = gateway.server("example").await;
         let tail = server["connection"]["log_tail"].to_string();

@@ -1,4 +1,4 @@
-//! What is left when the gateway is killed with SIGKILL and started again.
+//! Sessions and lists after the gateway was killed with SIGKILL and started again.
 
 use std::fs;
 use std::time::Duration;

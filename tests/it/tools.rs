@@ -94,7 +94,7 @@ async fn mistakes_of_the_client_are_errors() {
         let error = client.refused("tools/call", params.clone()).await;
         assert_eq!(error["code"], -32602, "{params}");
     }
-    // What the server says of its arguments is a result that the model reads.
+    // An error about the arguments is a result that the model reads.
     let result = client.call("example__add", json!({"a": 1})).await;
     assert_eq!(result["isError"], true);
     assert!(result.get("_meta").is_none(), "{result}");

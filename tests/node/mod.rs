@@ -1,10 +1,11 @@
-//! What the tests share that drive the gateway from Node: Node itself, packages from npm, a
+//! Shared by the tests that drive the gateway from Node: Node itself, packages from npm, a
 //! gateway of their own, and waiting with a deadline.
 
 #![allow(dead_code, reason = "each of the tests uses its part")]
 
 use std::fs;
 use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -206,6 +207,60 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The program of server-everything, a public server of many features.
+pub(crate) fn everything(scripts: &Path) -> PathBuf {
+    scripts.join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// server-everything that serves HTTP; it is killed when this is dropped.
+pub(crate) struct HttpServer {
+    process: Child,
+    pub(crate) port: u16,
+}
+
+impl HttpServer {
+    pub(crate) fn start(scripts: &Path) -> Self {
+        Self::start_as("streamableHttp", scripts)
+    }
+
+    /// With the transport of revision 2024-11-05.
+    pub(crate) fn start_sse(scripts: &Path) -> Self {
+        Self::start_as("sse", scripts)
+    }
+
+    fn start_as(transport: &str, scripts: &Path) -> Self {
+        let port = free_port();
+        let process = Command::new("node")
+            .arg(everything(scripts))
+            .arg(transport)
+            .env("PORT", port.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut server = Self { process, port };
+        wait_until("server-everything listens", || {
+            if let Some(status) = server.process.try_wait().unwrap() {
+                panic!("server-everything ended: {status}");
+            }
+            TcpStream::connect(("127.0.0.1", port)).ok()
+        });
+        server
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// How a process ended; it is killed if it does not end in time.

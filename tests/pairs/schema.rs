@@ -94,7 +94,7 @@ impl Schema {
         }
     }
 
-    /// What is wrong with a message; `answers` is the method of the request that a response
+    /// The fault of a message; `answers` is the method of the request that a response
     /// belongs to.
     pub(crate) fn check(
         &self,
@@ -252,7 +252,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// What is readable of a long text.
+/// The readable part of a long text.
 pub(crate) fn cut(text: &str) -> String {
     match text.char_indices().nth(400) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),

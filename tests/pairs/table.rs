@@ -15,7 +15,7 @@ pub(crate) struct Row {
 
 const MODERN: Revision = Revision::V2026_07_28;
 
-/// What cannot be, by the nature of the revisions.
+/// Steps that cannot succeed, by the nature of the revisions.
 const NATURE: &[Row] = &[
     Row {
         step: "*",
@@ -94,10 +94,10 @@ const NATURE: &[Row] = &[
     },
 ];
 
-/// What the gateway does not do yet.
+/// Steps that the gateway does not support yet.
 const MISSING: &[Row] = &[];
 
-/// What is expected of a step.
+/// The expected outcome of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expect {
     Works,

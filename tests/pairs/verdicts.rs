@@ -1,4 +1,4 @@
-//! What is held against the gateway while two peers speak through it.
+//! Faults of the gateway that two peers see while they speak through it.
 
 use std::sync::{Arc, Mutex};
 

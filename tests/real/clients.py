@@ -12,11 +12,8 @@ from support import Failed, Gateway, HERE, LineClient, PATIENCE, Table, children
 STEPS = ["list", "audience", "call", "progress", "cancel", "question", "kill", "restart"]
 
 # Failures that are expected until the gateway is better.
-NOT_LISTED = "tools for clients that can be asked are listed only after another tool was called"
 NOT_ITS_OWN = "a question that the server asks outside of calls ends the call of a client that cannot answer"
 KNOWN = {
-    ("*", "audience"): NOT_LISTED,
-    ("langchain", "question"): NOT_LISTED,
     ("python-2", "progress"): NOT_ITS_OWN,
     ("fastmcp-4", "progress"): NOT_ITS_OWN,
 }
@@ -127,7 +124,7 @@ def clients(place):
 
 def test(place):
     """Runs all steps with all clients; the table of outcomes."""
-    table = Table(STEPS, KNOWN, LEFT_OUT, racy=[NOT_LISTED, NOT_ITS_OWN])
+    table = Table(STEPS, KNOWN, LEFT_OUT, racy=[NOT_ITS_OWN])
     for name, start in clients(place).items():
         server = everything("everything", command=place.npm("mcp-server-everything"))
         gateway = Gateway(place, server.config())

@@ -46,7 +46,7 @@ fn a_call_of_a_read_only_tool_survives_the_crash_of_its_server() {
             let mut holds = called_as(&world, revision, "a__hold").await;
             server.crash("gone");
             settle().await;
-            // What may not run twice is answered, the other waits for the server.
+            // A call that may not run twice is answered, the other waits for the server.
             assert_eq!(code(&mut holds), "server_lost");
             assert!(reads.answer().is_none());
             pass(seconds(2)).await;
@@ -104,7 +104,7 @@ fn a_call_that_was_never_written_is_sent_again_whatever_its_tool() {
         let mut holds = called(&world, "a__hold").await;
         for attempt in 0..4 {
             assert_eq!(server.held().len(), attempt + 1);
-            let refused = LinkError::NotSent("connection refused".to_owned());
+            let refused = LinkError::NotSent("connection refused".into());
             server.fail(&server.held()[attempt], refused);
             pass(seconds(2)).await;
         }
@@ -183,9 +183,9 @@ fn a_call_is_sent_again_within_its_deadline_only() {
         // There is no time left for another attempt.
         assert_eq!(code(&mut old), "server_lost");
         assert!(young.answer().is_none());
-        // Its server is not back in time.
+        // Its server is not back in time; the first attempt may have run.
         pass(seconds(3)).await;
-        assert_eq!(code(&mut young), "server_unavailable");
+        assert_eq!(code(&mut young), "server_lost");
         assert_eq!(server.held().len(), 2);
         assert_eq!(world.counted("calls_repeated"), 1);
     });
@@ -243,7 +243,7 @@ fn an_answered_call_is_sent_again_only_if_it_was_not_written() {
         back["requestState"] = required["requestState"].clone();
         back["inputResponses"] = json!({"q": {"action": "decline"}});
         let mut back = Served::send(&world, &asked, "tools/call", back).await;
-        let refused = LinkError::NotSent("connection refused".to_owned());
+        let refused = LinkError::NotSent("connection refused".into());
         server.fail(&server.held()[1], refused);
         pass(millis(150)).await;
         let again = server.held()[2].clone();
@@ -284,5 +284,63 @@ fn a_call_whose_task_was_created_is_not_sent_again() {
             }
             assert_eq!(world.counted("calls_repeated"), 0);
         }
+    });
+}
+
+/// What a client may be asked in front of a server that wants to know something.
+fn form() -> Value {
+    json!({"mode": "form", "message": "who?", "requestedSchema": {"type": "object", "properties": {}}})
+}
+
+#[test]
+fn a_call_for_which_there_is_no_place_to_be_parked_may_have_run() {
+    run(async {
+        let world = Rc::new(World::with(|settings| settings.parked_max = 1));
+        let server = world.http("a", |_| {}).await;
+        pass(millis(50)).await;
+        let asked = json!({"elicitation": {}});
+        let mut calls = Vec::new();
+        for id in ["q1", "q2"] {
+            let params = json!({"name": "a__hold", "arguments": {}});
+            let call = Served::send(&world, &asked, "tools/call", params).await;
+            pass(millis(50)).await;
+            let held = server.held().pop().unwrap();
+            server.say_for(&held, ask(id, "elicitation/create", form()));
+            pass(millis(50)).await;
+            calls.push(call);
+        }
+        assert_eq!(calls[0].result()["resultType"], "input_required");
+        let failure = calls[1].result()["_meta"]["io.mcpvisor/error"].clone();
+        assert_eq!(failure["code"], "server_lost");
+        assert_eq!(failure["retryable"], false);
+        assert!(failure["retryAfterMs"].is_null());
+        assert_eq!(server.of("notifications/cancelled").len(), 1);
+    });
+}
+
+#[test]
+fn a_call_that_goes_on_with_answers_is_not_said_not_to_have_run() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", sessionless).await;
+        pass(millis(50)).await;
+        let (asked, params) = (
+            json!({"elicitation": {}}),
+            json!({"name": "a__hold", "arguments": {}}),
+        );
+        let mut call = Served::send(&world, &asked, "tools/call", params.clone()).await;
+        let question = json!({"method": "elicitation/create", "params": form()});
+        server.need(&server.held()[0], json!({ "q": question }), "state");
+        settle().await;
+        let required = call.result();
+        let mut back = params;
+        back["requestState"] = required["requestState"].clone();
+        back["inputResponses"] = json!({"q": {"action": "decline"}});
+        let mut back = Served::send(&world, &asked, "tools/call", back).await;
+        let refused = LinkError::NotSent("connection refused".into());
+        server.fail(&server.held()[1], refused);
+        settle().await;
+        // What it was asked before may have been done in part.
+        assert_eq!(code(&mut back), "server_lost");
     });
 }

@@ -90,6 +90,7 @@ fn b_era_02_an_older_client_is_asked_over_a_handshake_and_nothing_is_translated(
                 "{}",
                 view.own[0].owner
             );
+            pass(millis(50)).await;
             assert_eq!(client.tools().await, ["a__echo", "a__hold", "a__panic"]);
         }
     });

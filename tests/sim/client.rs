@@ -6,7 +6,7 @@ use std::rc::Rc;
 use actix::Addr;
 use bytes::Bytes;
 use mcpvisor::calls::{ClientReply, StreamEvent};
-use mcpvisor::id::{Principal, SessionId};
+use mcpvisor::id::{Peer, Principal, SessionId};
 use mcpvisor::protocol::{Envelope, Failure, Request};
 use mcpvisor::sessions::{FromClient, OpenStream, Session};
 use serde_json::{Value, json};
@@ -43,6 +43,36 @@ impl Client {
         arbiter: usize,
         capabilities: Value,
     ) -> Result<Self, Failure> {
+        Self::try_open_from(world, Peer::Local, arbiter, capabilities).await
+    }
+
+    /// One whose client connects from elsewhere.
+    pub(crate) async fn try_open_from(
+        world: Rc<World>,
+        peer: Peer,
+        arbiter: usize,
+        capabilities: Value,
+    ) -> Result<Self, Failure> {
+        let client = Self::initialize(world, peer, arbiter, capabilities).await?;
+        client.notify("notifications/initialized", json!({})).await;
+        Ok(client)
+    }
+
+    /// One that does not say that it is initialized.
+    pub(crate) async fn open_silent(
+        world: Rc<World>,
+        arbiter: usize,
+        capabilities: Value,
+    ) -> Result<Self, Failure> {
+        Self::initialize(world, Peer::Local, arbiter, capabilities).await
+    }
+
+    async fn initialize(
+        world: Rc<World>,
+        peer: Peer,
+        arbiter: usize,
+        capabilities: Value,
+    ) -> Result<Self, Failure> {
         let initialize = json!({
             "jsonrpc": "2.0", "id": "first", "method": "initialize",
             "params": {
@@ -54,16 +84,14 @@ impl Client {
         let id = world.sessions.mint();
         let opened = world
             .sessions
-            .open(id, &initialize, Principal::Anonymous, arbiter);
+            .open(id, &initialize, Principal::Anonymous, peer, arbiter);
         let (_, answer) = opened.await?;
-        let client = Self {
+        Ok(Self {
             world,
             id,
             next_id: Cell::new(1),
             initialized: serde_json::from_slice(&answer).unwrap(),
-        };
-        client.notify("notifications/initialized", json!({})).await;
-        Ok(client)
+        })
     }
 
     /// As the front does for each HTTP request: a session that is gone is a 404.
@@ -87,10 +115,8 @@ impl Client {
         };
         self.address().await.expect("the session").do_send(message);
         Exchange {
-            id: json["id"].clone(),
             number,
-            state: RefCell::new(State::Waiting(answer)),
-            seen: RefCell::default(),
+            ..Exchange::waiting(json["id"].clone(), answer)
         }
     }
 
@@ -135,6 +161,17 @@ impl Client {
 
     /// Opens the general stream, or goes on where another stopped.
     pub(crate) async fn listen(&self, last_event_id: Option<String>) -> Exchange {
+        let answer = self.open_stream(last_event_id).await;
+        Exchange::waiting(Value::Null, answer)
+    }
+
+    /// Comes back for a stream that was cut: what it missed follows what it read.
+    pub(crate) async fn resume(&self, cut: &Exchange) {
+        let answer = self.open_stream(cut.last_event_id()).await;
+        *cut.state.borrow_mut() = State::Waiting(answer);
+    }
+
+    async fn open_stream(&self, last_event_id: Option<String>) -> oneshot::Receiver<ClientReply> {
         let (reply, answer) = oneshot::channel();
         let open = OpenStream {
             last_event_id,
@@ -142,12 +179,7 @@ impl Client {
         };
         self.address().await.expect("the session").do_send(open);
         settle().await;
-        Exchange {
-            id: Value::Null,
-            number: 0,
-            state: RefCell::new(State::Waiting(answer)),
-            seen: RefCell::default(),
-        }
+        answer
     }
 
     /// Names of the tools that the client sees.
@@ -191,6 +223,15 @@ enum State {
 }
 
 impl Exchange {
+    pub(crate) fn waiting(id: Value, answer: oneshot::Receiver<ClientReply>) -> Self {
+        Self {
+            id,
+            number: 0,
+            state: RefCell::new(State::Waiting(answer)),
+            seen: RefCell::default(),
+        }
+    }
+
     /// Takes in what has come so far.
     fn look(&self) {
         let mut state = self.state.borrow_mut();
@@ -290,6 +331,12 @@ impl Exchange {
         matches!(*self.state.borrow(), State::Reading(_))
     }
 
+    /// Whether it is a stream, or was one until its end.
+    pub(crate) fn was_stream(&self) -> bool {
+        self.look();
+        matches!(*self.state.borrow(), State::Reading(_) | State::StreamEnded)
+    }
+
     /// Whether nothing more can come.
     pub(crate) fn is_over(&self) -> bool {
         self.look();
@@ -307,6 +354,11 @@ impl Exchange {
     pub(crate) fn last_event_id(&self) -> Option<String> {
         self.look();
         self.seen.borrow().last_event_id.clone()
+    }
+
+    /// The client's connection is cut before what has come is read.
+    pub(crate) fn cut_unread(&self) {
+        *self.state.borrow_mut() = State::Lost;
     }
 
     /// The client's connection is cut.

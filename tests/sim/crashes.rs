@@ -1,4 +1,4 @@
-//! What is reported of connections that end as they should not.
+//! Reports of connections that end as they should not.
 
 use std::rc::Rc;
 

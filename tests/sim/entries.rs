@@ -204,10 +204,10 @@ fn a_session_sees_the_list_of_its_own_connection_and_nobody_else_does() {
         let shared = ["a__echo", "a__hold", "a__panic"];
         let own = ["a__echo", "a__hold", "a__panic", "a__extra"];
         let client = with_own_list(&world, &server).await;
-        assert_eq!(client.tools().await, own);
-        assert_eq!(other.tools().await, shared);
         let stream = client.listen(None).await;
         assert_eq!(stream.of(CHANGED).len(), 1);
+        assert_eq!(client.tools().await, own);
+        assert_eq!(other.tools().await, shared);
         assert!(other_stream.messages().is_empty());
         // Tools of its own can be called, by nobody else.
         let exchange = client.call("a__extra").await;
@@ -229,10 +229,15 @@ fn a_session_sees_the_list_of_its_own_connection_and_nobody_else_does() {
 fn the_shared_list_is_back_when_the_own_connection_is_closed() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world
+            .stdio("a", |plan| plan.settings.sharing = Sharing::Session)
+            .await;
         pass(millis(50)).await;
-        let client = with_own_list(&world, &server).await;
+        let client = world.client(json!({})).await;
         let stream = client.listen(None).await;
+        server.script(|script| script.lists.get_mut("tools").unwrap().push(tool("extra")));
+        client.call("a__echo").await.result();
+        pass(millis(50)).await;
         assert_eq!(client.tools().await.len(), 4);
         pass(seconds(330)).await;
         assert_eq!(world.view("a").own.len(), 0);

@@ -80,7 +80,7 @@ fn an_outage_is_no_verdict() {
             .http("a", |plan| mute(plan, &["server/discover"]))
             .await;
         // It cannot be reached: nothing else is asked.
-        let refused = LinkError::NotSent("refused".to_owned());
+        let refused = LinkError::NotSent("refused".into());
         server.fail(&server.last("server/discover"), refused);
         pass(seconds(2)).await;
         assert_eq!(methods(&server.frames(), 0), ["server/discover"]);

@@ -43,7 +43,7 @@ fn taking(command: &'static str, after: u64) -> impl FnOnce(&mut Plan) {
     }
 }
 
-/// What a store holds after a server of npx took so many seconds.
+/// The store after a server of npx took so many seconds.
 async fn after_npx_took(took: u64) -> Arc<MemoryStore> {
     let store = Arc::new(MemoryStore::default());
     let world = gateway(&store).await;

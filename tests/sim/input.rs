@@ -123,7 +123,7 @@ fn a_call_that_ran_in_part_is_not_sent_again() {
             .answer(&asked[0], "result", json!({"action": "cancel"}))
             .await;
         let again = server.last("tools/call");
-        server.fail(&again, LinkError::NotSent("connection refused".to_owned()));
+        server.fail(&again, LinkError::NotSent("connection refused".into()));
         pass(seconds(5)).await;
         assert_eq!(exchange.failure()["code"], "server_lost");
         assert_eq!(server.of("tools/call").len(), 2);
@@ -289,5 +289,23 @@ fn a_capability_that_the_server_misses_is_named() {
         settle().await;
         let sentence = exchange.sentence();
         assert!(sentence.contains("does not declare"), "{sentence}");
+    });
+}
+
+#[test]
+fn a_request_that_asked_for_input_is_not_answered_a_second_time() {
+    run(async {
+        let (_, server, client) = world().await;
+        let (exchange, call) = held(&server, &client).await;
+        server.need(&call, json!({"a": form()}), "s");
+        server.answer(&call, text(json!("twice")));
+        settle().await;
+        assert!(exchange.answer().is_none());
+        let asked = questions(&exchange).pop().unwrap();
+        let declined = json!({"action": "decline"});
+        client.answer(&asked, "result", declined).await;
+        server.answer(&server.last("tools/call"), text(json!("done")));
+        settle().await;
+        assert_eq!(exchange.result(), text(json!("done")));
     });
 }

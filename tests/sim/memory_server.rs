@@ -137,7 +137,7 @@ impl Connector for MemoryConnector {
         async move { link.map(|link| Box::new(link) as Box<dyn Link>) }.boxed_local()
     }
 
-    /// What is no HTTP is a program.
+    /// A server without HTTP is a program.
     fn starts_process(&self) -> bool {
         !self.knows_call_of_requests
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use mcpvisor::downstream::EraChoice;
 use serde_json::{Value, json};
 
+use crate::served::Served;
 use crate::server::{SESSIONLESS, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -194,5 +195,42 @@ fn a_result_of_an_unknown_type_is_no_result() {
             settle().await;
             assert_eq!(exchange.failure()["code"], "server_protocol", "{kind}");
         }
+    });
+}
+
+#[test]
+fn s_hdr_12_parameters_of_others_go_on_to_the_server() {
+    run(async {
+        let world = Rc::new(World::new());
+        let plan = |plan: &mut Plan| {
+            sessionless(plan);
+            let tools = vec![annotated("Region"), tool("echo")];
+            plan.script.lists.insert("tools", tools);
+        };
+        let server = world.http("a", plan).await;
+        pass(millis(50)).await;
+        let params = json!({"name": "a__hold", "arguments": {"text": "w"}});
+        let headers = [("mcp-param-region", "w"), ("mcp-param-tenant", "t-1")];
+        let waiting = Served::send_with(&world, &headers, "tools/call", params.clone()).await;
+        let call = server.last("tools/call");
+        assert_eq!(call.header("mcp-param-region"), Some("w"));
+        assert_eq!(call.header("mcp-param-tenant"), Some("t-1"));
+        // Sent again, it has them again.
+        server.script(|script| drop(script.lists.insert("tools", vec![annotated("Location")])));
+        server.refuse(&call, -32020, "wrong");
+        pass(millis(200)).await;
+        let again = server.last("tools/call");
+        assert_eq!(again.header("mcp-param-location"), Some("w"));
+        assert_eq!(again.header("mcp-param-tenant"), Some("t-1"));
+        drop(waiting);
+        // Of one that the tool knows, the argument decides.
+        let headers = [("mcp-param-location", "w")];
+        let none = json!({"name": "a__hold", "arguments": {}});
+        Served::send_with(&world, &headers, "tools/call", none).await;
+        let call = server.last("tools/call");
+        assert_eq!(call.header("mcp-param-location"), None);
+        let refused = [("mcp-param-location", "w"), ("mcp-param-tenant", "\u{1}")];
+        let mut refused = Served::send_with(&world, &refused, "tools/call", params).await;
+        assert_eq!(refused.error()["code"], -32020);
     });
 }

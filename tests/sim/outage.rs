@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
+use crate::sessions::full;
 use crate::world::{World, millis, pass, run, settle};
 
 /// Reads and writes of entries fail while it is down.
@@ -19,8 +20,8 @@ use crate::world::{World, millis, pass, run, settle};
 pub(crate) struct Outage {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) is_down: Arc<AtomicBool>,
-    /// Whoever holds it makes those wait who delete.
-    pub(crate) deletes: Arc<Mutex<()>>,
+    /// Whoever holds it makes those wait who put or delete.
+    pub(crate) writes: Arc<Mutex<()>>,
     /// Bytes that were put in.
     pub(crate) written: Arc<AtomicUsize>,
 }
@@ -45,13 +46,18 @@ impl Store for Outage {
             return ready(Err(error)).boxed();
         }
         self.written.fetch_add(value.len(), Ordering::Relaxed);
-        self.store.put(key, value, ttl)
+        let key = key.to_owned();
+        async move {
+            let _turn = self.writes.lock().await;
+            self.store.put(&key, value, ttl).await
+        }
+        .boxed()
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let key = key.to_owned();
         async move {
-            let _turn = self.deletes.lock().await;
+            let _turn = self.writes.lock().await;
             self.store.delete(&key).await
         }
         .boxed()
@@ -68,6 +74,10 @@ impl Store for Outage {
     }
 
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
+        if self.is_down.load(Ordering::Relaxed) {
+            let error = StoreError::Unavailable("down".to_owned());
+            return ready(Err(error)).boxed();
+        }
         self.store.scan(prefix)
     }
 }
@@ -95,7 +105,7 @@ fn a_session_is_unknown_only_when_its_record_is_gone() {
     run(async {
         let world = Rc::new(World::new());
         let client = world.client(json!({})).await;
-        let hold = world.deletes.lock().await;
+        let hold = world.writes.lock().await;
         let sessions = world.sessions.clone();
         let ended = actix_rt::spawn(async move { sessions.end(client.id).await });
         settle().await;
@@ -107,6 +117,37 @@ fn a_session_is_unknown_only_when_its_record_is_gone() {
         assert!(ended.await.unwrap());
         assert!(world.store.scan("session/").await.unwrap().is_empty());
         assert!(world.sessions.find(client.id).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_subscription_is_answered_when_it_is_written() {
+    run(async {
+        let world = Rc::new(World::new());
+        let _server = world.stdio("a", full).await;
+        let clients = [world.client(json!({})).await, world.client(json!({})).await];
+        pass(millis(50)).await;
+        let entries = async || world.store.scan("session/").await.unwrap().len();
+        // Both the one that its server is asked for, and the one that needs no word with it.
+        for (client, before) in clients.iter().zip([2, 3]) {
+            for (method, after) in [("resources/subscribe", 1), ("resources/unsubscribe", 0)] {
+                let hold = world.writes.lock().await;
+                let params = json!({"uri": "x://1"});
+                let changed = client.request(method, params.clone()).await;
+                assert!(changed.is_waiting(), "{method}");
+                drop(hold);
+                settle().await;
+                assert_eq!(changed.result(), json!({}));
+                assert_eq!(entries().await, before + after);
+                if (before, after) == (2, 0) {
+                    client.request("resources/subscribe", params).await.result();
+                }
+            }
+        }
+        for client in &clients {
+            client.end().await;
+        }
+        assert_eq!(entries().await, 0);
     });
 }
 

@@ -38,7 +38,7 @@ fn a_panic_of_the_connection_manager_costs_no_server_anything() {
             received(&world.downstreams.connection_manager_view()),
             (1, "up", 0)
         );
-        // What it dies over is done by the next, and what came with it.
+        // The next one does the change that it dies over, and those that came with it.
         world.starts_panic.store(1, SeqCst);
         world.start("b", false, |_| {});
         let second = world.client(json!({"sampling": {}})).await;
@@ -63,7 +63,7 @@ fn a_panic_of_the_connection_manager_costs_no_server_anything() {
                 .iter()
                 .all(|own| received(&own.connection) == (1, "up", 0))
         );
-        // What it looks after from time to time, it looks after.
+        // Its periodic work goes on.
         pass(seconds(400)).await;
         assert!(world.view("a").own.is_empty());
         world.stop_server("a");

@@ -1,4 +1,4 @@
-//! What a client may read in a random run: only what is its own.
+//! Privacy in a random run: a client reads only its own messages.
 
 use serde_json::Value;
 

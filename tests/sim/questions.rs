@@ -93,7 +93,7 @@ fn an_error_of_the_client_is_passed_on_verbatim() {
     });
 }
 
-/// What a server hears when nobody can be asked.
+/// The answer to a server when nobody can be asked.
 fn assert_refused(server: &Server, id: &str, method: &str) {
     let answer = server.answer_to(&json!(id)).unwrap();
     match method {

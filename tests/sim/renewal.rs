@@ -180,7 +180,7 @@ fn a_call_that_could_not_be_sent_makes_the_gateway_look_after_the_server() {
         pass(millis(50)).await;
         let first = client.call("a__hold").await;
         let second = client.call("a__hold").await;
-        server.fail(&server.held()[0], LinkError::NotSent("refused".to_owned()));
+        server.fail(&server.held()[0], LinkError::NotSent("refused".into()));
         settle().await;
         assert_eq!(first.failure()["code"], "server_unavailable");
         assert_eq!(server.of("ping").len(), 1);
@@ -191,12 +191,9 @@ fn a_call_that_could_not_be_sent_makes_the_gateway_look_after_the_server() {
         // The next time it is not.
         server.mute("ping");
         let third = client.call("a__hold").await;
-        server.fail(&server.held()[2], LinkError::NotSent("refused".to_owned()));
+        server.fail(&server.held()[2], LinkError::NotSent("refused".into()));
         settle().await;
-        server.fail(
-            &server.of("ping")[1],
-            LinkError::NotSent("refused".to_owned()),
-        );
+        server.fail(&server.of("ping")[1], LinkError::NotSent("refused".into()));
         settle().await;
         assert_eq!(third.failure()["code"], "server_unavailable");
         assert_eq!(second.failure()["code"], "server_lost");

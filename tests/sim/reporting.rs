@@ -1,5 +1,6 @@
 //! The stream on which a sessionless server reports changes.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use mcpvisor::transport::LinkError;
@@ -110,6 +111,74 @@ fn c_sub_03_after_a_break_everything_may_have_changed() {
         let attempts = server.of("subscriptions/listen").len();
         assert!((8..14).contains(&attempts), "{attempts}");
         assert_eq!(world.view("a").shared.restarts, 0);
+    });
+}
+
+#[test]
+fn a_stream_of_changes_that_ends_at_once_is_opened_ever_more_rarely() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.http("a", reporting).await;
+        pass(millis(50)).await;
+        let mut ended = 0;
+        for _ in 0..300 {
+            let streams = server.of("subscriptions/listen");
+            for stream in streams.iter().skip(ended) {
+                server.fail(stream, LinkError::Lost("broken".to_owned()));
+            }
+            ended = streams.len();
+            pass(seconds(1)).await;
+        }
+        assert!((8..14).contains(&ended), "{ended}");
+        // One that lasts is opened again soon after its end.
+        pass(seconds(120)).await;
+        let before = server.of("subscriptions/listen").len();
+        let stream = server.last("subscriptions/listen");
+        server.fail(&stream, LinkError::Lost("broken".to_owned()));
+        pass(seconds(1)).await;
+        assert_eq!(server.of("subscriptions/listen").len(), before + 1);
+    });
+}
+
+/// The finding: 1,000 URIs were compared with all templates in one turn of a thread.
+#[test]
+fn who_listens_to_many_resources_keeps_nobody_waiting() {
+    run(async {
+        const URIS: usize = 400;
+        let world = Rc::new(World::new());
+        let uris: Vec<_> = (0..URIS).map(|number| format!("x://{number}")).collect();
+        let listed = uris.clone();
+        let many = move |plan: &mut Plan| {
+            reporting(plan);
+            plan.settings.limits.list_items_max = URIS;
+            let resource = |uri: &String| json!({"uri": uri, "name": uri});
+            let resources = listed.iter().map(resource).collect();
+            plan.script.lists.insert("resources", resources);
+        };
+        let _server = world.http("a", many).await;
+        pass(millis(50)).await;
+        let wanted = json!({"notifications": {"resourceSubscriptions": uris}});
+        let method = "subscriptions/listen";
+        let turns = Rc::new(Cell::new(0));
+        let others = Rc::clone(&turns);
+        let others = actix_rt::spawn(async move {
+            loop {
+                others.set(others.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        });
+        let before = turns.get();
+        let mut listening = Served::send(&world, &json!({}), method, wanted).await;
+        let mut events = listening.events();
+        while events.is_empty() {
+            tokio::task::yield_now().await;
+            events = listening.events();
+        }
+        let had = turns.get() - before;
+        others.abort();
+        assert!(had >= URIS, "others on the thread had {had} turns");
+        let granted = &events[0]["params"]["notifications"]["resourceSubscriptions"];
+        assert_eq!(granted.as_array().unwrap().len(), URIS);
     });
 }
 

@@ -2,24 +2,26 @@
 
 use std::sync::Arc;
 
-use mcpvisor::calls::{ClientReply, RunningRequest, StreamEvent};
+use mcpvisor::bridge::headers::{HttpHeaders, McpHeaders};
+use mcpvisor::calls::RequestGuard;
 use mcpvisor::downstream::Caller;
-use mcpvisor::id::{Principal, ViewId};
+use mcpvisor::id::{Peer, Principal, ViewId};
 use mcpvisor::protocol::{DeclaredCapabilities, Envelope, Revision};
 use mcpvisor::sessions::{ServeOutcome, SessionlessRequest};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
-use crate::client::envelope;
+use crate::client::{Exchange, envelope};
 use crate::server::ask;
 use crate::tasks::EXTENSION;
 use crate::world::{World, settle};
 
-/// A request without a session.
+/// A request without a session. Dropped, its client has left.
 pub(crate) struct Served {
-    answer: Option<Value>,
-    events: Option<mpsc::Receiver<StreamEvent>>,
-    running: Option<RunningRequest>,
+    pub(crate) exchange: Exchange,
+    /// Messages that somebody has looked at.
+    seen: usize,
+    _waiting: Option<RequestGuard>,
 }
 
 impl Served {
@@ -43,89 +45,141 @@ impl Served {
         method: &str,
         params: Value,
     ) -> Self {
-        let Envelope::Request(request) = envelope(&ask("r", method, params)) else {
-            panic!("{method}")
-        };
-        let caller = Caller {
-            principal: Principal::Anonymous,
-            view: ViewId,
-            session: None,
-            revision,
-            profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
-            level: None,
-        };
-        let sessionless = SessionlessRequest {
-            request,
-            caller: Arc::new(caller),
-            headers: None,
-            arbiter: 0,
-            accepts_stream,
-        };
-        let mut served = Self {
-            answer: None,
-            events: None,
-            running: None,
-        };
-        match world.sessions.serve(sessionless).await {
-            ServeOutcome::Done(answer) => served.take(answer),
-            ServeOutcome::Running(running) => served.running = Some(running),
-        }
-        settle().await;
-        served
+        let message = ask("r", method, params);
+        let sessionless = request(revision, capabilities, accepts_stream, &message);
+        Self::serve(world, &message["id"], sessionless).await
     }
 
-    fn take(&mut self, answer: ClientReply) {
-        match answer {
-            ClientReply::Json(frame) | ClientReply::Error { frame, .. } => {
-                self.answer = Some(serde_json::from_slice(&frame).unwrap());
+    /// A whole message of a client of the newest revision.
+    pub(crate) async fn send_message(
+        world: &World,
+        capabilities: &Value,
+        accepts_stream: bool,
+        message: &Value,
+    ) -> Self {
+        let sessionless = request(Revision::V2026_07_28, capabilities, accepts_stream, message);
+        Self::serve(world, &message["id"], sessionless).await
+    }
+
+    /// Over HTTP, with these `Mcp-Param-*`.
+    pub(crate) async fn send_with(
+        world: &World,
+        headers: &[(&'static str, &'static str)],
+        method: &str,
+        params: Value,
+    ) -> Self {
+        let headers = Params(headers.to_vec());
+        let newest = Revision::V2026_07_28;
+        let message = ask("r", method, params);
+        let mut sessionless = request(newest, &json!({}), false, &message);
+        sessionless.headers = Some(McpHeaders::of(&headers));
+        Self::serve(world, &message["id"], sessionless).await
+    }
+
+    /// Of a client that connects from elsewhere.
+    pub(crate) async fn send_from(
+        world: &World,
+        peer: Peer,
+        capabilities: &Value,
+        method: &str,
+        params: Value,
+    ) -> Self {
+        let listens = method == "subscriptions/listen";
+        let newest = Revision::V2026_07_28;
+        let message = ask("r", method, params);
+        let mut sessionless = request(newest, capabilities, listens, &message);
+        sessionless.peer = peer;
+        Self::serve(world, &message["id"], sessionless).await
+    }
+
+    async fn serve(world: &World, id: &Value, sessionless: SessionlessRequest<'_>) -> Self {
+        let (answer, waiting) = match world.sessions.serve(sessionless).await {
+            ServeOutcome::Done(done) => {
+                let (reply, answer) = oneshot::channel();
+                assert!(reply.send(done).is_ok());
+                (answer, None)
             }
-            ClientReply::List(parts) => {
-                self.answer = Some(serde_json::from_slice(&parts.concat()).unwrap());
-            }
-            ClientReply::Stream(events) => self.events = Some(events),
-            other => panic!("{other:?}"),
+            ServeOutcome::Running(running) => (running.answer, Some(running.waiting)),
+        };
+        settle().await;
+        Self {
+            exchange: Exchange::waiting(id.clone(), answer),
+            seen: 0,
+            _waiting: waiting,
         }
     }
 
     pub(crate) fn answer(&mut self) -> Option<Value> {
-        if let Some(mut running) = self.running.take() {
-            match running.answer.try_recv() {
-                Ok(answer) => self.take(answer),
-                Err(_) => self.running = Some(running),
-            }
-        }
-        self.answer.clone()
+        self.exchange.answer()
     }
 
     pub(crate) fn result(&mut self) -> Value {
-        let answer = self.answer().expect("an answer");
-        assert!(answer["error"].is_null(), "{answer}");
-        answer["result"].clone()
+        self.exchange.result()
     }
 
     pub(crate) fn error(&mut self) -> Value {
-        let answer = self.answer().expect("an answer");
-        assert!(answer["result"].is_null(), "{answer}");
-        answer["error"].clone()
+        self.exchange.error()
     }
 
-    /// What came on the stream that this is since somebody looked.
+    /// Messages that came on this stream since somebody looked.
     pub(crate) fn events(&mut self) -> Vec<Value> {
-        if let Some(running) = &mut self.running
-            && let Ok(answer) = running.answer.try_recv()
-        {
-            self.take(answer);
-        }
-        let events = self.events.as_mut().expect("a stream");
-        let mut messages = Vec::new();
-        while let Ok(event) = events.try_recv() {
-            let message = event.frame.unwrap();
-            messages.push(serde_json::from_slice(&message).unwrap());
-        }
-        messages
+        let messages = self.exchange.messages();
+        assert!(self.exchange.was_stream(), "no stream: {messages:?}");
+        let new = messages[self.seen..].to_vec();
+        self.seen = messages.len();
+        new
+    }
+}
+
+fn request(
+    revision: Revision,
+    capabilities: &Value,
+    accepts_stream: bool,
+    message: &Value,
+) -> SessionlessRequest<'static> {
+    let Envelope::Request(request) = envelope(message) else {
+        panic!("{message}")
+    };
+    let caller = Caller {
+        principal: Principal::Anonymous,
+        view: ViewId,
+        session: None,
+        revision,
+        profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
+        level: None,
+        client: None,
+    };
+    SessionlessRequest {
+        request,
+        caller: Arc::new(caller),
+        peer: Peer::Local,
+        headers: None,
+        arbiter: 0,
+        accepts_stream,
+    }
+}
+
+/// The `Mcp-Param-*` of a request.
+struct Params(Vec<(&'static str, &'static str)>);
+
+impl HttpHeaders for Params {
+    fn first(&self, name: &str) -> Option<(&[u8], bool)> {
+        let mut found = self
+            .0
+            .iter()
+            .filter(|(it, _)| it.eq_ignore_ascii_case(name));
+        let (_, value) = found.next()?;
+        Some((value.as_bytes(), found.next().is_some()))
+    }
+
+    fn params(&self) -> Vec<(&str, &[u8])> {
+        let pairs = self.0.iter();
+        pairs
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect()
     }
 }
 
 pub(crate) fn with_extension() -> Value {
-    json!({"elicitation": {}, "extensions": {EXTENSION: {}}})
+    json!({"elicitation": {}, "roots": {}, "extensions": {EXTENSION: {}}})
 }

@@ -1,11 +1,9 @@
 //! A server that a test plays: it shakes hands and lists by itself, and answers calls when told.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
 
 use mcpvisor::bridge::headers::Headers;
 use mcpvisor::transport::LinkError;
@@ -13,65 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::memory_server::{MemoryConnector, MemoryServer};
+use crate::script::page;
 
-/// What the server does by itself.
-pub(crate) struct Script {
-    pub(crate) revision: &'static str,
-    /// The revision that it speaks on links that begin with a handshake, as SDKs do that pin a
-    /// link to the era of its first message.
-    pub(crate) with_handshake: Option<&'static str>,
-    pub(crate) capabilities: Value,
-    pub(crate) instructions: Option<&'static str>,
-    /// Lists by the member that holds them.
-    pub(crate) lists: BTreeMap<&'static str, Vec<Value>>,
-    /// Items on one page; zero is one page for all.
-    pub(crate) page: usize,
-    /// Methods that are never answered.
-    pub(crate) mute: BTreeSet<&'static str>,
-    /// Methods that are answered with an error.
-    pub(crate) refused: BTreeSet<&'static str>,
-    /// Milliseconds that the lists of a sessionless server live; zero says nothing.
-    pub(crate) ttl_ms: u64,
-    /// Whether a handshake of another revision is refused instead of answered with its own.
-    pub(crate) insists: bool,
-    /// Methods that fail with an internal error.
-    pub(crate) failing: BTreeSet<&'static str>,
-    /// Methods over which the process ends as soon as it has read them.
-    pub(crate) fatal: BTreeSet<&'static str>,
-    /// How long after its start the process begins to read.
-    pub(crate) starts_after: Duration,
-    /// Frames that fit in the queue of a link.
-    pub(crate) queue: usize,
-}
-
-/// The revision of a server that is played without sessions.
-pub(crate) const SESSIONLESS: &str = "2026-07-28";
-
-impl Default for Script {
-    fn default() -> Self {
-        let tools = ["echo", "hold", "panic"].map(tool).to_vec();
-        Self {
-            revision: "2025-11-25",
-            with_handshake: None,
-            capabilities: json!({"tools": {}}),
-            instructions: None,
-            lists: BTreeMap::from([("tools", tools)]),
-            page: 0,
-            mute: BTreeSet::new(),
-            refused: BTreeSet::new(),
-            insists: false,
-            failing: BTreeSet::new(),
-            fatal: BTreeSet::new(),
-            starts_after: Duration::ZERO,
-            ttl_ms: 0,
-            queue: 10_000,
-        }
-    }
-}
-
-pub(crate) fn tool(name: &str) -> Value {
-    json!({"name": name, "inputSchema": {"type": "object"}})
-}
+pub(crate) use crate::script::{SESSIONLESS, Script, tool};
 
 /// One frame of the gateway.
 #[derive(Clone, Debug)]
@@ -90,7 +32,7 @@ impl Frame {
         let headers = self.headers.as_ref()?;
         let mut standard = headers.standard.pairs();
         let found = standard.find(|(found, _)| found.eq_ignore_ascii_case(name));
-        let mut params = headers.params.iter();
+        let mut params = headers.params.iter().chain(&headers.passed);
         let param = params.find(|(found, _)| found.eq_ignore_ascii_case(name));
         let param = param.map(|(_, value)| value.as_str());
         found.map(|(_, value)| value).or(param)
@@ -207,6 +149,12 @@ impl Server {
                 "serverInfo": {"name": "played", "version": "1"},
                 "instructions": script.instructions,
             }),
+            "tools/list" if self.may_ask_on(frame.link) => {
+                let mut tools = page(&script, "tools", params);
+                let listed = tools["tools"].as_array_mut().unwrap();
+                listed.extend_from_slice(&script.tools_that_ask);
+                tools
+            }
             "tools/list" => page(&script, "tools", params),
             "prompts/list" => page(&script, "prompts", params),
             "resources/list" => page(&script, "resources", params),
@@ -219,6 +167,13 @@ impl Server {
         };
         drop(script);
         self.answer(frame, result);
+    }
+
+    /// Whether elicitation was declared in the handshake of a link.
+    fn may_ask_on(&self, link: usize) -> bool {
+        let handshakes = self.of("initialize");
+        let mut handshakes = handshakes.iter().filter(|frame| frame.link == link);
+        handshakes.any(|frame| frame.json["params"]["capabilities"]["elicitation"].is_object())
     }
 
     fn spoken_on(&self, link: usize, script: &Script) -> &'static str {
@@ -477,22 +432,4 @@ pub(crate) fn ask(id: &str, method: &str, params: Value) -> Value {
 
 pub(crate) fn text(text: Value) -> Value {
     json!({"content": [{"type": "text", "text": text}]})
-}
-
-/// Cursors are the number of items before the page.
-fn page(script: &Script, member: &str, params: &Value) -> Value {
-    let all = script.lists.get(member).cloned().unwrap_or_default();
-    let start = params["cursor"].as_str().unwrap_or("0");
-    let start: usize = start.parse().unwrap();
-    let size = if script.page == 0 {
-        all.len().max(1)
-    } else {
-        script.page
-    };
-    let items: Vec<_> = all.iter().skip(start).take(size).collect();
-    let mut result = json!({ member: items });
-    if start + size < all.len() {
-        result["nextCursor"] = json!((start + size).to_string());
-    }
-    result
 }

@@ -6,7 +6,7 @@ use mcpvisor::downstream::Sharing;
 use mcpvisor::store::Store;
 use serde_json::{Value, json};
 
-use crate::client::Exchange;
+use crate::client::{Client, Exchange};
 use crate::server::{Server, note, text, tool};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -291,7 +291,10 @@ fn a_session_that_died_and_is_never_asked_for_leaves_nothing() {
         // The subscription ended with the connection that it was on.
         assert!(server.of("resources/unsubscribe").is_empty());
         assert_eq!(world.subscription_registry.level(), None);
-        assert_eq!(world.store.scan("").await.unwrap(), []);
+        // But for the keys of the gateway.
+        let mut kept = world.store.scan("").await.unwrap();
+        kept.retain(|entry| !entry.key.starts_with("sealing/"));
+        assert_eq!(kept, []);
     });
 }
 
@@ -307,6 +310,37 @@ fn there_is_room_for_so_many_sessions() {
                 client.end().await;
             }
             assert_eq!(world.sessions.len(), 0);
+        }
+    });
+}
+
+#[test]
+fn s_life_04_only_log_lines_come_before_the_client_is_initialized() {
+    run(async {
+        type Begin = (&'static str, bool);
+        let begins: [Begin; 2] = [("notifications/initialized", true), ("tools/list", false)];
+        for (method, is_notification) in begins {
+            let world = Rc::new(World::new());
+            let server = world.stdio("a", full).await;
+            pass(millis(50)).await;
+            let client = Client::open_silent(world.clone(), 0, json!({}))
+                .await
+                .unwrap();
+            let stream = client.listen(None).await;
+            new_tool(&server, "new").await;
+            server.say(log_line("error"));
+            client.request("ping", json!({})).await.result();
+            pass(seconds(1)).await;
+            assert_eq!(levels(&stream), ["error"]);
+            assert_eq!(stream.messages().len(), 1);
+            if is_notification {
+                client.notify(method, json!({})).await;
+            } else {
+                client.request(method, json!({})).await.result();
+            }
+            assert_eq!(stream.of(CHANGED).len(), 1);
+            new_tool(&server, "newer").await;
+            assert_eq!(stream.of(CHANGED).len(), 2);
         }
     });
 }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::questions::{ELICIT, elicit, held, question};
+use crate::served::Served;
 use crate::server::{Server, ask, text};
-use crate::world::{World, millis, pass, run, settle};
+use crate::world::{World, millis, pass, run, seconds, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {}, "roots": {}})
@@ -114,6 +115,26 @@ fn a_late_question_of_a_cancelled_call_is_no_question_of_another_client() {
 }
 
 #[test]
+fn a_cancelled_call_that_is_never_answered_is_forgotten_in_time() {
+    run(async {
+        let timeout = seconds(90);
+        for (waited, is_asked) in [(seconds(89), false), (seconds(91), true)] {
+            let (world, server, [first, second]) = two_clients().await;
+            world
+                .retune("a", |settings| settings.limits.cancelled_timeout = timeout)
+                .await;
+            let (cancelled, _) = held(&first, &server).await;
+            first.cancel(&cancelled).await;
+            pass(waited).await;
+            let (other, call) = held(&second, &server).await;
+            server.say_on(call.link, elicit("q"));
+            settle().await;
+            assert_eq!(other.of(ELICIT).len(), usize::from(is_asked), "{waited:?}");
+        }
+    });
+}
+
+#[test]
 fn a_question_outside_of_calls_is_for_the_only_client_so_far() {
     run(async {
         let world = Rc::new(World::new());
@@ -175,5 +196,36 @@ fn a_server_that_asks_for_roots_serves_one_client_per_connection() {
         client.end().await;
         other.end().await;
         assert_eq!(world.view("a").own.len(), 0);
+    });
+}
+
+/// A question of a call that was taken back reached the client that called next.
+#[test]
+fn b_ask_01_a_question_of_a_call_that_was_taken_back_reaches_no_other_sessionless_client() {
+    run(async {
+        let asked = json!({"elicitation": {}});
+        let params = json!({"name": "a__hold", "arguments": {}});
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let mut held = Vec::new();
+        let mut calls = Vec::new();
+        for _ in 0..2 {
+            calls.clear();
+            settle().await;
+            let call = Served::send(&world, &asked, "tools/call", params.clone()).await;
+            pass(millis(50)).await;
+            calls.push(call);
+            held.push(server.held().pop().unwrap());
+        }
+        assert_eq!([held[0].link, held[1].link], [1, 2]);
+        // The server did not hear yet that nobody waits for the first.
+        server.say_for(&held[0], elicit("q"));
+        pass(millis(50)).await;
+        assert!(calls[0].answer().is_none());
+        assert!(server.answer_to(&json!("q")).is_some());
+        server.say_for(&held[1], elicit("r"));
+        pass(millis(50)).await;
+        assert_eq!(calls[0].result()["resultType"], "input_required");
     });
 }

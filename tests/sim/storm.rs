@@ -1,33 +1,54 @@
-//! A random run: servers die, hang, forget, babble and change (`storm_servers.rs`), clients call,
-//! cancel, leave and come back. The same seed gives the same run; it is told when a run fails.
+//! A random run: servers die, hang, forget, babble and change (`storm_servers.rs`), clients with
+//! sessions (`storm_sessions.rs`) and without (`storm_sessionless.rs`) call, cancel, leave and come
+//! back, and some listen (`storm_listeners.rs`). The same seed gives the same run; it is told when
+//! a run fails.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
+use mcpvisor::downstream::ConnectionKey;
+use mcpvisor::id::ServerName;
 use mcpvisor::supervision::{SeededRandom, Settings};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
-use crate::client::{Client, Exchange};
-use crate::privacy::check_message;
+use crate::modern::sessionless;
 use crate::server::{Server, tool};
+use crate::storm_listeners::Listener;
+use crate::storm_sessionless::GuestCall;
+use crate::storm_sessions::{SessionCall, User};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle, tuning};
 
-const SERVERS: [(&str, bool); 4] = [("a", false), ("b", true), ("c", false), ("d", true)];
-const CLIENTS: usize = 6;
-const SEEDS: usize = 8;
-const STEPS: usize = 900;
-const CALL_MAX: u64 = 60;
+/// Each server by name, whether it is spoken to over HTTP, and whether it is of the newer era.
+const SERVERS: [(&str, bool, bool); 6] = [
+    ("a", false, false),
+    ("b", true, false),
+    ("c", false, false),
+    ("d", true, false),
+    ("e", true, true),
+    ("f", false, true),
+];
+/// Their tools, of which the last changes nothing.
+pub(crate) const TOOLS: [&str; 3] = ["echo", "hold", "reads"];
+/// Servers whose calls may be sent again.
+const TRUSTED: [&str; 3] = ["a", "b", "e"];
+const SEEDS: usize = 20;
+const STEPS: usize = 300;
+pub(crate) const CALL_MAX: u64 = 60;
 
 /// Limits: calls in flight of a session and of a server, connections that clients have of their
-/// own to a server.
-const CALLS_OF_SESSION: usize = 8;
+/// own to a server, calls that wait for their clients, clients that listen.
+pub(crate) const CALLS_OF_SESSION: usize = 8;
 const CALLS_OF_SERVER: usize = 12;
 const ENTRIES: usize = 3;
+pub(crate) const PARKED: usize = 8;
+pub(crate) const LISTENERS: usize = 8;
 
-/// Faults in one run of all seeds.
-const FAULTS_MIN: usize = 20_000;
+/// How long a client may take to answer a question, in seconds.
+const ANSWER_TIMEOUT: u64 = 30;
+
+/// Faults that happen in each step on average, at least.
+const FAULTS_PER_STEP: usize = 2;
 
 struct SeedOfFailure(u64);
 
@@ -39,22 +60,43 @@ impl Drop for SeedOfFailure {
     }
 }
 
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect(variable))
+}
+
 #[test]
 fn random_faults_cost_no_caller_its_answer() {
-    let seeds = match std::env::var("SIM_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (1..).take(SEEDS).collect(),
+    let seeds: Vec<u64> = match number("SIM_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=number("SIM_SEEDS").unwrap_or(SEEDS as u64)).collect(),
     };
-    let (mut questions_answered, mut faults) = (0, 0);
+    let mut seen = Seen::default();
     for seed in &seeds {
         let _seed = SeedOfFailure(*seed);
-        let (answered, of_seed) = run(storm(*seed));
-        questions_answered += answered;
-        faults += of_seed;
+        let of_seed = run(storm(*seed));
+        seen.questions += of_seed.questions;
+        seen.inputs += of_seed.inputs;
+        seen.retries += of_seed.retries;
+        seen.resumed += of_seed.resumed;
+        seen.faults += of_seed.faults;
     }
-    assert!(questions_answered >= seeds.len(), "too few questions");
-    let wanted = FAULTS_MIN * seeds.len() / SEEDS;
-    assert!(faults >= wanted, "only {faults} faults");
+    let count = seeds.len();
+    assert!(seen.faults >= FAULTS_PER_STEP * STEPS * count, "{seen:?}");
+    let counted = [seen.questions, seen.inputs, seen.retries, seen.resumed];
+    let is_rare = |times| count > 1 && times < count;
+    assert!(!counted.into_iter().any(is_rare), "{seen:?}");
+}
+
+/// How often something happened.
+#[derive(Debug, Default)]
+struct Seen {
+    faults: usize,
+    /// Questions that clients answered, asked in the middle of a call or in the place of an answer.
+    questions: usize,
+    inputs: usize,
+    retries: usize,
+    resumed: usize,
 }
 
 pub(crate) struct Storm {
@@ -62,47 +104,37 @@ pub(crate) struct Storm {
     random: SeededRandom,
     pub(crate) servers: Vec<Played>,
     pub(crate) faults: usize,
-    /// How often a server refused a call unseen, by the call's tag: only then it may come again.
-    pub(crate) unseen: HashMap<String, usize>,
-    users: Vec<User>,
-    calls: Vec<Asked>,
+    /// How often a call may come to its server once more, by the call's tag: the server refused it
+    /// unseen, or asked for input.
+    pub(crate) may_repeat: HashMap<String, usize>,
+    pub(crate) users: Vec<User>,
+    pub(crate) session_calls: Vec<SessionCall>,
+    pub(crate) guest_calls: Vec<GuestCall>,
+    pub(crate) listeners: Vec<Listener>,
+    /// Streams that were resumed.
+    pub(crate) resumed: usize,
     next: u64,
-    /// Answers that clients gave, by the id of the server's question.
-    answered: BTreeMap<String, Value>,
+    /// The tags of the questions that clients answered.
+    pub(crate) answered: BTreeSet<String>,
 }
 
 pub(crate) struct Played {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
     pub(crate) knows_call_of_requests: bool,
+    pub(crate) is_sessionless: bool,
     /// Held calls that the server finished or refused.
     pub(crate) finished: RefCell<Vec<(usize, u64)>>,
+    /// Numbers of the calls over which it forgot its session.
+    pub(crate) forgotten: RefCell<BTreeSet<u64>>,
 }
 
-struct User {
-    client: Client,
-    name: String,
-    can_answer: bool,
-    general: Option<Exchange>,
-}
-
-struct Asked {
-    user: String,
-    tag: String,
-    exchange: Exchange,
-    since: Instant,
-    /// The client took it back, left, or its session died: there may be no answer.
-    released: bool,
-    settled: bool,
-}
-
-/// Returns how many questions of servers were answered, and how many faults there were.
-async fn storm(seed: u64) -> (usize, usize) {
+async fn storm(seed: u64) -> Seen {
     let mut storm = Storm::new(seed).await;
     for _ in 0..STEPS {
         let time = storm.below(400);
         pass(millis(time)).await;
-        for _ in 0..=storm.below(3) {
+        for _ in 0..=storm.below(4) {
             storm.act().await;
         }
         for _ in 0..storm.below(12) {
@@ -112,10 +144,35 @@ async fn storm(seed: u64) -> (usize, usize) {
         storm.check();
     }
     storm.calm_down().await;
-    (storm.questions_answered(), storm.faults)
+    storm.leave_nothing().await;
+    let (questions, inputs) = storm.questions_answered();
+    Seen {
+        faults: storm.faults,
+        questions,
+        inputs,
+        retries: usize::try_from(storm.world.counted("calls_repeated")).unwrap(),
+        resumed: storm.resumed,
+    }
 }
 
-fn plan(plan: &mut Plan) {
+pub(crate) fn tools() -> Vec<Value> {
+    let mut tools = TOOLS.map(tool).to_vec();
+    tools[2]["annotations"] = json!({"readOnlyHint": true});
+    tools
+}
+
+fn plan(name: &str, is_sessionless: bool, plan: &mut Plan) {
+    if is_sessionless {
+        sessionless(plan);
+    }
+    let resource = |number| json!({"uri": format!("{name}://{number}"), "name": "r"});
+    plan.script.lists.insert("tools", tools());
+    plan.script
+        .lists
+        .insert("resources", [1, 2].map(resource).to_vec());
+    plan.script.capabilities = json!({
+        "tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
+    });
     let limits = &mut plan.settings.limits;
     limits.request_timeout = seconds(20);
     limits.request_timeout_max = seconds(CALL_MAX);
@@ -129,20 +186,29 @@ fn plan(plan: &mut Plan) {
     tuning.reconnect_every = seconds(8);
     tuning.connect_timeout = seconds(5);
     plan.settings.supervision = Settings::try_new(tuning).unwrap();
+    plan.settings.resilience.retry.is_allowed = is_trusted(name);
+}
+
+pub(crate) fn is_trusted(server: &str) -> bool {
+    TRUSTED.contains(&server)
 }
 
 impl Storm {
     async fn new(seed: u64) -> Self {
         let world = Rc::new(World::with(|settings| {
             settings.calls_max = CALLS_OF_SESSION;
-            settings.answer_timeout = seconds(30);
+            settings.answer_timeout = seconds(ANSWER_TIMEOUT);
             settings.events_per_stream = 16;
+            settings.parked_max = PARKED;
+            settings.listeners_max = LISTENERS;
         }));
-        let servers = SERVERS.map(|(name, knows_call_of_requests)| Played {
+        let servers = SERVERS.map(|(name, is_http, is_sessionless)| Played {
             name,
-            server: world.start(name, knows_call_of_requests, plan),
-            knows_call_of_requests,
+            server: world.start(name, is_http, |it| plan(name, is_sessionless, it)),
+            knows_call_of_requests: is_http,
+            is_sessionless,
             finished: RefCell::default(),
+            forgotten: RefCell::default(),
         });
         pass(millis(50)).await;
         let mut storm = Self {
@@ -150,16 +216,16 @@ impl Storm {
             random: SeededRandom::new(seed),
             servers: servers.into(),
             faults: 0,
-            unseen: HashMap::new(),
+            may_repeat: HashMap::new(),
             users: Vec::new(),
-            calls: Vec::new(),
+            session_calls: Vec::new(),
+            guest_calls: Vec::new(),
+            listeners: Vec::new(),
+            resumed: 0,
             next: 0,
-            answered: BTreeMap::new(),
+            answered: BTreeSet::new(),
         };
-        for _ in 0..CLIENTS {
-            let user = storm.new_user().await;
-            storm.users.push(user);
-        }
+        storm.open_sessions().await;
         storm
     }
 
@@ -176,57 +242,13 @@ impl Storm {
         format!("{letter}{}", self.next)
     }
 
-    async fn new_user(&mut self) -> User {
-        let can_answer = self.below(2) == 0;
-        let capabilities = if can_answer {
-            json!({"elicitation": {}})
-        } else {
-            json!({})
-        };
-        User {
-            client: self.world.client(capabilities).await,
-            name: self.name("u"),
-            can_answer,
-            general: None,
-        }
+    pub(crate) fn any_server(&self) -> &Played {
+        &self.servers[self.any(self.servers.len())]
     }
 
-    async fn act(&mut self) {
-        match self.below(100) {
-            0..40 => self.call().await,
-            40..43 => self.call_often().await,
-            43..55 => self.answer(),
-            55..60 => self.progress(),
-            60..75 => self.ask(),
-            75..88 => self.answer_questions().await,
-            88..91 => self.cancel().await,
-            91..95 => self.listen().await,
-            95..97 => self.leave().await,
-            97..99 => self.retune().await,
-            _ => self.panic().await,
-        }
-    }
-
-    async fn call(&mut self) {
-        let user = self.any(self.users.len());
-        let (server, _) = SERVERS[self.any(SERVERS.len())];
-        self.call_of(user, server).await;
-    }
-
-    /// More at once than a session or, with others, a server may have.
-    async fn call_often(&mut self) {
-        let (server, _) = SERVERS[self.any(SERVERS.len())];
-        for user in 0..=self.any(self.users.len()) {
-            for _ in 0..=self.below(CALLS_OF_SESSION as u64) {
-                self.call_of(user, server).await;
-            }
-        }
-    }
-
-    async fn call_of(&mut self, user: usize, server: &str) {
-        let name = if self.below(3) == 0 { "echo" } else { "hold" };
-        let number = self.name("call");
-        let tag = format!("{} {number}", self.users[user].name);
+    /// The parameters of a call of any tool; `tag` says whose it is.
+    pub(crate) fn call_params(&self, server: &str, tag: &str) -> Value {
+        let name = TOOLS[self.any(TOOLS.len())];
         let mut params = json!({
             "name": format!("{server}__{name}"),
             "arguments": {"tag": tag, "text": tag},
@@ -234,169 +256,92 @@ impl Storm {
         if self.below(2) == 0 {
             params["_meta"] = json!({"progressToken": tag});
         }
-        let message =
-            json!({"jsonrpc": "2.0", "id": tag, "method": "tools/call", "params": params});
-        let accepts_stream = self.below(4) > 0;
-        let exchange = self.users[user]
-            .client
-            .exchange(message, accepts_stream)
-            .await;
-        self.calls.push(Asked {
-            user: self.users[user].name.clone(),
-            tag,
-            exchange,
-            since: Instant::now(),
-            released: false,
-            settled: false,
-        });
+        params
     }
 
-    async fn answer_questions(&mut self) {
-        let mut open = Vec::new();
-        for (number, user) in self.users.iter().enumerate() {
-            let of_user = self.calls.iter().filter(|call| call.user == user.name);
-            let streams = of_user.map(|call| &call.exchange).chain(&user.general);
-            for question in streams.flat_map(|stream| stream.of("elicitation/create")) {
-                open.push((number, question));
-            }
+    async fn act(&mut self) {
+        match self.below(100) {
+            0..24 => self.call().await,
+            24..26 => self.call_often().await,
+            26..46 => self.call_without_session().await,
+            46..54 => self.come_back().await,
+            54..62 => self.answer(),
+            62..66 => self.progress(),
+            66..77 => self.ask(),
+            77..83 => self.answer_questions().await,
+            83..85 => self.cancel().await,
+            85..87 => self.open_general_stream().await,
+            87..91 => self.cut_stream().await,
+            91..93 => self.leave_call(),
+            93..95 => self.listen().await,
+            95..97 => self.leave().await,
+            97..99 => self.retune().await,
+            _ => self.panic().await,
         }
-        for (number, question) in open {
-            if self.below(2) == 0 {
-                let tag = question["params"]["message"].clone();
-                let user = &self.users[number];
-                let key = tag.as_str().unwrap().to_owned();
-                self.answered.insert(key, tag.clone());
-                let content = json!({"action": "accept", "content": {"tag": tag}});
-                user.client.answer(&question, "result", content).await;
-            }
+        if self.below(4) == 0 {
+            self.update_resource();
         }
-    }
-
-    async fn cancel(&mut self) {
-        let open: Vec<_> = (0..self.calls.len())
-            .filter(|number| !self.calls[*number].settled && !self.calls[*number].released)
-            .collect();
-        if open.is_empty() {
-            return;
-        }
-        let call = &mut self.calls[open[usize::try_from(self.random.next()).unwrap() % open.len()]];
-        call.released = true;
-        let user = self
-            .users
-            .iter()
-            .find(|user| user.name == call.user)
-            .unwrap();
-        user.client.cancel(&call.exchange).await;
-    }
-
-    async fn listen(&mut self) {
-        let user = self.any(self.users.len());
-        let resume = self.below(2) == 0;
-        let user = &mut self.users[user];
-        let last = user.general.as_ref().and_then(Exchange::last_event_id);
-        user.general = Some(user.client.listen(last.filter(|_| resume)).await);
-    }
-
-    fn release(&mut self, user: &str) {
-        for call in self.calls.iter_mut().filter(|call| call.user == user) {
-            call.released = true;
-        }
-    }
-
-    async fn leave(&mut self) {
-        let user = self.any(self.users.len());
-        self.users[user].client.end().await;
-        let name = self.users[user].name.clone();
-        self.release(&name);
-        self.users[user] = self.new_user().await;
-    }
-
-    async fn panic(&mut self) {
-        let user = self.any(self.users.len());
-        let name = self.users[user].name.clone();
-        self.users[user].client.call("a__panic").await;
-        self.release(&name);
     }
 
     /// What must hold at any time.
     fn check(&mut self) {
-        for call in self.calls.iter_mut().filter(|call| !call.settled) {
-            for message in call.exchange.messages() {
-                check_message(&message, &call.user, Some(&call.tag));
-            }
-            let answered = call.exchange.answer().is_some();
-            let over = call.exchange.is_over();
-            assert!(!answered || over, "{}: a stream without end", call.tag);
-            let late = call.since.elapsed() > seconds(CALL_MAX + 1);
-            assert!(!late || over, "{}: no answer by its deadline", call.tag);
-            assert!(
-                !over || answered || call.released,
-                "{}: over without an answer",
-                call.tag
-            );
-            call.settled = over;
-        }
-        self.check_limits();
-        for user in &self.users {
-            for message in user.general.iter().flat_map(Exchange::messages) {
-                assert!(user.can_answer || message["id"].is_null(), "{message}");
-                check_message(&message, &user.name, None);
-            }
-        }
-    }
-
-    fn check_limits(&self) {
-        for (name, _) in SERVERS {
-            let view = self.world.view(name);
+        self.check_sessions();
+        self.check_guests();
+        self.check_listeners();
+        for played in &self.servers {
+            let view = self.world.view(played.name);
             assert!(view.in_flight <= CALLS_OF_SERVER, "{view:?}");
             assert!(view.own.len() <= ENTRIES, "{view:?}");
         }
-        for user in &self.users {
-            let calls = self.calls.iter().filter(|call| call.user == user.name);
-            let open = calls.filter(|call| !call.settled && !call.released).count();
-            assert!(open <= CALLS_OF_SESSION, "{}: {open} calls", user.name);
-        }
     }
 
-    /// No call came to a server twice, unless the server had refused it unseen; and what its
-    /// client was told did not run came to none.
+    /// No call came to a server twice, unless the server had refused it unseen or asked for input,
+    /// or the tool changes nothing on a trusted server; and what its client was told did not run
+    /// came to none.
     fn check_runs(&self) {
         let mut runs: HashMap<String, usize> = HashMap::new();
         for played in &self.servers {
             for frame in played.server.of("tools/call") {
-                if let Some(tag) = frame.json["params"]["arguments"]["tag"].as_str() {
+                let params = &frame.json["params"];
+                if is_trusted(played.name) && params["name"] == "reads" {
+                    continue;
+                }
+                if let Some(tag) = params["arguments"]["tag"].as_str() {
                     *runs.entry(tag.to_owned()).or_default() += 1;
                 }
             }
         }
-        for call in &self.calls {
-            let answer = call.exchange.answer().unwrap_or_default();
-            let code = &answer["result"]["_meta"]["io.mcpvisor/error"]["code"];
-            let ran = runs.get(&call.tag).copied().unwrap_or(0);
-            let unseen = self.unseen.get(&call.tag).copied().unwrap_or(0);
-            let may_run = !matches!(code.as_str(), Some("server_unavailable" | "overloaded"));
+        let of_sessions = self.session_calls.iter().map(SessionCall::outcome);
+        for (tag, answer) in of_sessions.chain(self.guest_calls.iter().map(GuestCall::outcome)) {
+            let of_tool = &answer["result"]["_meta"]["io.mcpvisor/error"]["code"];
+            let code = of_tool
+                .as_str()
+                .or(answer["error"]["data"]["code"].as_str());
+            let ran = runs.get(tag).copied().unwrap_or(0);
+            let may_repeat = self.may_repeat.get(tag).copied().unwrap_or(0);
+            let not_run = ["server_unavailable", "overloaded", "breaker_open"];
+            let may_run = !code.is_some_and(|code| not_run.contains(&code));
             assert!(
-                ran <= unseen + usize::from(may_run),
-                "{} ran {ran} times, {unseen} unseen: {answer}",
-                call.tag
+                ran <= may_repeat + usize::from(may_run),
+                "{tag} ran {ran} times, {may_repeat} more allowed: {answer}"
             );
         }
     }
 
-    /// The faults are over: everybody is back within the backoff, and nothing is left.
+    /// The faults are over: everybody is back within the backoff, and every call is answered.
     async fn calm_down(&mut self) {
         for played in &self.servers {
             played.server.refuse_links(None);
             played.server.behave();
-            let tools = ["echo", "hold"].map(tool).to_vec();
-            played
-                .server
-                .script(|script| drop(script.lists.insert("tools", tools)));
+            let script = |script: &mut crate::server::Script| {
+                script.lists.insert("tools", tools());
+            };
+            played.server.script(script);
         }
         // A server that hung is found out by a ping; then it is back within its backoff.
         pass(seconds(20 + 5 + 8 + 5)).await;
-        for (name, _) in SERVERS {
-            let view = self.world.view(name);
+        for played in &self.servers {
+            let view = self.world.view(played.name);
             assert_eq!(view.shared.phase.to_string(), "up", "{view:?}");
             for own in &view.own {
                 assert_eq!(own.connection.phase.to_string(), "up", "{view:?}");
@@ -404,45 +349,77 @@ impl Storm {
         }
         pass(seconds(CALL_MAX)).await;
         self.check();
-        assert!(self.calls.iter().all(|call| call.settled));
+        assert!(self.session_calls.iter().all(|call| call.is_settled));
+        assert!(self.guest_calls.iter().all(GuestCall::is_settled));
         self.check_runs();
-        for (name, _) in SERVERS {
-            assert_eq!(self.world.view(name).in_flight, 0, "{name}");
-        }
         for user in &self.users {
-            for (name, _) in SERVERS {
+            for (name, ..) in SERVERS {
                 user.client.call(&format!("{name}__echo")).await.result();
             }
-            assert_eq!(user.client.tools().await.len(), 8);
         }
+        // A connection that a call opened lists anew what was kept of the one before it.
+        pass(seconds(5)).await;
+        for user in &self.users {
+            // A list that was kept may still have a tool that is gone; none is missing.
+            assert!(user.client.tools().await.len() >= SERVERS.len() * TOOLS.len());
+        }
+        self.check_updates().await;
+    }
+
+    /// Everybody leaves, and nothing is left of them.
+    async fn leave_nothing(&mut self) {
         for user in &self.users {
             user.client.end().await;
         }
-        pass(seconds(1)).await;
+        self.listeners.clear();
+        self.guest_calls.clear();
+        pass(seconds(ANSWER_TIMEOUT)).await;
         assert_eq!(self.world.sessions.len(), 0);
+        for (name, ..) in SERVERS {
+            assert_eq!(self.world.view(name).in_flight, 0, "{name}");
+        }
+        for (name, ..) in SERVERS {
+            let (registry, name) = (&self.world.subscription_registry, ServerName::try_new(name));
+            let watched = registry.has_subscriptions(&name.unwrap(), &ConnectionKey::shared());
+            assert!(!watched);
+        }
         let counters = self.world.counters.view();
         let ended = [
             "calls_answered",
             "calls_failed",
             "calls_cancelled",
             "calls_shed",
+            "calls_barred",
         ];
         let ended: u64 = ended.iter().map(|name| counters[name]).sum();
-        assert!(ended > 100 && self.calls.len() > 100, "{counters:?}");
+        assert!(
+            ended > 100 && counters["calls_started"] > 100,
+            "{counters:?}"
+        );
+        self.fill_tables().await;
     }
 
-    /// A server reads the answer of the client that it asked.
-    fn questions_answered(&self) -> usize {
-        let mut accepted = 0;
-        for played in &self.servers {
-            for frame in played.server.frames() {
-                if frame.json["result"]["action"] == "accept" {
-                    let tag = frame.json["result"]["content"]["tag"].as_str().unwrap();
-                    assert!(self.answered.contains_key(tag));
-                    accepted += 1;
-                }
+    /// Answers of clients that servers read: in the middle of a call, and with a call that comes
+    /// again.
+    fn questions_answered(&self) -> (usize, usize) {
+        let (mut questions, mut inputs) = (0, 0);
+        for frame in self
+            .servers
+            .iter()
+            .flat_map(|played| played.server.frames())
+        {
+            let (tag, arguments) = (&frame.json["result"], &frame.json["params"]["arguments"]);
+            if tag["action"] == "accept" {
+                let tag = tag["content"]["tag"].as_str().unwrap();
+                assert!(self.answered.contains(tag), "{tag}");
+                questions += 1;
+            }
+            let input = &frame.json["params"]["inputResponses"]["q"];
+            if input["action"] == "accept" {
+                assert_eq!(input["content"]["tag"], arguments["tag"]);
+                inputs += 1;
             }
         }
-        accepted
+        (questions, inputs)
     }
 }

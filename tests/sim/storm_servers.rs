@@ -1,23 +1,19 @@
-//! What servers do in a random run, well or badly.
+//! The behaviour of servers in a random run, good or bad.
 
 use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
 use crate::server::{Frame, ask, note, text, tool};
-use crate::storm::{Played, Storm};
+use crate::storm::{Played, Storm, tools};
 use crate::world::seconds;
 
 /// Old calls are of no interest: most have timed out.
 const RECENT: usize = 6;
 
-/// What no client may ever read.
+/// Text that no client may ever read.
 const SPOILED: &str = "spoiled";
 
 impl Storm {
-    fn any_server(&self) -> &Played {
-        &self.servers[self.any(self.servers.len())]
-    }
-
     fn any_link(&self) -> Option<(&Played, usize)> {
         let played = self.any_server();
         let open = played.server.open_links();
@@ -71,15 +67,35 @@ impl Storm {
         let Some((played, call)) = self.held() else {
             return;
         };
-        let question = ask(&id, "elicitation/create", json!({"message": tag(&call)}));
-        played.server.say_for(&call, question);
+        let tag = tag(&call);
+        let question = json!({
+            "mode": "form", "message": tag,
+            "requestedSchema": {"type": "object", "properties": {"tag": {"type": "string"}}},
+        });
+        if !played.is_sessionless {
+            let question = ask(&id, "elicitation/create", question);
+            return played.server.say_for(&call, question);
+        }
+        let done = (call.link, call.call.unwrap());
+        played.finished.borrow_mut().push(done);
+        let question = json!({"method": "elicitation/create", "params": question});
+        played.server.need(&call, json!({ "q": question }), &tag);
+        *self.may_repeat.entry(tag).or_default() += 1;
+    }
+
+    /// A server reports that a resource has changed.
+    pub(crate) fn update_resource(&self) {
+        let played = self.any_server();
+        let uri = format!("{}://{}", played.name, 1 + self.below(2));
+        played.report_update(&uri);
     }
 
     /// One fault; most leave the connection alive, so that there is something to spoil.
     pub(crate) fn fault(&mut self) {
         let happened = match self.below(100) {
             0..12 => self.answers_twice(),
-            12..22 => self.answers_nobody(),
+            12..19 => self.answers_nobody(),
+            19..22 => self.cuts_reports(),
             22..32 => self.babbles(),
             32..44 => self.fails_a_call(),
             44..54 => self.asks_what_nobody_understands(),
@@ -135,7 +151,7 @@ impl Storm {
     fn fails_a_call(&mut self) -> Option<()> {
         let of = |text: &str| text.to_owned();
         let errors = [
-            LinkError::NotSent(of("refused at random")),
+            LinkError::NotSent(of("refused at random").into()),
             LinkError::Lost(of("lost at random")),
             LinkError::Status {
                 status: 500,
@@ -152,7 +168,7 @@ impl Storm {
         let not_sent = matches!(error, LinkError::NotSent(_));
         played.server.fail(&call, error);
         if not_sent {
-            *self.unseen.entry(tag(&call)).or_default() += 1;
+            *self.may_repeat.entry(tag(&call)).or_default() += 1;
         }
         Some(())
     }
@@ -178,20 +194,33 @@ impl Storm {
 
     fn changes_lists(&self) -> Option<()> {
         let played = self.any_server();
-        let tools = match self.below(3) {
-            0 => vec!["echo", "hold"],
-            1 => vec!["echo", "hold", "panic"],
-            _ => vec!["hold", "echo", "panic", "more"],
-        };
-        let tools = tools.into_iter().map(tool).collect();
+        let mut tools = tools();
+        match self.below(3) {
+            0 => {}
+            1 => tools.push(tool("panic")),
+            _ => tools
+                .splice(0..0, ["panic", "more"].map(tool))
+                .for_each(drop),
+        }
         played
             .server
             .script(|script| drop(script.lists.insert("tools", tools)));
-        for link in played.server.open_links() {
-            for _ in 0..=self.below(3) {
-                let changed = note("notifications/tools/list_changed", json!({}));
-                played.server.say_on(link, changed);
-            }
+        for _ in 0..=self.below(3) {
+            played.report(&note("notifications/tools/list_changed", json!({})));
+        }
+        Some(())
+    }
+
+    /// The stream of changes of a server of the newer era is cut, or ends in order.
+    fn cuts_reports(&self) -> Option<()> {
+        let played = self.any_server();
+        let stream = played.report_streams().pop()?;
+        if self.below(2) == 0 && played.knows_call_of_requests {
+            let cut = LinkError::Lost("cut at random".to_owned());
+            played.server.fail(&stream, cut);
+        } else {
+            let end = json!({"resultType": "complete"});
+            played.server.answer(&stream, end);
         }
         Some(())
     }
@@ -199,14 +228,14 @@ impl Storm {
     fn forgets_its_session(&mut self) -> Option<()> {
         let (played, call) = self
             .held()
-            .filter(|(played, _)| played.knows_call_of_requests)?;
+            .filter(|(played, _)| played.knows_call_of_requests && !played.is_sessionless)?;
         let done = (call.link, call.call.unwrap());
         // The gateway sends it again under the same number, unless it did so before.
-        if self.unseen.contains_key(&tag(&call)) {
+        if !played.forgotten.borrow_mut().insert(done.1) {
             played.finished.borrow_mut().push(done);
         }
         played.server.session_gone(&call);
-        *self.unseen.entry(tag(&call)).or_default() += 1;
+        *self.may_repeat.entry(tag(&call)).or_default() += 1;
         Some(())
     }
 
@@ -249,6 +278,36 @@ impl Storm {
             settings.limits.calls_max = calls;
         });
         retuned.await;
+    }
+}
+
+impl Played {
+    /// Says on every connection what belongs to no call.
+    fn report(&self, message: &Value) {
+        if self.is_sessionless {
+            for stream in self.report_streams() {
+                self.server.report(&stream, message.clone());
+            }
+            return;
+        }
+        for link in self.server.open_links() {
+            self.server.say_on(link, message.clone());
+        }
+    }
+
+    pub(crate) fn report_update(&self, uri: &str) {
+        let params = json!({ "uri": uri });
+        self.report(&note("notifications/resources/updated", params));
+    }
+
+    /// The last stream of changes on each open link.
+    fn report_streams(&self) -> Vec<Frame> {
+        let streams = self.server.of("subscriptions/listen");
+        let mut last = std::collections::BTreeMap::new();
+        last.extend(streams.into_iter().map(|stream| (stream.link, stream)));
+        let open = self.server.open_links();
+        last.retain(|link, _| open.contains(link));
+        last.into_values().collect()
     }
 }
 

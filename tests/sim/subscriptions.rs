@@ -1,13 +1,15 @@
-//! What sessions want of servers: subscriptions and log levels.
+//! Subscriptions and log levels of sessions.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use mcpvisor::catalog::Wrap;
 use serde_json::{Value, json};
 
 use crate::client::Exchange;
-use crate::server::Server;
+use crate::served::Served;
+use crate::server::{Server, text};
 use crate::sessions::{UPDATED, full, levels, log_line, updated};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -73,7 +75,7 @@ fn resource_updates_reach_subscribers_only() {
 
 /// The finding: 967 subscriptions cost 126 MiB of memory and 252 MiB of disk.
 #[test]
-fn many_long_subscriptions_are_bounded_and_written_once() {
+fn many_long_subscriptions_are_bounded_and_each_is_written_once() {
     run(async {
         let world = Rc::new(World::new());
         let uri = |number: usize, bytes: usize| format!("x://{number:0>bytes$}", bytes = bytes - 4);
@@ -113,8 +115,34 @@ fn many_long_subscriptions_are_bounded_and_written_once() {
         assert!(why.contains("subscriptions_bytes_per_session"), "{why}");
         pass(seconds(1)).await;
         let written = world.store_written.load(Ordering::Relaxed) - before;
-        assert!(written < 1 << 20, "{written}");
-        assert!(written > 31 * 4096, "{written}");
+        // Each with its URI as the client and as its server knows it.
+        assert!(written > 31 * 2 * 4096, "{written}");
+        assert!(written < 31 * 2 * 4200, "{written}");
+    });
+}
+
+#[test]
+fn a_burst_of_subscriptions_is_written_in_proportion() {
+    run(async {
+        let world = Rc::new(World::new());
+        let _server = world
+            .stdio("a", |plan| {
+                full(plan);
+                let template = json!({"uriTemplate": "x://{id}", "name": "any"});
+                let lists = &mut plan.script.lists;
+                lists.insert("resourceTemplates", vec![template]);
+            })
+            .await;
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let before = world.store_written.load(Ordering::Relaxed);
+        for number in 0..967 {
+            let params = json!({"uri": format!("x://n{number}")});
+            client.request("resources/subscribe", params).await.result();
+            pass(millis(10)).await;
+        }
+        let written = world.store_written.load(Ordering::Relaxed) - before;
+        assert!(written < 967 * 100, "{written}");
     });
 }
 
@@ -312,7 +340,7 @@ fn an_own_connection_hears_of_the_level_too() {
 #[test]
 fn a_session_subscribes_to_so_many_resources() {
     run(async {
-        let world = Rc::new(World::new());
+        let world = Rc::new(World::with(|settings| settings.subscriptions_max = 10));
         let many = |plan: &mut Plan| {
             full(plan);
             let template = json!({"uriTemplate": "x://{id}", "name": "any"});
@@ -324,15 +352,107 @@ fn a_session_subscribes_to_so_many_resources() {
         let client = world.client(json!({})).await;
         pass(millis(50)).await;
         let mut refused = 0;
-        for number in 0..1_100 {
+        for number in 0..13 {
             let params = json!({"uri": format!("x://n{number}")});
             let message = json!({"jsonrpc": "2.0", "id": 10_000 + number, "method": "resources/subscribe", "params": params});
             let exchange = client.exchange(message, true).await;
             settle().await;
-            if !exchange.answer().unwrap()["error"].is_null() {
+            let error = &exchange.answer().unwrap()["error"];
+            if !error.is_null() {
                 refused += 1;
+                let says = "10 subscriptions, the limit (`limits.subscriptions_per_session`)";
+                assert!(error["message"].to_string().contains(says), "{error}");
             }
         }
-        assert_eq!(refused, 100);
+        assert_eq!(refused, 3);
+        let uris: Vec<_> = (0..11).map(|number| format!("x://n{number}")).collect();
+        for notifications in [
+            json!({"resourceSubscriptions": uris}),
+            json!({"taskIds": uris}),
+        ] {
+            let params = json!({"notifications": notifications});
+            let mut refused =
+                Served::send(&world, &json!({}), "subscriptions/listen", params).await;
+            let message = refused.error()["message"].to_string();
+            let says = "names more than 10, the limit (`limits.subscriptions_per_session`)";
+            assert!(message.contains(says), "{message}");
+        }
+    });
+}
+
+#[test]
+fn what_is_always_wrapped_is_read_and_watched_under_the_name_of_its_server() {
+    run(async {
+        let world = Rc::new(World::new());
+        let wrapped = |plan: &mut Plan| {
+            full(plan);
+            plan.settings.names.wrap = Wrap::Always;
+        };
+        let servers = [
+            world.stdio("a", wrapped).await,
+            world.stdio("b", wrapped).await,
+        ];
+        let client = world.client(json!({})).await;
+        pass(millis(50)).await;
+        let listed = client.request("resources/list", json!({})).await.result();
+        let uris: Vec<_> = listed["resources"].as_array().unwrap().iter().collect();
+        let uris: Vec<_> = uris.iter().map(|item| item["uri"].clone()).collect();
+        let expected = ["a+x://1", "a+x://2", "b+x://1", "b+x://2"];
+        assert_eq!(uris, expected.map(|uri| json!(format!("mcpgw+{uri}"))));
+        let stream = client.listen(None).await;
+        let uri = json!({"uri": "mcpgw+b+x://1"});
+        client
+            .request("resources/subscribe", uri.clone())
+            .await
+            .result();
+        servers
+            .iter()
+            .for_each(|server| server.say(updated("x://1")));
+        settle().await;
+        assert_eq!(stream.of(UPDATED), [updated("mcpgw+b+x://1")]);
+        let read = client.request("resources/read", uri).await;
+        let asked = servers[1].last("resources/read");
+        assert_eq!(asked.json["params"]["uri"], "x://1");
+        assert!(servers[0].of("resources/read").is_empty());
+        servers[1].answer(&asked, json!({"contents": [{"uri": "x://1", "text": ""}]}));
+        settle().await;
+        assert_eq!(read.result()["contents"][0]["uri"], "mcpgw+b+x://1");
+        let plain = client
+            .request("resources/read", json!({"uri": "x://1"}))
+            .await;
+        assert_eq!(plain.error()["code"], -32002);
+    });
+}
+
+#[test]
+fn a_call_that_floods_loses_progress_and_log_lines_but_no_answer() {
+    run(async {
+        let world = Rc::new(World::new());
+        let loud = world
+            .stdio("a", |plan| plan.settings.limits.undelivered_max = 8 * 1024)
+            .await;
+        let calm = world.stdio("b", |_| {}).await;
+        pass(millis(50)).await;
+        let client = world.client(json!({})).await;
+        let flooded = client.call_with_progress("a__hold", json!("loud")).await;
+        let other = client.call_with_progress("b__hold", json!("calm")).await;
+        let (call, calm_call) = (&loud.held()[0], &calm.held()[0]);
+        for number in 0..20_000 {
+            loud.progress(call, f64::from(number));
+        }
+        calm.progress(calm_call, 1.0);
+        loud.answer(call, text(json!("done")));
+        settle().await;
+        assert!(world.counted("call_notifications_lost") > 0);
+        assert_eq!(other.of("notifications/progress").len(), 1);
+        assert_eq!(flooded.result(), text(json!("done")));
+        // What was taken makes room.
+        let lost = world.counted("call_notifications_lost");
+        let next = client.call_with_progress("a__hold", json!("again")).await;
+        let call = loud.held().pop().unwrap();
+        loud.progress(&call, 1.0);
+        settle().await;
+        assert_eq!(next.of("notifications/progress").len(), 1);
+        assert_eq!(world.counted("call_notifications_lost"), lost);
     });
 }

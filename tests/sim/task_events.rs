@@ -1,4 +1,4 @@
-//! What servers say of tasks that clients follow themselves: to the client whose task it is, under
+//! Events of tasks that clients follow themselves: to the client whose task it is, under
 //! the id that it knows, and to nobody else.
 
 use std::rc::Rc;
@@ -93,7 +93,7 @@ fn events_of_a_task_reach_only_the_client_that_made_it() {
                 assert_eq!(events[0]["status"], "input_required");
                 assert_eq!(events[0]["ttl"], 3_600_000);
 
-                // What does not go forward is not told (S-PROG-02), nor anything after the end
+                // Progress that stands still is not told (S-PROG-02), nor anything after the end
                 // (S-PROG-04).
                 server.say_on(call.link, progress(&call, 1));
                 server.say_on(call.link, progress(&call, 2));
@@ -251,7 +251,7 @@ fn a_client_without_a_session_listens_to_its_tasks() {
         required.as_object_mut().unwrap().remove("resultType");
         required["inputRequests"] = json!({"who": {"method": "roots/list"}});
         server.report(&listen, note("notifications/tasks", required.clone()));
-        // What belongs to a call is not for those who listen (S-TASK-X-13).
+        // Events of a call are not for those who listen (S-TASK-X-13).
         for method in [PROGRESS, "notifications/message"] {
             let params =
                 json!({"progressToken": listen.json["id"], "progress": 1, "level": "error"});

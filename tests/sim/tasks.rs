@@ -126,7 +126,7 @@ fn only_a_request_for_a_task_is_reported_as_one() {
             let exchange = client.call(tool).await;
             let call = server.last("tools/call");
             assert_eq!(call.json["params"]["task"], Value::Null, "{}", call.raw);
-            // What looks like a task beside content is none.
+            // An object like a task beside content is none.
             let mut answer = text(json!("x"));
             answer["task"] = json!({"a": 1, "status": "working"});
             server.answer(&call, answer.clone());

@@ -232,7 +232,7 @@ fn a_task_ends_in_any_way_that_its_server_or_client_wants() {
         settle().await;
         let mut got = about(&world, "tasks/get", &id).await;
         assert_eq!(shown(&mut got)["status"], "cancelled");
-        // What has ended is acknowledged and stays (S-TASK-X-09).
+        // The end of a task that has ended is acknowledged, and its state stays (S-TASK-X-09).
         about(&world, "tasks/cancel", &id).await.result();
         let given = json!({"taskId": id, "inputResponses": {"q-1": {"action": "decline"}}});
         Served::send(&world, &with_extension(), "tasks/update", given)

@@ -238,7 +238,7 @@ fn a_call_that_fails_on_a_worker_channel_makes_the_connection_check_the_server()
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
         for call in fixture.server.held() {
-            let error = LinkError::NotSent("refused".to_owned());
+            let error = LinkError::NotSent("refused".into());
             fixture.server.fail(&call, error);
         }
         until("answered", || exchanges.iter().all(Exchange::is_over)).await;

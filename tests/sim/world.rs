@@ -10,21 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actix::System;
+use bytes::Bytes;
+use futures_util::FutureExt;
 use mcpvisor::auth::Policy;
-use mcpvisor::calls::{Sealing, SessionSettings};
+use mcpvisor::calls::{SealingKeys, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
     CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
     ServerStatusView, Sharing, StartMode, StartQueue, SubscriptionRegistry, TransportSettings,
     start_kind,
 };
+use mcpvisor::history::History;
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::publisher::{
     Arrangement, CatalogPublisher, CatalogView, FirstListWait, RestoredCatalog,
 };
 use mcpvisor::sessions::{Sessions, SessionsSpec};
-use mcpvisor::store::MemoryStore;
+use mcpvisor::store::{MemoryStore, Store};
 use mcpvisor::supervision::{Arbiters, Random, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
 use mcpvisor::transport::{Connector, StdioSettings};
@@ -86,8 +89,8 @@ pub(crate) struct World {
     pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) store_is_down: Arc<AtomicBool>,
-    /// Makes those wait who delete from the store.
-    pub(crate) deletes: Arc<tokio::sync::Mutex<()>>,
+    /// Makes those wait who change the store.
+    pub(crate) writes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) first_list_wait: (Duration, Duration),
     /// Bytes that sessions wrote into the store.
     pub(crate) store_written: Arc<AtomicUsize>,
@@ -134,7 +137,7 @@ pub(crate) fn event_logs_panic(times: u32) {
     EVENT_LOGS_PANIC.with(|panics| panics.store(times, SeqCst));
 }
 
-/// What sessions need of chance is a number for their event log.
+/// The only random number of a session is that of its event log.
 #[derive(Debug)]
 struct SessionRandom(SeededRandom);
 
@@ -151,6 +154,22 @@ fn mint() -> Uuid {
     thread_local!(static MINTED: Cell<u128> = const { Cell::new(0) });
     MINTED.set(MINTED.get() + 1);
     Uuid::from_u128(MINTED.get())
+}
+
+thread_local!(static WALL_CLOCK: Cell<u64> = const { Cell::new(0) });
+
+/// Sets the clock by which sealed states expire, in seconds.
+pub(crate) fn set_wall_clock(seconds: u64) {
+    WALL_CLOCK.set(seconds * 1000);
+}
+
+/// The same key of task ids in every world.
+fn sealing_keys(outage: &Outage) -> Arc<SealingKeys> {
+    let store: Arc<dyn Store> = Arc::new(outage.clone());
+    let key = store.put("sealing/key", Bytes::from_static(&[7; 32]), None);
+    key.now_or_never().unwrap().unwrap();
+    let keys = SealingKeys::load(store, || WALL_CLOCK.get());
+    keys.now_or_never().unwrap().unwrap()
 }
 
 impl World {
@@ -191,7 +210,7 @@ impl World {
         tune(&mut settings);
         let first_list_wait = (settings.first_list_wait, settings.first_list_wait_max);
         let counters = Counters::default();
-        let numbers = CallNumbers::default();
+        let numbers = CallNumbers::after(0);
         let subscription_registry = Arc::new(SubscriptionRegistry::default());
         let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
@@ -230,8 +249,10 @@ impl World {
             numbers,
             random: Arc::new(SessionRandom(SeededRandom::new(1))),
             mint,
-            sealing: Sealing::new([7; 32], || 0),
+            clock: || 0,
+            sealing: sealing_keys(&outage),
             counters: counters.clone(),
+            history: History::off(),
         });
         publisher.attach(Arc::new(sessions.clone()));
         Self {
@@ -243,7 +264,7 @@ impl World {
             subscription_registry,
             store: outage.store,
             store_is_down: outage.is_down,
-            deletes: outage.deletes,
+            writes: outage.writes,
             store_written: outage.written,
             first_list_wait,
             crashes,

@@ -149,7 +149,7 @@ pub(crate) struct Puppet {
     exit: Exit,
     link: Option<SupervisorLink<Addr<Puppet>>>,
     birth: Birth,
-    /// What to do when asked to leave.
+    /// The reaction to a request to leave.
     pub(crate) deaf: bool,
     fault: Option<Fault>,
     census: Census,

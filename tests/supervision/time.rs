@@ -38,7 +38,7 @@ impl Births {
         self.at.lock().unwrap().clone()
     }
 
-    /// What was added since the last call.
+    /// Entries that were added since the last call.
     fn take(&self) -> Vec<u64> {
         std::mem::take(&mut self.at.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! What callers of a child see, and how long they wait.
+//! The view of a child's callers, and how long they wait.
 
 use std::sync::Arc;
 use std::time::Duration;

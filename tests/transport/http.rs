@@ -16,7 +16,7 @@ use crate::support::{run, sink, until};
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What the link reports for call 7 when the server answers so.
+/// The link's report for call 7 when the server answers so.
 async fn outcome(handler: impl Fn() -> HttpResponse + Send + Sync + 'static) -> String {
     let peer = Peer::start(move |_| handler());
     let (link, mut events) = open(settings(&peer.url)).await;

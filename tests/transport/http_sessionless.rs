@@ -63,6 +63,43 @@ fn c_http_04_headers_go_with_their_message_and_no_session_does() {
 }
 
 #[test]
+fn s_hdr_12_what_the_gateway_or_its_operator_says_is_not_changed_by_a_client() {
+    run(async {
+        let peer = Peer::start(|_| {
+            let response = HttpResponse::Ok();
+            { response }
+                .content_type("application/json")
+                .body(result(7))
+        });
+        let mut settings = settings(&peer.url);
+        let own = ("Mcp-Param-Tenant".to_owned(), "operator".into());
+        settings.headers.push(own);
+        let (link, mut events) = open(settings).await;
+        let mut outgoing = sessionless(7, "tools/call");
+        let passed = [
+            ("region", "client"),
+            ("tenant", "client"),
+            ("other", "1"),
+            ("other", "2"),
+        ];
+        let passed = passed.map(|(name, value)| (format!("mcp-param-{name}"), value.to_owned()));
+        outgoing.headers.as_mut().unwrap().passed = passed.to_vec();
+        link.send(outgoing).unwrap();
+        assert_eq!(events.next().await, "result of 7 7 {}");
+        let seen = peer.seen().pop().unwrap();
+        for (name, values) in [
+            ("mcp-param-region", &["us west"][..]),
+            ("mcp-param-tenant", &["operator"]),
+            ("mcp-param-other", &["1", "2"]),
+        ] {
+            let all = seen.headers.iter().filter(|(found, _)| *found == name);
+            let all: Vec<_> = all.map(|(_, found)| found.as_str()).collect();
+            assert_eq!(all, values, "{name}");
+        }
+    });
+}
+
+#[test]
 fn an_error_with_a_status_is_the_error_of_its_call() {
     run(async {
         for status in [400, 404] {

@@ -110,7 +110,7 @@ fn c_sse_01_messages_go_where_the_stream_says_and_answers_come_on_it() {
         assert_eq!(events.next().await, "result 2 {}");
         stream.say(event(PROGRESS));
         assert_eq!(events.next().await, "notification notifications/progress");
-        // What is no message is skipped: comments, other kinds, rubbish.
+        // Events that are no messages are skipped: comments, other kinds, rubbish.
         stream.say(": comment\n\nevent: ping\ndata: {}\n\ndata: rubbish\n\n");
         stream.say(event(&format!("[{},{}]", result(3), result(4))));
         assert_eq!(events.next().await, "result 3 {}");
@@ -176,7 +176,7 @@ fn an_answer_over_the_limit_fails_its_call_at_once() {
             limit: 1000,
         };
         assert_eq!(events.next().await, format!("failed 7: {error}"));
-        // What answers nothing fails nothing, and the stream goes on.
+        // An answer to nothing fails nothing, and the stream goes on.
         stream.say(event(&format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"text":"{long}"}}}}"#
         )));

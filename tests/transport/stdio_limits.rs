@@ -55,7 +55,7 @@ fn a_limit_that_was_reached_is_named() {
         ),
         (BURN, cpu, "signal 24 at its limit `cpu_max = 1s`"),
         (OPEN, files, "code 1 at its limit `open_files_max = 32`: "),
-        // What has no limit, or stays within it, is left alone.
+        // A process without a limit, or within it, is left alone.
         (FILL, files, "process exited with code 0"),
         (OPEN, memory, "process exited with code 0"),
         (FILL, ChildLimits::default(), "process exited with code 0"),

@@ -1,4 +1,4 @@
-//! What the tests share: an event sink that can be awaited, and looks at processes.
+//! Shared by the tests: an event sink that can be awaited, and looks at processes.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(crate) fn instance() -> ProcessOwner {
     ProcessOwner::new(Uuid::new_v4(), Uuid::new_v4())
 }
 
-/// What a link reported.
+/// The reports of a link.
 pub(crate) struct Events(mpsc::UnboundedReceiver<LinkEvent>);
 
 pub(crate) fn sink() -> (EventSink, Events) {

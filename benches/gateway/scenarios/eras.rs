@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 64;
 /// Tools of each server.
 const TOOLS: usize = 4;
 
-/// What the pairings are called: the client, and the server.
+/// The name of each pairing: the client, and the server.
 const OLD_OLD: &str = "old to old";
 const OLD_NEW: &str = "old to new";
 const NEW_OLD: &str = "new to old";

@@ -1,4 +1,4 @@
-//! What a server that fails does to its callers and to its neighbours.
+//! The effect of a server that fails on its callers and on its neighbours.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the gateway needs while nothing happens, and how fast it is there.
+//! The memory of an idle gateway, and how fast it starts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is measured, with the targets that the gateway has to reach.
+//! The scenarios, with the targets that the gateway has to reach.
 
 pub(crate) mod eras;
 pub(crate) mod failures;
@@ -108,7 +108,7 @@ pub(crate) async fn start_before(
     ready(bench, launched, tools).await
 }
 
-/// What this build needs beside the other one, for the same work in the same rounds.
+/// The needs of this build beside the other one, for the same work in the same rounds.
 pub(crate) fn beside_before(bench: &Bench, figures: &[Figure]) {
     for (what, reading) in [("CPU", CPU), ("throughput", PER_SECOND)] {
         if let Some(value) = ratio(figures, "gateway", BEFORE, reading) {

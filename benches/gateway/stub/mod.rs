@@ -12,7 +12,7 @@ use crate::scan;
 /// Tools that do something, in the order of the list; further ones only fill the list.
 const TOOLS: [&str; 5] = ["echo", "big", "progress", "sleep", "never"];
 
-/// What only requests without a session say.
+/// A member that only requests without a session have.
 const CLAIM: &[u8] = b"\"io.modelcontextprotocol/protocolVersion\"";
 
 /// Largest answer of `big`, in bytes.
@@ -24,7 +24,7 @@ pub(crate) struct Stub {
     list: Vec<u8>,
 }
 
-/// What a request wants.
+/// The kinds of requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StubRequest<'a> {
     /// No request at all: there is nothing to answer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use serde_json::json;
 
@@ -18,13 +18,15 @@ pub struct Health {
     pub closing: bool,
     /// Whether records of sessions cannot be written: `initialize` is refused.
     pub store_fails: bool,
+    /// Whether calls cannot be recorded: they are served all the same.
+    pub history_fails: bool,
     pub uptime_seconds: u64,
     pub servers: Vec<ServerHealth>,
 }
 
+/// Nameless: anybody may ask, while names and the rest are for operators (`mcpvisor status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerHealth {
-    pub name: String,
     /// A phase of supervision, `disabled` or `misconfigured`.
     pub state: String,
     /// Why it does not serve every call, though its state is as it should be.
@@ -35,46 +37,49 @@ pub struct ServerHealth {
 /// Why new sessions are refused.
 const STORE_FAILS: &str = "records of sessions cannot be written";
 
+/// Why operators look for calls in vain.
+const HISTORY_FAILS: &str = "calls cannot be recorded";
+
+impl Health {
+    /// Problems beside those of the servers.
+    fn reason(&self) -> Option<&'static str> {
+        if self.store_fails {
+            return Some(STORE_FAILS);
+        }
+        self.history_fails.then_some(HISTORY_FAILS)
+    }
+}
+
 /// Asked for each request.
 pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 
 /// 200 while the process serves; what is wrong is in the body.
-pub(super) async fn health(
-    request: HttpRequest,
-    endpoints: web::Data<AdminEndpoints>,
-) -> HttpResponse {
+pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
     let mut body = json!({
         "status": if is_well(&health) { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
         "uptime": health.uptime_seconds,
+        "servers": health.servers,
     });
-    if health.store_fails {
-        body["reason"] = json!(STORE_FAILS);
-    }
-    if may_see_server_names(&request) {
-        body["servers"] = json!(health.servers);
+    if let Some(reason) = health.reason() {
+        body["reason"] = json!(reason);
     }
     with_title_case_headers(HttpResponse::Ok().json(body))
 }
 
 /// Whether to send clients here: 503 until lists can be answered, and from the moment on that the
-/// gateway stops; 200 otherwise, with the names of the servers that are not as they should be.
-pub(super) async fn ready(
-    request: HttpRequest,
-    endpoints: web::Data<AdminEndpoints>,
-) -> HttpResponse {
+/// gateway stops; 200 otherwise, with the states of the servers that are not as they should be.
+pub(super) async fn ready(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
     let mut body = json!({});
     let (status, level) = match readiness(&health) {
         Readiness::Ready => (StatusCode::OK, "ready"),
-        Readiness::Degraded(names) => {
-            if health.store_fails {
-                body["reason"] = json!(STORE_FAILS);
+        Readiness::Degraded(servers) => {
+            if let Some(reason) = health.reason() {
+                body["reason"] = json!(reason);
             }
-            if may_see_server_names(&request) {
-                body["servers"] = json!(names);
-            }
+            body["servers"] = json!(servers);
             (StatusCode::OK, "degraded")
         }
         Readiness::NotReady(reason) => {
@@ -86,18 +91,12 @@ pub(super) async fn ready(
     with_title_case_headers(HttpResponse::build(status).json(body))
 }
 
-/// Server names are nobody's business beyond this machine.
-fn may_see_server_names(request: &HttpRequest) -> bool {
-    let peer = request.peer_addr();
-    peer.is_some_and(|peer| peer.ip().is_loopback())
-}
-
 /// Whether the gateway is ready to serve.
 #[derive(Debug, PartialEq, Eq)]
 enum Readiness<'h> {
     Ready,
-    /// These servers are not where they should be, or the store fails; the rest serves.
-    Degraded(Vec<&'h str>),
+    /// These servers are not where they should be, or a file cannot be written; the rest serves.
+    Degraded(Vec<&'h ServerHealth>),
     NotReady(&'static str),
 }
 
@@ -116,17 +115,14 @@ fn readiness(health: &Health) -> Readiness<'_> {
 }
 
 fn is_well(health: &Health) -> bool {
-    !health.store_fails && unhealthy_servers(health).is_empty()
+    health.reason().is_none() && unhealthy_servers(health).is_empty()
 }
 
 /// The servers that are not where their configuration or an operator wants them, and those that
 /// fail the calls that they get.
-fn unhealthy_servers(health: &Health) -> Vec<&str> {
+fn unhealthy_servers(health: &Health) -> Vec<&ServerHealth> {
     let servers = health.servers.iter();
-    let unhealthy_servers = servers.filter(|server| !is_healthy(server));
-    unhealthy_servers
-        .map(|server| server.name.as_str())
-        .collect()
+    servers.filter(|server| !is_healthy(server)).collect()
 }
 
 fn is_healthy(server: &ServerHealth) -> bool {
@@ -137,6 +133,13 @@ fn is_healthy(server: &ServerHealth) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn server(state: &str, reason: Option<&str>) -> ServerHealth {
+        ServerHealth {
+            state: state.to_owned(),
+            reason: reason.map(str::to_owned),
+        }
+    }
 
     #[test]
     fn readiness_follows_lists_servers_and_the_end() {
@@ -152,52 +155,52 @@ mod tests {
             "stopping",
             "misconfigured",
         ][..];
-        let names_of_ill = Degraded(vec!["s1", "s2", "s3", "s4", "s5"]);
+        let ill_servers: Vec<_> = ill.iter().map(|state| server(state, None)).collect();
+        let all_but_the_first = Degraded(ill_servers.iter().skip(1).collect());
         let table = [
             (false, false, &[][..], unlisted),
             (true, false, &[][..], Ready),
             (true, false, well, Ready),
-            (true, false, ill, names_of_ill),
+            (true, false, ill, all_but_the_first),
             (false, false, ill, NotReady("no server has been listed yet")),
             (true, true, well, shutting_down()),
             (false, true, ill, shutting_down()),
         ];
         for (listed, closing, states, expected) in table {
-            let server = |(number, state): (usize, &&str)| ServerHealth {
-                name: format!("s{number}"),
-                state: (*state).to_owned(),
-                reason: None,
-            };
             let health = Health {
                 listed,
                 closing,
                 store_fails: false,
+                history_fails: false,
                 uptime_seconds: 1,
-                servers: states.iter().enumerate().map(server).collect(),
+                servers: states.iter().map(|state| server(state, None)).collect(),
             };
             assert_eq!(readiness(&health), expected, "{states:?}");
         }
     }
 
     #[test]
-    fn calls_that_fail_and_a_store_that_fails_are_no_good_health() {
-        let server = |reason: Option<&str>| ServerHealth {
-            name: "s".to_owned(),
-            state: "up".to_owned(),
-            reason: reason.map(str::to_owned),
-        };
+    fn calls_and_files_that_fail_are_no_good_health() {
+        let failing = server("up", Some("why"));
         let table = [
-            (false, None, Readiness::Ready),
-            (true, None, Readiness::Degraded(vec![])),
-            (false, Some("why"), Readiness::Degraded(vec!["s"])),
+            (false, false, None, Readiness::Ready),
+            (true, false, None, Readiness::Degraded(vec![])),
+            (false, true, None, Readiness::Degraded(vec![])),
+            (
+                false,
+                false,
+                Some("why"),
+                Readiness::Degraded(vec![&failing]),
+            ),
         ];
-        for (store_fails, reason, expected) in table {
+        for (store_fails, history_fails, reason, expected) in table {
             let health = Health {
                 listed: true,
                 closing: false,
                 store_fails,
+                history_fails,
                 uptime_seconds: 1,
-                servers: vec![server(reason)],
+                servers: vec![server("up", reason)],
             };
             assert_eq!(readiness(&health), expected);
         }

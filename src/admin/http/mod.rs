@@ -1,54 +1,103 @@
 //! HTTP endpoints for operators and monitoring, beside the MCP endpoint.
 
+mod answer;
+mod api;
+mod config;
 mod health;
+mod help;
+mod log_level;
+mod request;
+mod route;
+mod routes;
+mod servers;
+mod sessions;
+mod tools;
+mod well_known;
 
 use std::sync::Arc;
 
+use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::SetOnce;
 
+use super::operator::Operator;
 use crate::protocol::{ErrorKind, Failure};
 
 pub use health::{Health, HealthSource, ServerHealth};
 
+/// Whether a request may come to this host from this web page.
+pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
+
+/// The parts of the gateway that requests are answered with.
+pub struct AdminParts {
+    pub health: HealthSource,
+    pub operator: Arc<dyn Operator>,
+}
+
 /// The handlers of a gateway that is being built: requests wait until [`AdminEndpoints::open`].
 /// Clones are the same.
 #[derive(Clone, Default)]
-pub struct AdminEndpoints(Arc<SetOnce<HealthSource>>);
+pub struct AdminEndpoints(Arc<SetOnce<AdminParts>>);
 
 impl AdminEndpoints {
     /// Requests are answered from now on.
-    pub fn open(&self, source: HealthSource) {
+    pub fn open(&self, parts: AdminParts) {
         // Opened twice, the first one stays.
-        let _ = self.0.set(source);
+        let _ = self.0.set(parts);
     }
 
-    /// Adds the paths to an HTTP server.
-    pub fn routes(&self, app: &mut web::ServiceConfig) {
+    /// Adds the paths to an HTTP server that serves MCP at `endpoint`. `check` is asked for each
+    /// request to the API.
+    pub fn routes(&self, app: &mut web::ServiceConfig, endpoint: &str, check: &RequestCheck) {
         app.app_data(web::Data::new(self.clone()))
+            .app_data(web::Data::from(check.clone()))
             .service(
                 web::resource(["/health", "/healthz"])
                     .route(web::get().to(health::health))
+                    .route(web::head().to(health::health))
                     .default_service(web::route().to(only_get)),
             )
             .service(
                 web::resource("/readyz")
                     .route(web::get().to(health::ready))
+                    .route(web::head().to(health::ready))
                     .default_service(web::route().to(only_get)),
-            );
+            )
+            .service(
+                web::resource(["/help", "/help/{code}"])
+                    .route(web::get().to(help::help))
+                    .route(web::head().to(help::help))
+                    .default_service(web::route().to(only_get)),
+            )
+            .service(well_known::mcp_config(endpoint));
+        for scope in route::SCOPES {
+            app.service(web::scope(scope).default_service(web::route().to(api::serve)));
+        }
+    }
+
+    async fn parts(&self) -> &AdminParts {
+        self.0.wait().await
     }
 
     async fn health(&self) -> Health {
-        (self.0.wait().await)()
+        (self.parts().await.health)()
     }
 }
 
 async fn only_get(request: HttpRequest) -> HttpResponse {
+    const ALLOW: (header::HeaderName, HeaderValue) = (
+        header::ALLOW,
+        HeaderValue::from_static("GET, HEAD, OPTIONS"),
+    );
+    if request.method() == Method::OPTIONS {
+        let response = HttpResponse::NoContent().insert_header(ALLOW).finish();
+        return with_title_case_headers(response);
+    }
     let message = format!("`{}` answers GET only", request.path());
     let failure = Failure::new(ErrorKind::HttpMethodNotAllowed, message);
     let response = HttpResponse::MethodNotAllowed()
-        .insert_header((header::ALLOW, HeaderValue::from_static("GET")))
+        .insert_header(ALLOW)
         .content_type("application/json")
         .body(failure.answer("null"));
     with_title_case_headers(response)

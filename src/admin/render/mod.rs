@@ -1,6 +1,7 @@
 //! Texts for operators: the status, the servers, their logs and crashes. Pure.
 
 mod crash_text;
+mod history_text;
 mod log_text;
 mod screen;
 mod server_table;
@@ -8,6 +9,7 @@ mod status_tree;
 mod trouble;
 
 pub use crash_text::crash_text;
+pub use history_text::{call_lines, record_lines};
 pub use log_text::{last_sequence, log_lines};
 pub use screen::Screen;
 pub use server_table::server_table;

@@ -133,7 +133,7 @@ fn missing_url_elicitation() -> RawJson {
 fn message_with_links(object: &ServerError, error: &RawJson) -> String {
     let listed = url_elicitations(error).unwrap_or_default();
     let links = listed.iter().filter_map(|listed| {
-        let params: Value = parse_bounded(listed.question.params()?.as_str())?;
+        let params: Value = parse_bounded(listed.params()?.as_str())?;
         let (message, url) = (
             params.get("message")?.as_str()?,
             params.get("url")?.as_str()?,

@@ -45,7 +45,16 @@ pub struct Headers {
     pub standard: StandardHeaders,
     /// Arguments that are repeated in `Mcp-Param-*`: name and encoded value.
     pub params: Vec<(String, String)>,
+    /// Others of the client's, as it wrote them.
+    pub passed: PassedHeaders,
 }
+
+/// `Mcp-Param-*` of a client that its tool does not know: names and values, which go on untouched
+/// (S-HDR-12).
+pub type PassedHeaders = Vec<(String, String)>;
+
+/// Longest names and values of [`PassedHeaders`] together, in bytes.
+const PASSED_BYTES_MAX: usize = 8 * 1024;
 
 /// The headers that every message has (C-HTTP-04). Many messages have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,8 +81,11 @@ impl Headers {
             method: method.clone(),
             name,
         };
-        let params = Vec::new();
-        Self { standard, params }
+        Self {
+            standard,
+            params: Vec::new(),
+            passed: PassedHeaders::new(),
+        }
     }
 }
 
@@ -93,6 +105,9 @@ impl StandardHeaders {
 pub trait HttpHeaders {
     /// The first value, and whether there are more.
     fn first(&self, name: &str) -> Option<(&[u8], bool)>;
+
+    /// Names and values of `Mcp-Param-*`, in any case.
+    fn params(&self) -> Vec<(&str, &[u8])>;
 }
 
 /// The headers of one HTTP request that concern the protocol.
@@ -113,9 +128,10 @@ impl<'a> McpHeaders<'a> {
         match self.0.first(name) {
             None => Ok(None),
             Some((_, true)) => Err(HeaderMismatch(format!("`{name}` stands more than once"))),
-            Some((value, false)) => value::visible(value).map(Some).ok_or_else(|| {
-                HeaderMismatch(format!("`{name}` has a character that is not ASCII"))
-            }),
+            Some((value, false)) => {
+                let visible = value::visible(value).map(Some);
+                visible.ok_or_else(|| not_ascii(name))
+            }
         }
     }
 
@@ -138,6 +154,30 @@ impl<'a> McpHeaders<'a> {
         }
     }
 
+    /// The `Mcp-Param-*` that repeat no argument of the tool.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`HeaderMismatch`] when one holds illegal characters, or all are too long.
+    pub fn unknown_params(&self, tool: &ParamHeaders) -> Result<PassedHeaders, HeaderMismatch> {
+        let mut unknown = PassedHeaders::new();
+        let mut bytes = 0;
+        for (name, value) in self.0.params() {
+            if tool.names(name) {
+                continue;
+            }
+            let value = value::visible(value).ok_or_else(|| not_ascii(name))?;
+            bytes += name.len() + value.len();
+            if bytes > PASSED_BYTES_MAX {
+                return Err(HeaderMismatch(format!(
+                    "`Mcp-Param-*` that the tool does not know have more than {PASSED_BYTES_MAX} bytes, the limit"
+                )));
+            }
+            unknown.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(unknown)
+    }
+
     /// Whether a header says exactly this and could not mean anything else, as most do: then
     /// nothing of it has to be decoded.
     fn says(&self, name: &str, expected: &str) -> bool {
@@ -155,6 +195,11 @@ impl<'a> McpHeaders<'a> {
             None => Err(missing(name, expected)),
         }
     }
+}
+
+fn not_ascii(name: &str) -> HeaderMismatch {
+    let name = shorten(name);
+    HeaderMismatch(format!("`{name}` has a character that is not ASCII"))
 }
 
 fn missing(name: &str, expected: &str) -> HeaderMismatch {

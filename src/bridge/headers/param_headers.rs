@@ -59,6 +59,12 @@ impl ParamHeaders {
         self.0.is_empty()
     }
 
+    /// Whether one of them has this name, in any case.
+    pub fn names(&self, name: &str) -> bool {
+        let mut names = self.iter().map(|header| &header.name);
+        names.any(|known| known.eq_ignore_ascii_case(name))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &ParamHeader> {
         self.0.iter()
     }
@@ -178,10 +184,7 @@ impl ParamHeaders {
         }
         let name = format!("Mcp-Param-{name}");
         debug_assert!(name.to_ascii_lowercase().starts_with(PARAM_PREFIX));
-        if self
-            .iter()
-            .any(|other| other.name.eq_ignore_ascii_case(&name))
-        {
+        if self.names(&name) {
             return Err(invalid("names a header that another argument has"));
         }
         let path = path.to_vec();

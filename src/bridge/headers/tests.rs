@@ -24,6 +24,14 @@ impl HttpHeaders for Pairs<'_> {
         let (_, value) = found.next()?;
         Some((value.as_bytes(), found.next().is_some()))
     }
+
+    fn params(&self) -> Vec<(&str, &[u8])> {
+        let is_param = |name: &str| name.to_ascii_lowercase().starts_with(PARAM_PREFIX);
+        let found = self.0.iter().filter(|(name, _)| is_param(name));
+        found
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect()
+    }
 }
 
 fn tool(properties: &Value) -> RawJson {
@@ -289,4 +297,28 @@ proptest! {
         let decoded = decode(&value);
         prop_assert_eq!(decoded.as_deref(), Some(text.as_str()));
     }
+}
+
+#[test]
+fn s_hdr_12_parameters_that_the_tool_does_not_know_go_on_untouched() {
+    let known = json!({ "region": { "type": "string", "x-mcp-header": "Region" } });
+    let known = ParamHeaders::of_tool(&tool(&known)).unwrap();
+    let unknown = |pairs: &[(&str, &str)]| McpHeaders::of(&Pairs(pairs)).unknown_params(&known);
+    let given = [
+        ("Mcp-Name", "t"),
+        ("mcp-param-region", "w"),
+        ("Mcp-Param-Other", "=?base64?w6Q=?="),
+        ("mcp-param-other", "again"),
+        ("X-Mcp-Param-None", "x"),
+    ];
+    let expected = [
+        ("Mcp-Param-Other".to_owned(), "=?base64?w6Q=?=".to_owned()),
+        ("mcp-param-other".to_owned(), "again".to_owned()),
+    ];
+    assert_eq!(unknown(&given).unwrap(), expected);
+    let refused = unknown(&[("mcp-param-other", "ä")]).unwrap_err();
+    assert!(refused.to_string().contains("not ASCII"), "{refused}");
+    let long = "x".repeat(PASSED_BYTES_MAX);
+    let refused = unknown(&[("mcp-param-other", &long)]).unwrap_err();
+    assert!(refused.to_string().contains("8192 bytes"), "{refused}");
 }

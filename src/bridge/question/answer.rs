@@ -51,6 +51,12 @@ pub fn check_answer(kind: QuestionKind, answer: &RawJson) -> Result<(), InvalidA
     }
 }
 
+/// Whether an answer to an elicitation says yes.
+pub fn is_accepted(answer: &RawJson) -> bool {
+    let action = text::member(answer.as_str(), "action").and_then(text::text);
+    action.as_deref() == Some("accept")
+}
+
 fn is_elicit_result(answer: &RawJson) -> Option<bool> {
     let members = parse_bounded::<Map<String, Value>>(answer.as_str())?;
     let action = members.get("action")?.as_str()?;

@@ -36,15 +36,13 @@ impl Question {
         capabilities: &Map<String, Value>,
         elicitation_id: &str,
     ) -> Result<Self, UnsupportedQuestion> {
-        let required = self.required();
-        if !required.is_declared(capabilities) {
-            return Err(UnsupportedQuestion::Undeclared(required));
-        }
+        let asked = self.clone().declared(capabilities);
+        let asked = asked.map_err(UnsupportedQuestion::Undeclared)?;
         let cannot = |what| UnsupportedQuestion::Revision { what, revision: to };
-        let Some(params) = self.params.as_ref().map(RawJson::as_str) else {
-            return Ok(self.clone());
+        let Some(params) = asked.params.as_ref().map(RawJson::as_str) else {
+            return Ok(asked);
         };
-        let changed = match (self.kind, required) {
+        let changed = match (asked.kind, asked.required()) {
             (QuestionKind::Roots, _) => None,
             (QuestionKind::Elicitation, _) if to < Revision::V2025_06_18 => {
                 return Err(cannot("elicitation"));
@@ -65,10 +63,10 @@ impl Question {
         };
         Ok(match changed.and_then(object::raw) {
             Some(params) => Self {
-                kind: self.kind,
+                kind: asked.kind,
                 params: Some(params),
             },
-            None => self.clone(),
+            None => asked,
         })
     }
 }

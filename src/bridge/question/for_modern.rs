@@ -11,50 +11,23 @@ use super::{Question, QuestionKind};
 /// Most elicitations in one error.
 const ELICITATIONS_MAX: usize = 64;
 
-/// A URL that the user has to visit before a call can succeed, from error -32042.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UrlElicitation {
-    /// The server's id of it, which sessionless clients do not know.
-    pub id: Option<String>,
-    pub question: Question,
-}
-
 impl Question {
     /// The question in a request of a server with a handshake, as a sessionless client can be
-    /// asked it: without ids, tasks and the protocol's own `_meta`. `includeContext` stays only
-    /// if the client declares `sampling.context`, since it would take the gateway for the server.
-    /// `None` when the request is no question, or has no usable `params`.
+    /// asked it: without ids, tasks and the protocol's own `_meta`, and without context that the
+    /// client does not declare. `None` when the request is no question, or has no usable `params`.
     pub fn from_server(request: &Request, capabilities: &Map<String, Value>) -> Option<Self> {
-        let kind = QuestionKind::of(&request.method)?;
-        let params = json::member(request.frame.as_str(), "params");
-        let question = Self::try_new(kind, params.filter(|text| *text != "null"))?;
-        Some(question.without_legacy_members(capabilities))
+        let question = Self::of_request(request)?.without_legacy_members();
+        Some(question.without_undeclared_context(capabilities))
     }
 
-    fn without_legacy_members(self, capabilities: &Map<String, Value>) -> Self {
+    fn without_legacy_members(self) -> Self {
         let kind = self.kind;
-        let context = capabilities
-            .get("sampling")
-            .is_some_and(|with| with.get("context").is_some_and(Value::is_object));
-        let change = |key: &str, value: &str| match key {
+        self.rebuilt(|key, value| match key {
             "task" => MemberChange::Drop,
             "elicitationId" if kind == QuestionKind::Elicitation => MemberChange::Drop,
-            "includeContext" if kind == QuestionKind::Sampling => {
-                MemberChange::keep_if(context || value == "\"none\"")
-            }
             "_meta" => without_reserved(value),
             _ => MemberChange::Keep,
-        };
-        let params = self.params.as_ref();
-        let params = params.and_then(|params| Object::parse(params.as_str()));
-        let changed = params.and_then(|params| params.rebuild("", change));
-        match changed.and_then(object::raw) {
-            Some(changed) => Self {
-                kind,
-                params: Some(changed),
-            },
-            None => self,
-        }
+        })
     }
 }
 
@@ -69,17 +42,9 @@ fn without_reserved(meta: &str) -> MemberChange {
     MemberChange::set_if_some(members.rebuild("", |key, _| MemberChange::keep_if(kept(key))))
 }
 
-/// `elicitationId` of a request for a URL elicitation, which
-/// `notifications/elicitation/complete` names later.
-pub fn elicitation_id(request: &Request) -> Option<String> {
-    let params = json::member(request.frame.as_str(), "params")?;
-    let id = json::member(params, "elicitationId").and_then(json::text)?;
-    Some(id.into_owned())
-}
-
-/// A page that a server wants the user to visit first (S-REQ-05), out of its error object. `None`
-/// when it is another error, or lists nothing that a client could be asked.
-pub fn url_elicitations(error: &RawJson) -> Option<Vec<UrlElicitation>> {
+/// The pages that a server wants the user to visit first (S-REQ-05), out of its error object, -32042.
+/// `None` when it is another error, or lists nothing that a client could be asked.
+pub fn url_elicitations(error: &RawJson) -> Option<Vec<Question>> {
     let error = Object::parse(error.as_str())?;
     let is_code = error.get("code")?.parse() == Ok(code::URL_ELICITATION_REQUIRED);
     let listed = json::member(error.get("data").filter(|_| is_code)?, "elicitations")?;
@@ -88,7 +53,7 @@ pub fn url_elicitations(error: &RawJson) -> Option<Vec<UrlElicitation>> {
     found.filter(|found| !found.is_empty())
 }
 
-fn url_elicitation(params: &str) -> Option<UrlElicitation> {
+fn url_elicitation(params: &str) -> Option<Question> {
     let members = Object::parse(params)?;
     let text = |name: &str| members.get(name).and_then(json::text);
     let is_url = text("mode").is_none_or(|mode| mode == "url");
@@ -96,15 +61,12 @@ fn url_elicitation(params: &str) -> Option<UrlElicitation> {
         return None;
     }
     let question = Question::try_new(QuestionKind::Elicitation, Some(params))?;
-    let mut question = question.without_legacy_members(&Map::new());
+    let mut question = question.without_legacy_members();
     if members.get("mode").is_none() {
         let params = question.params()?.as_str().to_owned();
         let with_mode =
             Object::parse(&params)?.rebuild(r#""mode":"url""#, |_, _| MemberChange::Keep);
         question.params = with_mode.and_then(object::raw);
     }
-    Some(UrlElicitation {
-        id: text("elicitationId").map(Into::into),
-        question,
-    })
+    Some(question)
 }

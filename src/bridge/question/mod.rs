@@ -9,16 +9,16 @@ mod for_modern;
 use serde_json::{Map, Value, json};
 
 use crate::protocol::json::text as text_of;
-use crate::protocol::{Method, RawJson, Request, RequestId};
+use crate::protocol::{Method, RawJson, Request, RequestId, json};
 
-use super::object::{Object, is_object};
+use super::object::{self, MemberChange, Object, is_object};
 
 pub use answer::{
     InvalidAnswer, QuestionFallback, UnsupportedAnswer, answer_for_server, check_answer,
-    fallback_for,
+    fallback_for, is_accepted,
 };
 pub use for_legacy::UnsupportedQuestion;
-pub use for_modern::{UrlElicitation, elicitation_id, url_elicitations};
+pub use for_modern::url_elicitations;
 
 /// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,11 +73,58 @@ impl Question {
     /// `None` when `params` is no object, or is missing where there is nothing to ask without.
     pub(super) fn try_new(kind: QuestionKind, params: Option<&str>) -> Option<Self> {
         let params = match params {
-            Some(text) if is_object(text) => Some(super::object::raw(text.to_owned())?),
+            Some(text) if is_object(text) => Some(object::raw(text.to_owned())?),
             None if kind == QuestionKind::Roots => None,
             Some(_) | None => return None,
         };
         Some(Self { kind, params })
+    }
+
+    /// The question in a request of a server, as it stands. `None` when the request is no question,
+    /// or has no usable `params`.
+    pub fn of_request(request: &Request) -> Option<Self> {
+        let kind = QuestionKind::of(&request.method)?;
+        let params = json::member(request.frame.as_str(), "params");
+        Self::try_new(kind, params.filter(|text| *text != "null"))
+    }
+
+    /// The question as it may be put to a client that declares these capabilities. `includeContext`
+    /// stays only with `sampling.context` (S-REQ-02); it would take the gateway for the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns the capability that the client would have to declare.
+    pub fn declared(self, capabilities: &Map<String, Value>) -> Result<Self, RequiredCapability> {
+        let required = self.required();
+        if !required.is_declared(capabilities) {
+            return Err(required);
+        }
+        Ok(self.without_undeclared_context(capabilities))
+    }
+
+    fn without_undeclared_context(self, capabilities: &Map<String, Value>) -> Self {
+        let sampling = capabilities.get("sampling");
+        let context = sampling.and_then(|with| with.get("context"));
+        if self.kind != QuestionKind::Sampling || context.is_some_and(Value::is_object) {
+            return self;
+        }
+        self.rebuilt(|key, value| {
+            MemberChange::keep_if(key != "includeContext" || value == "\"none\"")
+        })
+    }
+
+    /// The question with changed members of `params`.
+    fn rebuilt(self, change: impl FnMut(&str, &str) -> MemberChange) -> Self {
+        let params = self.params.as_ref();
+        let params = params.and_then(|params| Object::parse(params.as_str()));
+        let changed = params.and_then(|params| params.rebuild("", change));
+        match changed.and_then(object::raw) {
+            Some(changed) => Self {
+                kind: self.kind,
+                params: Some(changed),
+            },
+            None => self,
+        }
     }
 
     /// As its sender wrote them, as far as they are passed on.

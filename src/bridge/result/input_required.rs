@@ -2,12 +2,13 @@
 //! S-MRTR-02, S-MRTR-03, S-MRTR-04).
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::protocol::{RawJson, json};
 
 use super::super::meta::SERVER_INFO;
 use super::super::object::{self, Object};
-use super::super::question::{Question, QuestionKind};
+use super::super::question::{Question, QuestionKind, RequiredCapability};
 
 /// Most questions in one result.
 const QUESTIONS_MAX: usize = 64;
@@ -56,6 +57,21 @@ impl InputRequired {
             return Err(InvalidInputRequired::Empty);
         }
         Ok(Self { requests, state })
+    }
+
+    /// As it may be put to a client that declares these capabilities (S-MRTR-05).
+    ///
+    /// # Errors
+    ///
+    /// Returns a capability that the client would have to declare.
+    pub fn declared(
+        mut self,
+        capabilities: &Map<String, Value>,
+    ) -> Result<Self, RequiredCapability> {
+        for (_, question) in &mut self.requests {
+            *question = question.clone().declared(capabilities)?;
+        }
+        Ok(self)
     }
 
     /// The result for a sessionless client; `server_info` is the gateway's `Implementation`.

@@ -1,6 +1,7 @@
 //! Results: what a sessionless client reads beside the payload, and what a client with a
 //! handshake must not see of it (B-RPC-06, S-LIFE-17).
 
+mod completion;
 mod input_required;
 
 use std::borrow::Cow;
@@ -16,6 +17,7 @@ use crate::protocol::{Edit, RawJson, RequestId, json, result_frame, result_frame
 use super::meta::SERVER_INFO;
 use super::object::{self, MemberChange, Object, contains_any, is_object};
 
+pub use completion::limited_completion;
 pub use input_required::{InputRequired, InvalidInputRequired};
 pub(super) use input_required::{parse_requests, requests_object};
 

@@ -48,6 +48,12 @@ impl Digest {
         Ok(Self::of("params", &[target, &canonical]))
     }
 
+    /// Of what tells a server from others of its name. It may be made of secrets, and is sealed
+    /// wherever it leaves the process.
+    pub fn of_declaration(parts: &[&str]) -> Self {
+        Self::of("declaration", parts)
+    }
+
     /// Of the capabilities that a client declares.
     pub fn of_capabilities(declared: &Map<String, Value>) -> Self {
         let canonical = RawJson::from_value(declared).parse::<CanonicalJson>();

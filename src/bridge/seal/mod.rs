@@ -31,11 +31,21 @@ const CLOCK_SKEW: u64 = 60;
 const STATE: &str = "v1";
 const TASK: &str = "gt1";
 
-/// Why a presented state or task id is refused: not ours, changed, expired, or not meant for this
+/// A presented state or task id is not ours, was changed, has expired, or is not meant for this
 /// request of this client. It does not say which, since that helps only an attacker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid requestState")]
 pub struct InvalidState;
+
+/// Why a presented state is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RefusedState {
+    #[error(transparent)]
+    Invalid(#[from] InvalidState),
+    /// It is of another server that had the same name.
+    #[error("requestState of a server that was replaced")]
+    Replaced,
+}
 
 /// Why a state cannot be handed to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -90,12 +100,12 @@ pub struct RequestState {
     pub issued_at: u64,
     /// Unix time in seconds; from then on the state is refused.
     pub expires_at: u64,
-    /// The server that asked, and which configuration of it.
+    /// The server that asked, and its declaration.
     pub server: ServerName,
-    pub generation: u64,
+    pub declaration: Digest,
     /// How often the client was asked, this time included.
     pub round: u8,
-    /// Random; with the round it names the state, where each may be used only once.
+    /// Random: it names the state, which is good for one return.
     pub id: [u8; 16],
     pub continuation: Continuation,
 }
@@ -108,10 +118,16 @@ pub struct RequestState {
 pub enum Continuation {
     /// The server speaks this revision itself: its own state, as it wrote it, if it gave one.
     Pass { state: Option<String> },
-    /// The call is sent again. Ids of the URL elicitations that the client was asked to do.
-    Reissue { elicitations: Vec<String> },
+    /// The call is sent again, once the user has opened so many pages; their keys are those of
+    /// [`page_key`].
+    Reissue { pages: usize },
     /// The call is parked in the process `owner` under `handle`.
     Owned { owner: String, handle: String },
+}
+
+/// The key under which a client answers whether its user opened this page.
+pub fn page_key(index: usize) -> String {
+    format!("u{index}")
 }
 
 /// With what a state is presented: it must have been sealed for the same.
@@ -120,7 +136,7 @@ pub struct ExpectedBinding<'a> {
     pub binding: &'a StateBinding,
     /// The server that the request goes to now.
     pub server: &'a ServerName,
-    pub generation: u64,
+    pub declaration: Digest,
 }
 
 /// A task of a server, as the gateway knows it.
@@ -129,6 +145,9 @@ pub struct ExpectedBinding<'a> {
 pub struct TaskRef {
     #[serde(rename = "s")]
     pub server: ServerName,
+    /// That of the server, which another one of its name does not have.
+    #[serde(rename = "d")]
+    pub declaration: Digest,
     /// Its id in the server's own words.
     #[serde(rename = "t")]
     pub native: String,
@@ -161,7 +180,7 @@ struct SealedPayload {
     i: u64,
     x: u64,
     s: ServerName,
-    g: u64,
+    g: Digest,
     r: u8,
     c: [u8; 16],
     t: Continuation,
@@ -199,7 +218,7 @@ impl Sealer {
             i: state.issued_at,
             x: state.expires_at,
             s: state.server.clone(),
-            g: state.generation,
+            g: state.declaration,
             r: state.round,
             c: state.id,
             t: state.continuation.clone(),
@@ -213,17 +232,18 @@ impl Sealer {
     }
 
     /// The state in `text`, if it is ours, unchanged, in time (`now`: Unix time in seconds) and
-    /// was made for this very request.
+    /// was made for this very request. A parked call is with its server, whatever stands under the
+    /// server's name now.
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidState`] whatever is wrong: it is answered with -32602.
+    /// Returns [`RefusedState`], which is answered with -32602.
     pub fn open(
         &self,
         text: &str,
         expected: &ExpectedBinding<'_>,
         now: u64,
-    ) -> Result<RequestState, InvalidState> {
+    ) -> Result<RequestState, RefusedState> {
         let binding = expected.binding;
         let plain = self.unseal(STATE, binding.method.as_str(), text)?;
         let wire: SealedPayload = serde_json::from_slice(&plain).map_err(|_| InvalidState)?;
@@ -231,19 +251,22 @@ impl Sealer {
             && wire.d == binding.params
             && wire.cap == binding.capabilities
             && wire.s == *expected.server
-            && wire.g == expected.generation
             && wire.i <= now.saturating_add(CLOCK_SKEW)
             && now < wire.x
             && wire.r <= ROUNDS_MAX;
         if !holds {
-            return Err(InvalidState);
+            return Err(InvalidState.into());
+        }
+        let is_parked = matches!(wire.t, Continuation::Owned { .. });
+        if wire.g != expected.declaration && !is_parked {
+            return Err(RefusedState::Replaced);
         }
         Ok(RequestState {
             binding: binding.clone(),
             issued_at: wire.i,
             expires_at: wire.x,
             server: wire.s,
-            generation: wire.g,
+            declaration: wire.g,
             round: wire.r,
             id: wire.c,
             continuation: wire.t,

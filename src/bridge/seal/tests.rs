@@ -36,6 +36,10 @@ fn bind(target: &str, arguments: &str) -> StateBinding {
     .unwrap()
 }
 
+fn declaration(command: &str) -> Digest {
+    Digest::of_declaration(&["stdio", command])
+}
+
 fn server() -> ServerName {
     ServerName::try_new("db").unwrap()
 }
@@ -46,7 +50,7 @@ fn state(continuation: Continuation) -> RequestState {
         issued_at: NOW,
         expires_at: NOW + 600,
         server: server(),
-        generation: 4,
+        declaration: declaration("old"),
         round: 1,
         id: [9; 16],
         continuation,
@@ -65,12 +69,12 @@ fn open(
     text: &str,
     binding: &StateBinding,
     now: u64,
-) -> Result<RequestState, InvalidState> {
+) -> Result<RequestState, RefusedState> {
     let server = server();
     let expected = ExpectedBinding {
         binding,
         server: &server,
-        generation: 4,
+        declaration: declaration("old"),
     };
     sealer.open(text, &expected, now)
 }
@@ -83,9 +87,7 @@ fn every_kind_is_opened_as_it_was_sealed() {
         Continuation::Pass {
             state: Some("D-opaque-7 \u{e9}\n".to_owned()),
         },
-        Continuation::Reissue {
-            elicitations: vec!["el-1".to_owned()],
-        },
+        Continuation::Reissue { pages: 2 },
         owned().continuation,
     ];
     for continuation in tiers {
@@ -135,24 +137,31 @@ fn s_mrtr_08_a_state_is_refused_with_anything_it_was_not_made_for() {
     for (what, binding) in refused {
         assert_eq!(
             open(&sealer, &text, &binding, NOW),
-            Err(InvalidState),
+            Err(RefusedState::Invalid(InvalidState)),
             "{what}"
         );
     }
-    let other = ServerName::try_new("other").unwrap();
-    for (server, generation) in [(&server(), 5), (&other, 4)] {
-        let binding = &state.binding;
+    let (other, binding) = (ServerName::try_new("other").unwrap(), &state.binding);
+    let opened = |text: &str, server: &ServerName, declaration| {
         let expected = ExpectedBinding {
             binding,
             server,
-            generation,
+            declaration,
         };
-        assert_eq!(sealer.open(&text, &expected, NOW), Err(InvalidState));
-    }
+        sealer.open(text, &expected, NOW)
+    };
+    let invalid = Err(RefusedState::Invalid(InvalidState));
+    assert_eq!(opened(&text, &other, declaration("old")), invalid);
+    // What is parked goes on wherever it is; everything else would go to another server.
+    assert!(opened(&text, &server(), declaration("new")).is_ok());
+    let passed = self::state(Continuation::Pass { state: None });
+    let passed = sealer.seal(&passed, [2; 12]).unwrap();
+    let replaced = opened(&passed, &server(), declaration("new"));
+    assert_eq!(replaced, Err(RefusedState::Replaced));
     for now in [NOW + 600, u64::MAX, NOW - 61] {
         assert_eq!(
             open(&sealer, &text, &state.binding, now),
-            Err(InvalidState),
+            Err(RefusedState::Invalid(InvalidState)),
             "{now}"
         );
     }
@@ -220,6 +229,7 @@ fn s_task_x_12_a_task_id_is_stable_and_bound_to_its_principal() {
     let (alice, bob) = (Digest::of_principal("alice"), Digest::of_principal("bob"));
     let task = TaskRef {
         server: server(),
+        declaration: declaration("old"),
         native: "t-9".to_owned(),
         session: Some("s-91".to_owned()),
         lifetime: None,
@@ -257,7 +267,7 @@ proptest! {
         let changed = String::from_utf8_lossy(&bytes);
         let opened = open(&sealer, &changed, &state.binding, NOW);
         prop_assert_eq!(opened.is_ok(), changed == text);
-        let id = sealer.seal_task(&TaskRef { server: server(), native: "t".into(), session: None, lifetime: None },
+        let id = sealer.seal_task(&TaskRef { server: server(), declaration: declaration("old"), native: "t".into(), session: None, lifetime: None },
             &state.binding.principal).unwrap();
         let mut bytes = id.clone().into_bytes();
         let at = at % bytes.len();

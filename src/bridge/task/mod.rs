@@ -10,7 +10,7 @@ use crate::protocol::{Method, Outcome, RawJson, Request, Span, TASKS_EXTENSION, 
 
 use super::meta::{RELATED_TASK, with_meta};
 use super::object::{self, MemberChange, Object};
-use super::question::Question;
+use super::question::{Question, RequiredCapability};
 use super::result::{InvalidInputRequired, parse_requests};
 
 /// The extension's name among capabilities.
@@ -267,6 +267,47 @@ impl TaskDetail {
     }
 }
 
+/// A task of the extension with those of its questions that a client may be asked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct AskableTask {
+    /// `None` when nothing was left out.
+    pub changed: Option<RawJson>,
+    /// The capability that the client would have to declare to be asked anything at all.
+    pub lacks: Option<RequiredCapability>,
+}
+
+/// Takes the questions out of the state of a task for which the client lacks a capability
+/// (S-MRTR-05).
+///
+/// # Errors
+///
+/// Returns what is wrong with the questions.
+pub fn askable(
+    task: &RawJson,
+    capabilities: &Map<String, Value>,
+) -> Result<AskableTask, InvalidInputRequired> {
+    let asked = text::member(task.as_str(), "inputRequests");
+    let asked = asked.map(parse_requests).transpose()?.unwrap_or_default();
+    let mut lacks = None;
+    let mut kept = Vec::with_capacity(asked.len());
+    for (key, question) in &asked {
+        match question.clone().declared(capabilities) {
+            Ok(question) => kept.push((key.clone(), question)),
+            Err(needed) => lacks = Some(needed),
+        }
+    }
+    let change = |name: &str, _: &str| match name {
+        "inputRequests" => MemberChange::Value(super::result::requests_object(&kept)),
+        _ => MemberChange::Keep,
+    };
+    let members = Object::parse(task.as_str()).filter(|_| kept != asked);
+    let changed = members.and_then(|members| members.rebuild("", change));
+    Ok(AskableTask {
+        changed: changed.and_then(object::raw),
+        lacks: lacks.filter(|_| kept.is_empty()),
+    })
+}
+
 /// Some write whole numbers as `3600000.0`.
 fn milliseconds(written: &str) -> Option<u64> {
     let exact = written.parse::<u64>().ok();
@@ -403,6 +444,12 @@ pub fn supports_tool_call_tasks(capabilities: &Map<String, Value>) -> bool {
     let tasks = capabilities.get("tasks");
     let call = tasks.and_then(|tasks| tasks.pointer("/requests/tools/call"));
     call.is_some_and(Value::is_object)
+}
+
+/// Whether a server of 2025-11-25 takes `tasks/cancel`.
+pub fn supports_cancel(capabilities: &Map<String, Value>) -> bool {
+    let tasks = capabilities.get("tasks");
+    tasks.is_some_and(|tasks| tasks["cancel"].is_object())
 }
 
 #[cfg(test)]

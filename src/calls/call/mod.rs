@@ -17,13 +17,14 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use futures_util::future::LocalBoxFuture;
 
+use crate::bridge::seal::Digest;
 use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
 use crate::calls::call_target::CallTarget;
 use crate::calls::client_reply::ClientRequest;
 use crate::calls::event_log::EventLog;
-use crate::calls::input_requests::{InputRequests, invalid_state};
+use crate::calls::input_requests::InputRequests;
 use crate::calls::parked_calls::ParkedPermit;
 use crate::calls::progress::Progress;
 use crate::calls::retry::RetryState;
@@ -32,6 +33,8 @@ use crate::downstream::{
     CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
     Deadline, Delivery, TaskMode,
 };
+use crate::history::PendingCall;
+use crate::id::Peer;
 use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
@@ -55,6 +58,7 @@ pub(crate) struct Call {
     pub(crate) target: CallTarget,
     /// Of the connection that it was sent over last.
     server_revision: Option<Revision>,
+    declaration: Option<Digest>,
     /// The public name or URI that the client asks for.
     pub(crate) item: ByteString,
     pub(crate) progress: Progress,
@@ -65,6 +69,8 @@ pub(crate) struct Call {
     alarms: Alarms,
     /// Present if the client has no session.
     rounds: Option<Box<ClientRounds>>,
+    /// The record of the request that the client waits for.
+    record: Option<Box<PendingCall>>,
 }
 
 /// How far a call is on its way to its server and back.
@@ -110,6 +116,7 @@ struct SentCall {
 /// The requests by which a client without a session makes a call and answers its questions.
 struct ClientRounds {
     inbox: Arc<WorkerInbox>,
+    peer: Peer,
     /// The number of the request that the client waits for.
     request_number: u64,
     arguments: Option<Bytes>,
@@ -125,8 +132,9 @@ pub(crate) struct NewCall {
     pub(crate) arbiter: usize,
     pub(crate) target: CallTarget,
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
-    /// Of the worker of a client without a session, and how often this client was asked already.
-    pub(crate) sessionless: Option<(Arc<WorkerInbox>, u8)>,
+    /// Of the worker of a client without a session, where the client is, and how often it was
+    /// asked already.
+    pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
 }
 
 /// The actor that a call belongs to, as far as calls need it.
@@ -141,16 +149,19 @@ pub(crate) trait CallOwner {
 
 impl Call {
     /// The call, and the request that it is to be dispatched with.
-    pub(crate) fn new(new_call: NewCall) -> (Box<Self>, Request) {
+    pub(crate) fn new(mut new_call: NewCall) -> (Box<Self>, Request) {
+        let record = new_call.request.take_record(&new_call.target.server);
         let ClientRequest {
             request,
             number,
             accepts_stream,
             reply,
+            ..
         } = new_call.request;
-        let rounds = new_call.sessionless.map(|(inbox, round)| {
+        let rounds = new_call.sessionless.map(|(inbox, peer, round)| {
             Box::new(ClientRounds {
                 inbox,
+                peer,
                 request_number: number,
                 arguments: request.member(request.params.arguments.as_ref()),
                 questions: InputRequests::of(round),
@@ -167,6 +178,7 @@ impl Call {
             method: request.method.clone(),
             target: new_call.target,
             server_revision: None,
+            declaration: None,
             item: item.unwrap_or_default(),
             progress: Progress::of(&request, new_call.caller.revision),
             caller: new_call.caller,
@@ -178,6 +190,7 @@ impl Call {
             retry: None,
             alarms: Alarms::default(),
             rounds,
+            record,
         };
         (Box::new(call), request)
     }
@@ -276,11 +289,14 @@ impl Call {
             caller: self.caller.clone(),
             request: outgoing.request,
             edits: std::mem::take(&mut self.target.edits),
+            headers: std::mem::take(&mut self.target.headers),
             tasks: self.target.tasks,
             deadline: outgoing.deadline,
+            lease: permit.take_lease(),
             reply: permit.reply(self.number, server, reply_to),
         };
         self.server_revision = Some(senders.revision());
+        self.declaration = Some(senders.declaration());
         senders.send(self.arbiter, CallMessage::Start(Box::new(request)));
         self.state = CallState::Sent(SentCall {
             senders,
@@ -289,8 +305,11 @@ impl Call {
         });
     }
 
-    pub(crate) fn on_event(&mut self, event: CallEvent, owner: &mut impl CallOwner) {
-        match event {
+    pub(crate) fn on_delivery(&mut self, delivery: Delivery, owner: &mut impl CallOwner) {
+        if let (Some(record), Some(sent)) = (&mut self.record, delivery.sent) {
+            record.sent_at(sent);
+        }
+        match delivery.what {
             CallEvent::Answer(Err(failure)) if self.schedule_retry(&failure, owner) => {}
             CallEvent::Answer(answer) => self.on_answer(answer, owner),
             CallEvent::Notification(notification) if self.target.tasks == TaskMode::Bridged => {
@@ -339,10 +358,11 @@ impl Call {
         }
     }
 
-    /// Progress and log lines of the call go out on its own stream.
+    /// Progress, log lines and what extensions say of the call go out on its own stream.
     fn on_notification(&mut self, notification: &Notification, owner: &mut impl CallOwner) {
         let frame = match notification.method {
             Method::Progress => self.progress.frame(notification),
+            Method::Other(_) => Some(notification.frame.as_bytes().clone()),
             _ => {
                 let wanted = self.wants_log_line(LogLevel::of(notification));
                 wanted.then(|| notification.frame.as_bytes().clone())
@@ -429,29 +449,6 @@ impl Call {
             // Of a request that is answered.
             ClientAction::Upgrade(_) | ClientAction::Close(_) => {}
         }
-    }
-
-    /// The client is back with answers.
-    fn resume(&mut self, back: ClientRequest, round: u8, owner: &mut impl CallOwner) {
-        let is_away = matches!(self.client, ReplyTarget::Away);
-        let rounds = self.rounds.as_mut();
-        let rounds = rounds.filter(|rounds| is_away && round == rounds.questions.round);
-        let Some(rounds) = rounds else {
-            // A state is good for one return (S-MRTR-09).
-            let (method, id) = (&back.request.method, &back.request.id);
-            let decorator = &self.context.answer_decorator;
-            let refusal = decorator.failed(method, id, &invalid_state(), self.caller.revision);
-            let _ = back.reply.send(refusal);
-            return;
-        };
-        rounds.request_number = back.number;
-        self.id = back.request.id.clone();
-        self.progress = Progress::of(&back.request, self.caller.revision);
-        self.client = ReplyTarget::Reply {
-            reply: back.reply,
-            accepts_stream: back.accepts_stream,
-        };
-        self.continue_with_answers(&back.request, owner);
     }
 
     /// Does what is due.

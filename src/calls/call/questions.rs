@@ -7,14 +7,18 @@ use uuid::Uuid;
 
 use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState};
-use crate::bridge::question::{self, UrlElicitation};
+use crate::bridge::question;
 use crate::bridge::result::InputRequired;
-use crate::bridge::seal::Continuation;
+use crate::bridge::seal::{Continuation, page_key};
 use crate::calls::alarms::Alarm;
-use crate::calls::client_reply::ClientReply;
+use crate::calls::client_reply::{ClientReply, ClientRequest};
 use crate::calls::input_requests::binding;
 use crate::calls::parked_calls::CallAddress;
+use crate::calls::progress::Progress;
+use crate::calls::sealing::NewState;
+use crate::calls::sealing::state_used;
 use crate::downstream::Question;
+use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
@@ -79,23 +83,57 @@ impl Call {
     ///
     /// Returns what the client is to read when there is no place left.
     pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
-        let max = self.context.settings.load().parked_max;
-        let number = self.number;
-        let rounds = self.rounds.as_mut();
-        let parked = rounds.and_then(|rounds| {
-            if rounds.parked.is_none() {
-                let inbox = rounds.inbox.clone();
-                let (handle, parked) = ((self.context.mint)(), &self.context.parked);
-                rounds.parked = parked.enter(handle, CallAddress { inbox, number }, max);
-            }
-            rounds.parked.as_ref()
-        });
-        parked.map(|permit| permit.handle).ok_or_else(|| {
+        let server = &self.target.server;
+        let Some(rounds) = self.rounds.as_mut() else {
+            let message = "a call of a session waits for nobody";
+            return Err(Failure::new(ErrorKind::Internal, message));
+        };
+        if let Some(parked) = &rounds.parked {
+            return Ok(parked.handle);
+        }
+        let limit = self.context.settings.load().parked_calls();
+        let (handle, parked) = ((self.context.mint)(), &self.context.parked);
+        let call = CallAddress {
+            inbox: rounds.inbox.clone(),
+            number: self.number,
+        };
+        let permit = parked.enter(handle, call, rounds.peer, &limit);
+        rounds.parked = Some(permit.map_err(|why| {
             let message = format!(
-                "{max} calls wait for their clients, the limit (`sessions.parked_calls`); try again later"
+                "server `{server}` has to ask the client, but {}; the call was taken back and may have partly run, so it is not repeated",
+                limit.reason(why)
             );
-            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
-        })
+            Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
+        })?);
+        Ok(handle)
+    }
+
+    /// The client is back with answers.
+    pub(super) fn resume(
+        &mut self,
+        mut back: ClientRequest,
+        round: u8,
+        owner: &mut impl CallOwner,
+    ) {
+        let is_away = matches!(self.client, ReplyTarget::Away);
+        let rounds = self.rounds.as_mut();
+        let rounds = rounds.filter(|rounds| is_away && round == rounds.questions.round);
+        let Some(rounds) = rounds else {
+            // A state is good for one return (S-MRTR-09).
+            let (method, id) = (&back.request.method, &back.request.id);
+            let (decorator, failure) = (&self.context.answer_decorator, state_used());
+            let refusal = decorator.failed(method, id, &failure, self.caller.revision);
+            return back.answer(refusal, CallEnding::Failed(&failure));
+        };
+        rounds.request_number = back.number;
+        self.record = back.take_record(&self.target.server);
+        self.id = back.request.id.clone();
+        self.progress = Progress::of(&back.request, self.caller.revision);
+        self.client = ReplyTarget::Reply {
+            reply: back.reply,
+            accepts_stream: back.accepts_stream,
+        };
+        self.continue_with_answers(&back.request, owner);
     }
 
     pub(super) fn on_client_absent(&mut self) {
@@ -132,11 +170,14 @@ impl Call {
             Ok(_) if self.method == Method::CompletionComplete => {
                 self.answer_failure(&asks_in_completion(), owner);
             }
-            Ok(asked) => {
-                self.next_round();
-                let state = asked.state;
-                self.answer_with_questions(asked.requests, Continuation::Pass { state }, owner);
-            }
+            Ok(asked) => match asked.declared(self.caller.profile.as_map()) {
+                Ok(asked) => {
+                    self.next_round();
+                    let state = asked.state;
+                    self.answer_with_questions(asked.requests, Continuation::Pass { state }, owner);
+                }
+                Err(needed) => self.answer_failure(&self.refusal(needed), owner),
+            },
             Err(error) => {
                 let server = &self.target.server;
                 let message = format!("server `{server}` asks for input in a wrong way: {error}");
@@ -149,7 +190,7 @@ impl Call {
     /// The server wants the user to visit some URLs, and the call to be sent again then.
     pub(super) fn ask_for_url_visits(
         &mut self,
-        elicitations: Vec<UrlElicitation>,
+        pages: Vec<question::Question>,
         owner: &mut impl CallOwner,
     ) {
         let url = question::RequiredCapability::Url;
@@ -157,12 +198,9 @@ impl Call {
             return self.answer_failure(&self.refusal(url), owner);
         }
         self.next_round();
-        let ids = elicitations.iter().filter_map(|one| one.id.clone());
-        let continuation = Continuation::Reissue {
-            elicitations: ids.collect(),
-        };
-        let keyed = elicitations.into_iter().enumerate();
-        let requests = keyed.map(|(index, one)| (format!("u{index}"), one.question));
+        let continuation = Continuation::Reissue { pages: pages.len() };
+        let keyed = pages.into_iter().enumerate();
+        let requests = keyed.map(|(index, page)| (page_key(index), page));
         self.answer_with_questions(requests.collect(), continuation, owner);
     }
 
@@ -186,7 +224,7 @@ impl Call {
                 let asked = InputRequired { requests, state };
                 let decorator = &self.context.answer_decorator;
                 let frame = decorator.input_required(&self.id, &asked);
-                self.reply(ClientReply::Json(frame), owner);
+                self.reply(ClientReply::Json(frame), CallEnding::InputRequired, owner);
                 true
             }
             Err(failure) => {
@@ -202,9 +240,16 @@ impl Call {
         let arguments = rounds.and_then(|rounds| rounds.arguments.clone());
         let round = rounds.map_or(0, |rounds| rounds.questions.round);
         let binding = binding(&self.method, arguments, &self.caller, &self.item)?;
-        let ttl = self.context.settings.load().answer_timeout.as_secs().max(1);
-        let (server, sealing) = (&self.target.server, &self.context.sealing);
-        let sealed = sealing.seal(binding, server, round, continuation, ttl);
+        let server = &self.target.server;
+        let new = NewState {
+            binding,
+            server,
+            declaration: self.declaration(),
+            round,
+            continuation,
+        };
+        let settings = self.context.settings.load();
+        let sealed = self.context.sealing.seal(new, &settings);
         sealed.map_err(|error| {
             let message = format!("server `{server}` cannot ask its client: {error}");
             Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
@@ -212,7 +257,7 @@ impl Call {
     }
 
     /// The failure for a client that cannot be asked for what its server needs (S-LIFE-16).
-    fn refusal(&self, needed: question::RequiredCapability) -> Failure {
+    pub(super) fn refusal(&self, needed: question::RequiredCapability) -> Failure {
         if self.method == Method::CompletionComplete {
             return asks_in_completion();
         }

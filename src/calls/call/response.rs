@@ -5,11 +5,15 @@ use super::{Call, CallOwner, CallState};
 use crate::bridge::error::TranslatedError;
 use crate::bridge::question::url_elicitations;
 use crate::bridge::result::{CacheHints, ResultKind};
+use crate::bridge::seal::Digest;
+use crate::bridge::task::{self, Task};
 use crate::calls::call_route::outcome_counter;
 use crate::calls::client_reply::{ClientReply, ReplyError};
 use crate::calls::response_translator::ResponseTranslator;
 use crate::calls::tasks;
 use crate::catalog::Snapshot;
+use crate::downstream::{TaskMode, lost};
+use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
@@ -20,6 +24,7 @@ impl Call {
         answer: Result<Response, Failure>,
         owner: &mut impl CallOwner,
     ) {
+        let answer = answer.map_err(|failure| self.of_all_attempts(failure));
         let is_task = matches!(self.state, CallState::Task(_));
         if matches!(self.client, ReplyTarget::Away) && !is_task {
             self.state = CallState::Answered(Box::new(answer));
@@ -37,10 +42,23 @@ impl Call {
                 Outcome::Error(error) => self.on_error(&response, error, owner),
             },
             Err(failure) if failure.kind == ErrorKind::Cancelled => {
-                self.reply(ClientReply::Accepted, owner);
+                self.reply(ClientReply::Accepted, CallEnding::Failed(&failure), owner);
             }
             Err(failure) => self.answer_failure(&failure, owner),
         }
+    }
+
+    /// The failure of the last attempt as that of the whole call, a part of which may have run
+    /// before.
+    fn of_all_attempts(&self, failure: Failure) -> Failure {
+        let retry = self.retry.as_ref();
+        let rounds = self.rounds.as_ref();
+        let may_have_run = retry.is_some_and(|retry| retry.may_have_run)
+            || rounds.is_some_and(|rounds| rounds.questions.round > 0);
+        if may_have_run && failure.kind.says_not_run() {
+            return lost(&self.target.server, "it could not be asked again");
+        }
+        failure
     }
 
     fn on_result(&mut self, response: &Response, result: &RawJson, owner: &mut impl CallOwner) {
@@ -48,12 +66,23 @@ impl Call {
         if is_modern && ResultKind::of(result) == ResultKind::InputRequired {
             return self.forward_input_request(result, owner);
         }
+        let askable = match self.askable_task(result) {
+            Ok(askable) => askable,
+            Err(failure) => return self.answer_failure(&failure, owner),
+        };
+        let result = askable.as_ref().unwrap_or(result);
         let catalog = self.context.catalog_of(&self.caller);
         let translator = self.translator(&catalog);
         let translated = translator.result(result);
         let sealing = &self.context.sealing;
         let readable = translated.as_ref().unwrap_or(result);
-        let named = tasks::public(translator, readable, &self.caller, sealing);
+        let named = tasks::public(
+            translator,
+            readable,
+            self.declaration(),
+            &self.caller,
+            sealing,
+        );
         let frame = match named.or(translated) {
             None if !is_modern => response.with_id(&self.id),
             changed => {
@@ -64,7 +93,37 @@ impl Call {
                 decorator.answer(&self.id, result, caching, self.caller.revision)
             }
         };
-        self.reply(ClientReply::Json(frame), owner);
+        let ending = if self.is_created_task(result) {
+            CallEnding::Task
+        } else {
+            CallEnding::Result(result)
+        };
+        self.reply(ClientReply::Json(frame), ending, owner);
+    }
+
+    /// Whether the server goes on in a task that the client follows.
+    fn is_created_task(&self, result: &RawJson) -> bool {
+        let may_be =
+            self.method == Method::ToolsCall && self.target.tasks == TaskMode::FollowedByClient;
+        let is_modern = || ResultKind::of(result) == ResultKind::Task;
+        may_be && (is_modern() || Task::from_legacy_created(result).is_some())
+    }
+
+    /// The state of a task of the extension without what its client cannot be asked; `None` where
+    /// it may stay as it is.
+    fn askable_task(&self, result: &RawJson) -> Result<Option<RawJson>, Failure> {
+        if !self.is_modern() || self.method != Method::TasksGet {
+            return Ok(None);
+        }
+        let askable = task::askable(result, self.caller.profile.as_map()).map_err(|error| {
+            let server = &self.target.server;
+            let message = format!("server `{server}` asks for input in a wrong way: {error}");
+            Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
+        })?;
+        match askable.lacks {
+            Some(needed) => Err(self.refusal(needed)),
+            None => Ok(askable.changed),
+        }
     }
 
     fn on_error(&mut self, response: &Response, error: &RawJson, owner: &mut impl CallOwner) {
@@ -92,7 +151,7 @@ impl Call {
                 ClientReply::Json(decorator.answer(&self.id, &result, None, to))
             }
         };
-        self.reply(reply, owner);
+        self.reply(reply, CallEnding::Error(error), owner);
     }
 
     /// The end of a task as `tasks/get` says it.
@@ -131,14 +190,29 @@ impl Call {
         }
     }
 
+    /// The declaration of its server: the one that it was sent to, which may have been replaced.
+    pub(super) fn declaration(&self) -> Digest {
+        let sealing = &self.context.sealing;
+        let declaration = self.declaration;
+        declaration.unwrap_or_else(|| sealing.declaration(&self.target.server))
+    }
+
     pub(super) fn answer_failure(&mut self, failure: &Failure, owner: &mut impl CallOwner) {
         let decorator = &self.context.answer_decorator;
         let reply = decorator.failed(&self.method, &self.id, failure, self.caller.revision);
-        self.reply(reply, owner);
+        self.reply(reply, CallEnding::Failed(failure), owner);
     }
 
-    /// Answers the request that the client waits for.
-    pub(super) fn reply(&mut self, reply: ClientReply, owner: &mut impl CallOwner) {
+    /// Answers the request that the client waits for, and records how it ended.
+    pub(super) fn reply(
+        &mut self,
+        reply: ClientReply,
+        ending: CallEnding<'_>,
+        owner: &mut impl CallOwner,
+    ) {
+        if let Some(record) = self.record.take() {
+            record.end(ending, reply.size());
+        }
         self.client.answer(self.number, reply, owner);
     }
 

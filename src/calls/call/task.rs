@@ -14,6 +14,7 @@ use crate::calls::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
 use crate::calls::client_reply::{ClientReply, ClientRequest};
 use crate::calls::input_requests::InputRequests;
 use crate::downstream::{CallMessage, Question};
+use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Response};
 
 /// How long a client waits for what its task's server goes on to say; then it reads what is known.
@@ -125,7 +126,7 @@ impl Call {
         let created = hosted.task.created();
         let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
         let frame = decorator.answer(&self.id, &created, None, to);
-        self.reply(ClientReply::Json(frame), owner);
+        self.reply(ClientReply::Json(frame), CallEnding::Task, owner);
     }
 
     /// Questions that the client cannot be asked are refused; the rest it reads when it asks for
@@ -189,9 +190,8 @@ impl Call {
             Method::TasksUpdate => self.update_task(request),
             _ => {
                 let decorator = &self.context.answer_decorator;
-                let _ = request
-                    .reply
-                    .send(decorator.empty(&request.request.id, self.caller.revision));
+                let answer = decorator.empty(&request.request.id, self.caller.revision);
+                request.answer(answer, CallEnding::Done);
                 self.cancel_task();
             }
         }
@@ -205,16 +205,20 @@ impl Call {
         };
         let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
         let (method, id) = (&update.request.method, &update.request.id);
-        let answer = match rounds.questions.answer(&update.request) {
-            Ok(()) => decorator.empty(id, to),
-            Err(failure) => decorator.failed(method, id, &failure, to),
+        let updated = rounds.questions.answer(&update.request);
+        let (answer, ending) = match &updated {
+            Ok(()) => (decorator.empty(id, to), CallEnding::Done),
+            Err(failure) => {
+                let answer = decorator.failed(method, id, failure, to);
+                (answer, CallEnding::Failed(failure))
+            }
         };
         if rounds.questions.is_empty()
             && let Some(hosted) = self.task()
         {
             hosted.task.answered();
         }
-        let _ = update.reply.send(answer);
+        update.answer(answer, ending);
     }
 
     /// Its server takes the task back, or lets it run; to its client it is cancelled.
@@ -241,7 +245,6 @@ impl Call {
         let detail = hosted.task.detail(open);
         let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
         let frame = decorator.answer(&request.request.id, &detail, None, to);
-        // A client that left asks again.
-        let _ = request.reply.send(ClientReply::Json(frame));
+        request.answer(ClientReply::Json(frame), CallEnding::Result(&detail));
     }
 }

@@ -1,6 +1,8 @@
 //! Names, URIs, pages and instructions of a merge.
 
-use super::super::{InvalidCursor, InvalidNameSettings, ListCaching, MergeNotice};
+use std::time::Duration;
+
+use super::super::{InvalidCursor, InvalidNameSettings, ListAge, ListCaching, MergeNotice};
 use super::*;
 
 #[test]
@@ -104,6 +106,7 @@ fn globs_choose_tools_by_native_name() {
             prefix: None,
             allow: owned(allow),
             deny: owned(deny),
+            ..NameSettings::default()
         };
         let part = tools("s", &["get", "get_all", "put"]);
         let part = with(part, ItemKind::Prompts, &[json!({"name": "put"})]);
@@ -123,6 +126,7 @@ fn settings_that_cannot_be_used_are_named() {
         prefix: Some(prefix.to_owned()),
         allow: Vec::new(),
         deny: vec![deny.to_owned()],
+        ..NameSettings::default()
     };
     assert_eq!(names("git-2", "a*").validate(), Ok(()));
     assert_eq!(names("", "{a,b}").validate(), Ok(()));
@@ -130,172 +134,6 @@ fn settings_that_cannot_be_used_are_named() {
     assert_eq!(prefix, Err(InvalidNameSettings::Prefix("a_b".to_owned())));
     let glob = names("a", "[x").validate().unwrap_err().to_string();
     assert!(glob.starts_with("`[x` in `deny` is not a glob: "), "{glob}");
-}
-
-#[test]
-fn uris_are_kept_until_two_servers_use_the_same() {
-    let parts = [
-        resources(
-            "a",
-            &["file:///x", "https://e.example/"],
-            &["file:///{p}/log"],
-        ),
-        resources("b", &["file:///y"], &[]),
-        resources(
-            "C",
-            &["file:///x", "db://t", "https://e.example/", "ui://app"],
-            &[],
-        ),
-        resources("d", &["note:1"], &["file:///{other}/log"]),
-    ];
-    let snapshot = merged(&parts);
-    assert_eq!(
-        keys(&snapshot, ItemKind::Resources),
-        [
-            "file:///x",
-            "https://e.example/",
-            "file:///y",
-            "mcpgw+c+file:///x",
-            "mcpgw+c+db://t",
-            "ui://c/app",
-            "mcpgw+d+note:1",
-        ]
-    );
-    let templates = ["file:///{p}/log", "mcpgw+d+file:///{other}/log"];
-    assert_eq!(keys(&snapshot, ItemKind::ResourceTemplates), templates);
-    let wraps = ["a", "b", "C", "d"].map(|name| snapshot.wraps(&server(name)));
-    assert_eq!(wraps, [false, false, true, true]);
-    let notices: Vec<_> = snapshot.notices().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        notices,
-        [
-            "resource URIs of `C` are wrapped: `file:///x` is also one of `a`",
-            "resource URIs of `d` are wrapped: `file:///{other}/log` is also one of `a`",
-            "resource `https://e.example/` of `C` is hidden: it belongs to `a`",
-        ]
-    );
-}
-
-#[test]
-fn a_uri_finds_its_owner() {
-    let snapshot = merged(&[
-        resources("a", &["file:///x", "ui://app"], &["file:///{p}"]),
-        resources("b", &["db://host/t", "file:///b/x"], &["file:///b/{+p}"]),
-        resources("c", &["file:///x", "ui://app", "mail:1"], &["c:{x}"]),
-    ]);
-    for (uri, owner) in [
-        ("file:///x", Some(("a", "file:///x"))),
-        ("mcpgw+c+file:///x", Some(("c", "file:///x"))),
-        ("MCPGW+c+file:///x", Some(("c", "file:///x"))),
-        ("mcpgw+b+file:///x", Some(("b", "file:///x"))),
-        ("mcpgw+c+any:thing", Some(("c", "any:thing"))),
-        ("mcpgw+c+c:{x}", Some(("c", "c:{x}"))),
-        ("ui://app", Some(("a", "ui://app"))),
-        ("ui://c/app", Some(("c", "ui://app"))),
-        ("ui://c/other", Some(("c", "ui://other"))),
-        ("ui://b/other", None),
-        ("file:///unlisted", Some(("a", "file:///unlisted"))),
-        ("file:///b/c/d", Some(("b", "file:///b/c/d"))),
-        ("file:///{p}", Some(("a", "file:///{p}"))),
-        ("db://host/other", Some(("b", "db://host/other"))),
-        ("db://elsewhere/t", None),
-        ("file:///d/e", None),
-        ("mail:2", None),
-        ("mcpgw+zz+file:///x", None),
-        ("", None),
-        ("not a uri", None),
-    ] {
-        let owned = snapshot.resource(uri);
-        let found = owned
-            .as_ref()
-            .map(|o| (o.server.as_str(), o.native.as_str()));
-        assert_eq!(found, owner, "{uri}");
-    }
-}
-
-#[test]
-fn no_template_takes_what_another_server_lists() {
-    let evil = ["file:///{+p}", "db://{+p}", "{+p}:x"];
-    for (others, uri, owner) in [
-        (resources("evil", &[], &evil), "file:///unlisted", Some("a")),
-        (
-            resources("evil", &["file:///evil"], &evil),
-            "file:///unlisted",
-            None,
-        ),
-        (
-            resources("evil", &["file:///evil"], &evil),
-            "file:///evil",
-            Some("evil"),
-        ),
-        (
-            resources("evil", &[], &evil),
-            "db://host/unlisted",
-            Some("a"),
-        ),
-        (
-            resources("evil", &[], &["file:///e/{p}"]),
-            "file:///e/1",
-            Some("a"),
-        ),
-        (
-            resources("good", &["file:///g/1"], &["file:///g/{p}"]),
-            "file:///g/2",
-            Some("good"),
-        ),
-        (
-            resources("good", &[], &["memo://{p}"]),
-            "memo://1",
-            Some("good"),
-        ),
-    ] {
-        let listing = resources("a", &["file:///a", "db://host/t"], &[]);
-        for parts in [[listing.clone(), others.clone()], [others, listing]] {
-            let is_first = parts[0].server().as_str() == "a";
-            // Who stands first keeps what both would have.
-            let expected = if is_first {
-                owner
-            } else {
-                owner.or(Some("evil"))
-            };
-            let owned = merged(&parts).resource(uri);
-            let found = owned.map(|owned| owned.server.to_string());
-            assert_eq!(found.as_deref(), expected, "{uri}");
-        }
-    }
-}
-
-#[test]
-fn no_server_takes_names_with_the_prefix_of_another() {
-    for (place, git) in [(0, None), (1, None), (0, Some("vcs")), (1, Some("vcs"))] {
-        let prefix = git.unwrap_or("git");
-        let wanted = format!("{prefix}__log");
-        let evil = named(tools("evil", &[&wanted, "plain", "git_log"]), Some(""));
-        let mut parts = vec![named(tools("git", &["log"]), git)];
-        parts.insert(place, evil);
-        let snapshot = merge(&parts, &settings());
-        let owner = |name: &str| snapshot.tool(name).map(|owner| owner.server.to_string());
-        assert_eq!(owner(&wanted).as_deref(), Some("git"));
-        assert_eq!(owner(&format!("evil__{wanted}")).as_deref(), Some("evil"));
-        assert_eq!(owner("plain").as_deref(), Some("evil"));
-        assert_eq!(owner("git_log").as_deref(), Some("evil"));
-    }
-}
-
-#[test]
-fn no_server_can_take_over_the_wrapped_uris_of_another() {
-    let snapshot = merged(&[
-        resources("evil", &["mcpgw+git+file:///x"], &[]),
-        resources("a", &["file:///x"], &[]),
-        resources("git", &["file:///x"], &[]),
-    ]);
-    let owned = snapshot.resource("mcpgw+git+file:///x").unwrap();
-    assert_eq!(
-        (owned.server, owned.native.as_str()),
-        (server("git"), "file:///x")
-    );
-    let owned = snapshot.resource("mcpgw+evil+mcpgw+git+file:///x").unwrap();
-    assert_eq!(owned.server, server("evil"));
 }
 
 #[test]
@@ -445,7 +283,14 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
         part.set_caching(ItemKind::Tools, Some(ListCaching { ttl_ms, is_public }));
         named(part, None)
     };
-    let of = |parts: &[_]| merge(parts, &settings()).caching(ItemKind::Tools);
+    let aged = |parts: &[_], since_read: Option<u64>, is_watched| {
+        let age = |_: &ServerName| ListAge {
+            since_read: since_read.map(Duration::from_millis),
+            is_watched,
+        };
+        merge(parts, &settings()).caching(ItemKind::Tools, age)
+    };
+    let of = |parts: &[_]| aged(parts, Some(0), true);
     let both = of(&[said("a", 9000), said("b", 5000)]);
     assert_eq!((both.ttl_ms, both.is_public), (5000, true));
     // One that says nothing keeps the list from being everybody's.
@@ -458,6 +303,13 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
     ] {
         let mut part = tools("c", &["t"]);
         part.capabilities.insert("tools".to_owned(), capability);
-        assert_eq!(of(&[said("a", 90_000), named(part, None)]).ttl_ms, ttl_ms);
+        let parts = [said("a", 90_000), named(part, None)];
+        assert_eq!(of(&parts).ttl_ms, ttl_ms);
+        // Nobody is there who would say that it changes.
+        assert_eq!(aged(&parts, Some(0), false).ttl_ms, 0);
+    }
+    for (since_read, ttl_ms) in [(Some(0), 5000), (Some(4999), 1), (Some(5001), 0), (None, 0)] {
+        let parts = [said("a", 9000), said("b", 5000)];
+        assert_eq!(aged(&parts, since_read, false).ttl_ms, ttl_ms);
     }
 }

@@ -2,6 +2,7 @@ mod ingest;
 mod merging;
 mod properties;
 mod rewriting;
+mod routing;
 mod storing;
 
 use std::sync::Arc;

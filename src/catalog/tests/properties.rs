@@ -1,4 +1,4 @@
-//! What holds for any servers.
+//! Properties that hold for any servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -82,8 +82,9 @@ keys! {
         sse_reconnect_within in front.sse_reconnect_within: duration(SECOND..=10 * MINUTE);
         /// How long the first list waits for servers that have never been listed.
         first_list_wait in session.first_list_wait: duration(Duration::ZERO..=10 * MINUTE);
-        /// How long the first list waits at most for servers of a kind (the same launcher, as npx or
-        /// docker; other programs; http) that took longer than `first_list_wait` before.
+        /// How long the first list waits at most: for servers of a kind (the same launcher, as npx
+        /// or docker; other programs; http) that took longer than `first_list_wait` before, and for
+        /// what servers list only to clients like this one.
         first_list_wait_max in session.first_list_wait_max: duration(Duration::ZERO..=10 * MINUTE);
         /// How long a call may take; progress starts the time anew. Can be set again for a server.
         request_timeout in every_server.limits.request_timeout: request_timeout();
@@ -115,9 +116,10 @@ keys! {
         starts_at_once: optional(count(1..=1000), "8"), NeedsRestart;
         /// Idle time after which a client's TCP connection is closed.
         keep_alive in front.keep_alive: duration(SECOND..=HOUR), NeedsRestart;
-        /// Time for the head of a request.
+        /// Time for the head of each request.
         head_timeout in front.head_timeout: duration(100 * MILLI..=10 * MINUTE), NeedsRestart;
-        /// Time for the body of a request.
+        /// Time for the body of a request, and for a client to read on: one that reads nothing of an
+        /// answer or a stream for so long is disconnected.
         body_timeout in front.body_timeout: duration(100 * MILLI..=HOUR);
         /// Open client connections of each worker.
         connections_max in front.connections_max: count(1..=1_000_000), NeedsRestart;

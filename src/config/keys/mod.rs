@@ -14,9 +14,9 @@ use crate::config::section::Section;
 pub use gateway::LogFormat;
 
 pub(crate) use gateway::GatewayTable;
-pub(crate) use server::{ChildLimitsTable, ServerKeys, ServerTable, TransportKind};
+pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
 pub(crate) use tables::{
-    BreakerTable, LimitsTable, RecorderTable, SessionsTable, SupervisionTable,
+    BreakerTable, HistoryTable, LimitsTable, RecorderTable, SessionsTable, SupervisionTable,
 };
 
 /// The names that [`crate::id::ServerName`] allows.
@@ -36,7 +36,9 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<BreakerTable>("breaker", "[breaker]"),
         root_table::<SessionsTable>("sessions", "[sessions]"),
         root_table::<LimitsTable>("limits", "[limits]"),
+        root_table::<HistoryTable>("history", "[history]"),
         root_table::<RecorderTable>("recorder", "[recorder]"),
+        root_table::<ResourcesTable>("resources", "[resources]"),
         Key::new("servers", about_servers, &servers, &(), &[]),
     ]
 }
@@ -48,10 +50,12 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     GatewayTable::read(&root.table("gateway"), config);
     SessionsTable::read(&root.table("sessions"), config);
     LimitsTable::read(&root.table("limits"), config);
+    HistoryTable::read(&root.table("history"), &mut config.history);
     let server = &mut config.every_server;
     SupervisionTable::read(&root.table("supervision"), &mut server.supervision);
     BreakerTable::read(&root.table("breaker"), &mut server.resilience.breaker);
     RecorderTable::read(&root.table("recorder"), &mut server.recorder);
+    ResourcesTable::read(&root.table("resources"), &mut server.names);
 }
 
 /// All tables of the file and their keys, for suggestions.

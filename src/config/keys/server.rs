@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::catalog::NameSettings;
+use crate::catalog::{NameSettings, Wrap};
 use crate::config::checks::{
-    DIRECTORY, GLOB, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, glob, header_name,
-    header_value, no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
+    DIRECTORY, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, glob, header_name,
+    header_value, id, no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -69,6 +69,7 @@ fn era() -> ChoiceKind<EraChoice> {
 /// The keys of a server, and what tables of the whole gateway say of each server.
 #[derive(Clone, PartialEq)]
 pub(crate) struct ServerKeys {
+    pub(crate) id: Option<String>,
     pub(crate) command: Option<String>,
     pub(crate) args: Vec<SecretText>,
     pub(crate) env: NamedSecrets,
@@ -101,6 +102,7 @@ pub(crate) struct ServerKeys {
 impl Default for ServerKeys {
     fn default() -> Self {
         Self {
+            id: None,
             command: None,
             args: Vec::new(),
             env: Vec::new(),
@@ -170,6 +172,9 @@ keys! {
             Reconnects, Secret;
         /// A stream that is silent for longer counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
+        /// By which the API knows the server, whatever its name; without it, its name. The API
+        /// writes a UUID here.
+        id: optional(text(ID, id), "\"0d5c6d0e-7f5c-4f0e-9a52-3f3a1f5b8c11\"");
         /// With false there is no process and no connection.
         enabled: flag();
         /// With the gateway ("eager"), or with the first call ("lazy"). A lazy server of which
@@ -177,8 +182,8 @@ keys! {
         /// listed all the while.
         start: start();
         /// Stopped when it had no call and no subscription for so long, and started by the next
-        /// call; "0s" never. Changes of its lists are seen when it runs again. Clients with a
-        /// connection of their own have `entry_idle`.
+        /// call; "0s" never. A lazy program that does not set it has "5m". Changes of its lists
+        /// are seen when it runs again. Clients with a connection of their own have `entry_idle`.
         idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
         /// Whose calls share a connection: all that can ("auto"), "shared", "principal" or
         /// "session".
@@ -210,6 +215,10 @@ keys! {
         ping_every in limits.ping_every: duration(Duration::ZERO..=HOUR);
         /// A ping without answer for so long is a dead connection.
         ping_timeout in limits.ping_timeout: duration(10 * MILLI..=10 * MINUTE);
+        /// How long it may still be at a call that was cancelled or timed out and that it does not
+        /// answer: until then what it asks may be asked for that call, so that no other client is
+        /// asked, and a connection that serves one call at a time serves no other.
+        cancelled_timeout in limits.cancelled_timeout: duration(10 * MILLI..=HOUR);
         /// The era of the protocol in which it is spoken to: "modern" (from 2026-07-28 on),
         /// "legacy" (before), or what it answers when asked ("auto").
         era: era(), Reconnects;
@@ -226,6 +235,9 @@ keys! {
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
         /// Which of its tools clients see, and under which names.
         tools in names: table::<ToolsTable>("`tools` of a server");
+        /// Any key of [resources], for this server only.
+        resources in names: table::<ResourcesTable>("[servers.NAME.resources]")
+            .such_as("wrap = \"always\"");
         /// Any key of [supervision], for this server only.
         supervision: table::<SupervisionTable>("[servers.NAME.supervision]")
             .such_as("max_restarts = 10");
@@ -239,10 +251,16 @@ keys! {
     }
 }
 
+/// The default of `idle_stop` for a lazy program.
+const LAZY_IDLE_STOP: Duration = Duration::from_secs(5 * 60);
+
 fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     check_timeouts(&keys.limits, section);
     check_command(keys, section);
     warn_of_home(keys, section);
+    if keys.start == StartMode::Lazy && keys.command.is_some() && !section.has("idle_stop") {
+        keys.limits.idle_stop = LAZY_IDLE_STOP;
+    }
     if keys.resilience.retry.is_allowed && !keys.trusted {
         let (retry, trusted) = (section.path("retry"), section.path("trusted"));
         let help = "set `trusted = true` if what this server says of its tools (`readOnlyHint`, \
@@ -264,6 +282,21 @@ keys! {
         /// Stands before the names of its tools; without it, the server's name. "" leaves names
         /// unchanged.
         prefix: optional(text(PREFIX, prefix), "\"files\"");
+    }
+}
+
+fn wrap() -> ChoiceKind<Wrap> {
+    choice(&[("auto", Wrap::Auto), ("always", Wrap::Always)])
+}
+
+keys! {
+    /// How the resources of servers are told apart. The key may be set again for one server, in
+    /// [servers.NAME.resources].
+    ResourcesTable for NameSettings {
+        /// Whether clients see the resource URIs and URI templates of a server inside of a URI that
+        /// names it, as in `mcpgw+files+file:///a`: when one is also another server's ("auto"), or
+        /// all of them, so that no server can be read in place of another ("always").
+        wrap: wrap();
     }
 }
 

@@ -7,8 +7,9 @@ use crate::config::checks::is_at_least;
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{RangeKind, count, duration, factor, flag, size};
 use crate::config::section::Section;
-use crate::config::units::{DAY, GIB, HOUR, KIB, MIB, MILLI, SECOND};
+use crate::config::units::{DAY, GIB, HOUR, KIB, MIB, MILLI, MINUTE, SECOND};
 use crate::downstream::BreakerSettings;
+use crate::history::HistorySettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
 use crate::transport::RecorderSettings;
 
@@ -79,6 +80,9 @@ keys! {
     SessionsTable for Config {
         /// A session without a request or an open stream for so long is ended.
         idle_timeout in session.idle_timeout: duration(SECOND..=30 * DAY);
+        /// Whether clients that begin with `initialize` must name their session in each request.
+        /// Otherwise a request without `Mcp-Session-Id` is served as `gateway.stateless` does.
+        require_id in front.requires_session: flag();
         /// Sessions in all.
         max in session.sessions_max: count(1..=10_000_000);
         /// Events of one stream that are kept for a client that comes back with Last-Event-ID.
@@ -98,9 +102,19 @@ keys! {
         /// with answers, or that went on in a task of an older server, over all clients; one more
         /// is refused.
         parked_calls in session.parked_max: count(1..=1_000_000);
+        /// States (`requestState`) of clients that came back with answers. Each is remembered until
+        /// it expires (`answer_timeout`), so that none is taken twice; one more is refused.
+        used_states in session.used_states_max: count(1..=10_000_000);
+        /// How often the key changes with which such states are sealed, but not before all that it
+        /// replaced have expired. The key before it still opens them.
+        state_key_every in session.state_key_every: duration(SECOND..=30 * DAY);
         /// Clients without a session that listen for changes (`subscriptions/listen`); one more is
         /// refused.
         listeners in session.listeners_max: count(1..=1_000_000);
+        /// Each client address (or IPv6 network of 64 bits) has a share of `max`, `parked_calls` and
+        /// `listeners`, in percent: so many of the last places are kept for addresses that have
+        /// fewer. It is not kept while only this machine can connect.
+        peer_share in session.peer_share: count(1..=100);
     }
 }
 
@@ -118,13 +132,25 @@ keys! {
         /// The same over all sessions: while it is reached, a session that is sent something keeps
         /// less.
         events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
-        /// The subscriptions of one session, in bytes; one more is refused. A URI may have 4 KiB.
+        /// Resources that one session may be subscribed to, or one client without a session listen to;
+        /// one more is refused. As many tasks may be listened to.
+        subscriptions_per_session in session.subscriptions_max: count(1..=100_000);
+        /// The subscriptions of one session, in bytes, or all that one client without a session listens
+        /// to; one more is refused. A URI may have 4 KiB.
         subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
         /// Request bodies under way, in all; a request beyond it is refused with 503.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
+        /// Answers that clients do not read, in all; while there is more, a client that reads nothing
+        /// for a second is disconnected, otherwise one that reads nothing for
+        /// `gateway.body_timeout`.
+        unread_bytes in front.unread_bytes_max: size(MIB..=64 * GIB);
         /// Messages of one server outside of calls (log lines, updates) that wait to be brought to
         /// the clients, in bytes; more are lost.
         news_per_server in session.server_events_max: size(64 * KIB..=64 * GIB);
+        /// Progress and log lines of one server's calls that wait for the threads of the clients that
+        /// they are for, in bytes; more are lost. Answers are not.
+        undelivered_per_server in every_server.limits.undelivered_max:
+            size(64 * KIB..=64 * GIB), ForServers;
         /// Calls in flight of one session.
         calls_per_session in session.calls_max: count(1..=100_000);
         /// Calls in flight at one server.
@@ -156,6 +182,26 @@ fn check_limits(config: &mut Config, section: &Section<'_>) {
     let (all, one) = (front.bytes_in_flight_max, front.body_max);
     is_at_least(section, ("bytes_in_flight", all), ("body", one), Some(help));
     config.every_server.body_max = one;
+}
+
+keys! {
+    /// One record for each call, in `history.sqlite` in the data directory: `mcpvisor history`
+    /// shows them.
+    HistoryTable for HistorySettings {
+        /// Whether calls are recorded. It costs each call about a third more processor time.
+        enabled: flag();
+        /// How much is kept of the parameters of a call, and of its result; 0 keeps neither.
+        /// Secrets are replaced before: values whose names say so (`api_key`, `password`), tokens
+        /// behind `Bearer`, and secrets of this file.
+        bodies in body_max: size(0..=MIB);
+        /// Records that are older are removed.
+        max_age in age_max: duration(MINUTE..=3650 * DAY);
+        /// How large all records may be; the oldest make room.
+        max_bytes in bytes_max: size(MIB as u64..=64 * GIB as u64);
+        /// Records that wait to be written, in bytes; more are lost, and counted. A call never
+        /// waits for it.
+        queue in queue_max: size(64 * KIB..=GIB);
+    }
 }
 
 keys! {

@@ -6,9 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::downstream::era::modern;
-use crate::protocol::{
-    DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision, code,
-};
+use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
 use crate::telemetry::Reason;
 
 /// The result of the handshake: revision and capabilities.
@@ -113,23 +111,19 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
 pub(crate) fn older_revision(response: &Response, offered: Revision) -> Option<Revision> {
     #[derive(Deserialize)]
     struct VersionError {
-        code: i64,
-        #[serde(default)]
-        message: String,
         #[serde(default)]
         data: Value,
     }
     let Outcome::Error(error) = &response.outcome else {
         return None;
     };
+    let is_about_it = Revision::is_refused_by(error);
     let error: VersionError = error.parse().ok()?;
     let mut older = Revision::LEGACY.into_iter().rev();
     let mut older = older.by_ref().filter(|revision| *revision < offered);
     if let Some(supported) = error.data["supported"].as_array() {
         return older.find(|revision| supported.iter().any(|it| it == revision.as_str()));
     }
-    let is_about_it = matches!(error.code, code::INVALID_PARAMS | code::UNSUPPORTED_VERSION)
-        || error.message.to_ascii_lowercase().contains("version");
     older.next().filter(|_| is_about_it)
 }
 

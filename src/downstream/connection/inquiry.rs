@@ -13,7 +13,7 @@ use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::era::KnownEra;
 use crate::downstream::era::verdict::{self, EraVerdict};
 use crate::protocol::{Era, Method, Response, Revision};
-use crate::telemetry::Reason;
+use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
 
 /// How long each step may take.
@@ -262,7 +262,7 @@ impl Inquiry {
         if let EraQuestion::Kept(found) = &self.discover {
             return Step::Accept(Negotiated::clone(found));
         }
-        Step::Fail(self.too_late())
+        Step::Fail(self.too_late().because(Cause::TimedOut))
     }
 
     fn too_late(&self) -> Reason {
@@ -321,7 +321,9 @@ fn failure(era: Era, error: &LinkError) -> Reason {
         }
         _ => "",
     };
-    Reason::of(error).map(|shown| format!("`{method}`: {shown}{advice}"))
+    Reason::of(error)
+        .because(error.cause())
+        .map(|shown| format!("`{method}`: {shown}{advice}"))
 }
 
 #[cfg(test)]

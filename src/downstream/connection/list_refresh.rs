@@ -14,7 +14,7 @@ use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::era::modern;
-use crate::downstream::server_event::ServerEvent;
+use crate::downstream::server_event::{ListTimes, ServerEvent};
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Outcome, RawJson, Response, code};
 use crate::supervision::Backoff;
@@ -41,6 +41,7 @@ pub(super) struct ListState {
     failed: Vec<ItemKind>,
     /// When each list expires that the server gave a time to live.
     expiries: [Option<SpawnHandle>; 4],
+    read_at: ListTimes,
 }
 
 impl Connection {
@@ -140,6 +141,7 @@ impl Connection {
                 let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.part.set_caching(kind, caching);
+                self.lists.read_at[kind.index()] = Some(Instant::now());
                 self.expires(kind, caching, ctx);
                 self.fetched(ctx);
             }
@@ -263,6 +265,6 @@ impl Connection {
             self.publish_headers();
         }
         self.spec.listed.send_replace(true);
-        self.send_event(ServerEvent::Listed(part));
+        self.send_event(ServerEvent::Listed(part, self.lists.read_at));
     }
 }

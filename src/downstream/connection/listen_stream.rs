@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix::{AsyncContext, Context, SpawnHandle};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
 use crate::downstream::call_request::CallRequest;
@@ -24,6 +25,9 @@ use crate::transport::OutgoingFrame;
 /// Delays before a stream is opened again.
 const REOPEN: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(60));
 
+/// A stream that lasted so long was none to back off from.
+const STEADY_MIN: Duration = Duration::from_secs(30);
+
 /// Subscriptions that wait for an acknowledgement; more are refused.
 const WAITING_MAX: usize = 1024;
 
@@ -31,6 +35,7 @@ const WAITING_MAX: usize = 1024;
 pub(super) struct ListenState {
     /// Acknowledged.
     current: Option<ListenStream>,
+    acknowledged: Option<Instant>,
     opening: Option<ListenStream>,
     /// Subscriptions of clients, answered when a stream that has them is acknowledged.
     waiting: Vec<CallRequest>,
@@ -124,7 +129,7 @@ impl Connection {
         }
         self.assume_updates(&stream.granted, missed);
         self.close_current();
-        self.listening.attempts = 0;
+        self.listening.acknowledged.get_or_insert_with(Instant::now);
         self.cancel_retry(ctx);
         self.listening.current = Some(stream);
         self.update_listen_stream(ctx);
@@ -175,6 +180,11 @@ impl Connection {
             }
         } else if listening.current.take_if(is).is_some() {
             listening.has_missed = true;
+            // That it is acknowledged is not enough: it may end at once each time.
+            let acknowledged = listening.acknowledged.take();
+            if acknowledged.is_some_and(|since| since.elapsed() >= STEADY_MIN) {
+                listening.attempts = 0;
+            }
         } else {
             return;
         }

@@ -401,6 +401,7 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::Level(_)
             | ConnectionCommand::LevelAtLeast(_)
             | ConnectionCommand::RootsChanged
+            | ConnectionCommand::Extension(_)
                 if self.is_modern() => {}
             ConnectionCommand::Subscribe(_) | ConnectionCommand::Unsubscribe(_)
                 if self.is_modern() =>
@@ -417,17 +418,15 @@ impl Handler<ConnectionCommand> for Connection {
                 }
             }
             ConnectionCommand::Subscribe(uri) => self.subscribe(&uri, ctx),
-            ConnectionCommand::Unsubscribe(uri) => {
-                let own = OwnRequest::ConnectionCommand("resources/unsubscribe");
-                self.ask_server(
-                    &Method::ResourcesUnsubscribe,
-                    &json!({ "uri": uri }),
-                    own,
-                    ctx,
-                );
-            }
+            ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri, ctx),
             ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
+            ConnectionCommand::Extension(frame) => {
+                if let Some(calls) = self.state.calls() {
+                    // A dead link reports its own end.
+                    let _ = calls.link().send(OutgoingFrame::new(None, frame));
+                }
+            }
             ConnectionCommand::Check => self.ping(ctx),
             ConnectionCommand::Retune => self.schedule_checks(ctx),
             ConnectionCommand::Kill => {

@@ -74,7 +74,7 @@ impl Connection {
         let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
         ctx.spawn(opening.map(move |link, connection, ctx| match link {
             Ok(link) => connection.opened(recording.link(link), known, ctx),
-            Err(error) => connection.fail(Reason::of(&error), ctx),
+            Err(error) => connection.fail(Reason::of(&error).because(error.cause()), ctx),
         }));
     }
 

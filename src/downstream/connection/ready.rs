@@ -86,7 +86,8 @@ impl Connection {
             )
         };
         let ways = (0..count).map(nearest).collect();
-        CallSenders::new(ways, ctx.address().recipient(), self.part.revision)
+        let (revision, declaration) = (self.part.revision, self.spec.settings().declaration());
+        CallSenders::new(ways, ctx.address().recipient(), revision, declaration)
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.
@@ -97,7 +98,6 @@ impl Connection {
         if negotiated.is_modern() {
             return self.update_listen_stream(ctx);
         }
-        let subscribes = negotiated.has_subscriptions();
         let (subscription_registry, key) = (
             self.spec.of_all.subscription_registry.clone(),
             &self.spec.key,
@@ -111,17 +111,33 @@ impl Connection {
         if let Some(level) = level {
             self.request_log_level(level, ctx);
         }
-        if subscribes {
-            for uri in uris {
-                self.subscribe(&uri, ctx);
-            }
+        for uri in uris {
+            self.subscribe(&uri, ctx);
         }
     }
 
     pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
         let own = OwnRequest::ConnectionCommand("resources/subscribe");
-        let params = json!({ "uri": uri });
-        self.ask_server(&Method::ResourcesSubscribe, &params, own, ctx);
+        self.change_subscription(&Method::ResourcesSubscribe, uri, own, ctx);
+    }
+
+    pub(super) fn unsubscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+        let own = OwnRequest::ConnectionCommand("resources/unsubscribe");
+        self.change_subscription(&Method::ResourcesUnsubscribe, uri, own, ctx);
+    }
+
+    /// Only where the server declared that it reports updates (S-LIFE-05).
+    fn change_subscription(
+        &mut self,
+        method: &Method,
+        uri: &str,
+        own: OwnRequest,
+        ctx: &mut Context<Self>,
+    ) {
+        let negotiated = self.state.negotiated();
+        if negotiated.is_some_and(Negotiated::has_subscriptions) {
+            self.ask_server(method, &json!({ "uri": uri }), own, ctx);
+        }
     }
 
     pub(super) fn request_log_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {

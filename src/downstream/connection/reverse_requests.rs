@@ -23,13 +23,15 @@ impl Connection {
         ctx: &mut Context<Self>,
     ) {
         let key = &self.spec.key;
+        // Whoever makes the next call on a leased connection is another client.
+        let is_of_nobody = of_ended_call && key.is_leased();
         let profile = key.profile();
         let has_answer = match request.method {
             Method::RootsList => profile.has_roots(),
             _ => profile.can_be_asked(),
         };
         let is_for_client = has_answer && reverse_request::asks_client(&request.method);
-        if is_for_client && key.is_exclusive() {
+        if is_for_client && key.is_exclusive() && !is_of_nobody {
             let owner = key.owner.clone();
             self.ask_client(request, owner, ctx);
         } else if is_for_client && self.spec.of_server.connector.knows_call_of_requests() {

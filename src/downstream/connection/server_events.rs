@@ -43,6 +43,8 @@ impl Connection {
             Method::Tasks => ServerEvent::Task(notification),
             // Of a task that nobody follows here any more.
             Method::TaskStatus => return,
+            // A client of the other era would not understand it.
+            Method::Other(_) if self.is_modern() => return,
             _ => ServerEvent::Other(notification),
         };
         self.send_event(event);

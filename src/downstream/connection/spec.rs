@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::bridge::headers::ParamHeaders;
+use crate::bridge::seal::Digest;
 use crate::catalog::ServerPart;
 use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
@@ -17,7 +19,7 @@ use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartProgress;
-use crate::id::ServerName;
+use crate::id::{ServerName, SessionId};
 use crate::protocol::{Era, LogLevel, Revision};
 use crate::transport::Recorder;
 
@@ -27,6 +29,8 @@ pub(crate) struct ConnectionSpec {
     pub(crate) of_server: ServerParts,
     pub(crate) of_all: PoolParts,
     pub(crate) key: ConnectionKey,
+    /// The session for which it was opened.
+    pub(crate) opener: Option<SessionId>,
     /// Index of the arbiter that the connection lives on.
     pub(crate) home: usize,
     pub(crate) load: Arc<ConnectionLoad>,
@@ -87,6 +91,7 @@ struct CallSenderTable {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<ConnectionCommand>,
     revision: Revision,
+    declaration: Digest,
 }
 
 impl CallSenders {
@@ -94,17 +99,24 @@ impl CallSenders {
         by_arbiter: Vec<Recipient<CallMessage>>,
         owner: Recipient<ConnectionCommand>,
         revision: Revision,
+        declaration: Digest,
     ) -> Self {
         Self(Arc::new(CallSenderTable {
             by_arbiter,
             owner,
             revision,
+            declaration,
         }))
     }
 
     /// The revision that is spoken over the connection.
     pub fn revision(&self) -> Revision {
         self.0.revision
+    }
+
+    /// That of the server at its other end.
+    pub fn declaration(&self) -> Digest {
+        self.0.declaration
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.
@@ -135,6 +147,8 @@ pub enum ConnectionCommand {
     /// Look again whether the lists changed.
     Refresh,
     RootsChanged,
+    /// A notification of an extension, as the client wrote it.
+    Extension(Bytes),
     /// Is the server still there?
     Check,
     /// The settings are different now.

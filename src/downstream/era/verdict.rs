@@ -181,7 +181,7 @@ mod tests {
             (LinkError::Protocol("odd".into()), EraVerdict::Legacy),
             (LinkError::Lost("gone".to_owned()), EraVerdict::Unknown),
             (
-                LinkError::NotSent("refused".to_owned()),
+                LinkError::NotSent("refused".into()),
                 EraVerdict::Unreachable,
             ),
         ];

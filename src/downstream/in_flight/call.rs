@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::bridge::headers::PassedHeaders;
 use crate::bridge::task::Task;
 use crate::downstream::call_request::{Deadline, Reply, TaskMode};
 use crate::downstream::caller::Caller;
 use crate::downstream::in_flight::input_round::{InputAnswers, InputRound};
+use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::admission::CallPermit;
 use crate::protocol::{Edit, Request};
 use crate::transport::OutgoingFrame;
@@ -35,6 +37,7 @@ pub(super) struct InFlightCall {
     /// however often it is repeated for other reasons.
     pub(super) is_resent: bool,
     pub(super) _permit: CallPermit,
+    pub(super) lease: Option<Lease>,
 }
 
 /// Where a call stands on the wire.
@@ -61,6 +64,7 @@ pub(super) enum WireState {
 pub(super) struct RepeatableRequest {
     pub(super) request: Request,
     pub(super) edits: Vec<Edit>,
+    pub(super) headers: PassedHeaders,
     /// Rounds of input so far.
     pub(super) rounds: u32,
     /// Elicitations by URL, of all rounds.

@@ -35,7 +35,10 @@ impl CallsInFlight {
         let token = progress_token(notification);
         if let Some(notifier) = token.and_then(|token| self.spec.client_tasks.of_token(token, now))
         {
-            notifier.notify(notification.clone());
+            notifier.notify(
+                notification.clone(),
+                &self.spec.of_server.notification_budget,
+            );
         }
     }
 
@@ -52,7 +55,7 @@ impl CallsInFlight {
         if task.is_some_and(|task| task.status.is_terminal()) {
             self.spec.client_tasks.forget(&id);
         }
-        notifier.notify(notification);
+        notifier.notify(notification, &self.spec.of_server.notification_budget);
     }
 }
 

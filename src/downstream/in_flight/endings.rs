@@ -5,36 +5,36 @@ use tokio::time::Instant;
 
 use crate::bridge::task;
 use crate::downstream::call_request::{CancelCall, TaskMode, lost};
+use crate::downstream::cause::error_kind;
 use crate::downstream::deadlines::Deadlines;
 use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::in_flight::abandoned::{AbandonedRequest, AbandonedRequests};
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
+use crate::downstream::pool::lease::Lease;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{self, Era, ErrorKind, Failure};
 use crate::transport::{LinkError, OutgoingFrame, SendError};
 
-/// How many cancelled calls are remembered. With more, the server is never trusted to be done.
-pub(super) const ABANDONED_MAX: usize = 1000;
-
 impl CallsInFlight {
     /// The client does not want the answer any more: the server is notified, nobody waits.
-    pub(super) fn cancel(&mut self, cancel: &CancelCall) {
+    pub(super) fn cancel(&mut self, cancel: &CancelCall, now: Instant) {
         let number = cancel.number;
         if self.cancel_queued(number) {
             return;
         }
-        let Some(call) = self.take(number) else {
+        let Some(mut call) = self.take(number) else {
             return;
         };
         let reason = cancel.reason.as_deref().unwrap_or("client cancelled");
-        self.cancel_at_server(&call, reason);
+        self.cancel_at_server(&mut call, reason, now);
         call.reply.answer(Err(cancelled()));
     }
 
     /// Does what is due: sends calls again whose pause is over, fails those whose deadline has
-    /// passed and cancels them at the server (S-LIFE-23).
+    /// passed and cancels them at the server (S-LIFE-23), forgets cancelled ones.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(number) = self.deadlines.pop_due(now) {
-            if self.expire_queued(number) {
+            if self.expire_queued(number) || self.abandoned.remove(number) {
                 continue;
             }
             match self.calls.get(&number) {
@@ -43,16 +43,16 @@ impl CallsInFlight {
                     expires,
                     ..
                 }) if *expires > now => self.repeat(number, now),
-                _ => self.time_out(number),
+                _ => self.time_out(number, now),
             }
         }
     }
 
-    fn time_out(&mut self, number: u64) {
-        let Some(call) = self.take(number) else {
+    fn time_out(&mut self, number: u64, now: Instant) {
+        let Some(mut call) = self.take(number) else {
             return;
         };
-        self.cancel_at_server(&call, "timed out");
+        self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
             let message = format!(
                 "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
@@ -85,6 +85,7 @@ impl CallsInFlight {
     /// The link is dead: every caller learns it now, with the reason.
     pub(crate) fn fail_all(&mut self, why: &str) {
         self.deadlines = Deadlines::default();
+        self.abandoned = AbandonedRequests::default();
         self.renumbered.clear();
         self.questions.clear();
         // Dropped unanswered, these say that they were not sent.
@@ -143,7 +144,7 @@ impl CallsInFlight {
         waiting.sort_by_key(|call| call.wire_id);
         let mut failed = Vec::new();
         for call in waiting {
-            call.reply.sent();
+            call.reply.sent(Instant::now());
             call.state = WireState::Sent;
             if let Err(error) = self.link.send(call.outgoing.clone()) {
                 failed.push((call.number, error));
@@ -158,16 +159,16 @@ impl CallsInFlight {
     }
 
     /// Tells the server that nobody waits for a call any more.
-    fn cancel_at_server(&mut self, call: &InFlightCall, reason: &str) {
-        let wire_id = call.wire_id;
+    fn cancel_at_server(&mut self, call: &mut InFlightCall, reason: &str, now: Instant) {
+        let (wire_id, lease) = (call.wire_id, call.lease.take());
         if let Some(task) = &call.task {
             self.link.forget(wire_id);
-            return self.cancel_task(&task.task.id, &call.caller);
+            return self.cancel_task(&task.task.id, &call.caller, lease, now);
         }
         if call.is_between_rounds() {
             return;
         }
-        self.abandon(wire_id, call.caller.session);
+        self.abandon(wire_id, call.caller.session, lease, now);
         // Its task is cancelled as soon as it is known (S-CANC-04).
         if matches!(
             call.task_mode,
@@ -184,11 +185,23 @@ impl CallsInFlight {
         self.link.forget(wire_id);
     }
 
-    /// Remembers a request that the server may still be working on.
-    pub(super) fn abandon(&mut self, wire_id: u64, session: Option<SessionId>) {
-        if self.abandoned.len() < ABANDONED_MAX {
-            let abandoned = (session, self.admission.abandon());
-            self.abandoned.insert(wire_id, abandoned);
+    /// Remembers a request that the server may still be working on, until it is answered or the
+    /// time for that is over.
+    pub(super) fn abandon(
+        &mut self,
+        wire_id: u64,
+        session: Option<SessionId>,
+        lease: Option<Lease>,
+        now: Instant,
+    ) {
+        let request = AbandonedRequest {
+            session,
+            _load: self.admission.abandon(),
+            _lease: lease,
+        };
+        let until = now + self.spec.settings().limits.cancelled_timeout;
+        if self.abandoned.add(wire_id, request, until) {
+            self.deadlines.set(wire_id, until);
         }
     }
 }
@@ -220,7 +233,9 @@ fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
     match error {
         LinkError::NotSent(_) => {
             let message = format!("server `{server}` cannot be reached: {error}");
-            Failure::new(ErrorKind::ServerUnavailable, message).server(server.as_str())
+            Failure::new(ErrorKind::ServerUnavailable, message)
+                .cause(error.cause().map(error_kind))
+                .server(server.as_str())
         }
         LinkError::Lost(why) => lost(server, why),
         LinkError::Status { .. } | LinkError::TooLarge { .. } | LinkError::Protocol(_) => {

@@ -5,6 +5,7 @@
 //! for when the client asks, and otherwise left alone (B-TASK-03).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,12 +14,15 @@ use tokio::time::Instant;
 use crate::bridge::question::Question;
 use crate::bridge::result::InputRequired;
 use crate::bridge::task::{self, Task, TaskDetail, TaskStatus};
+use crate::catalog::ServerPart;
 use crate::downstream::call_request::{Deadline, TaskMode};
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::handshake::error_text;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::call::{FollowedTask, InFlightCall, TaskRequestKind, WireState};
 use crate::downstream::in_flight::task_request::{TaskRequest, id_of, is_created, related_id};
+use crate::downstream::notification_budget::NotificationBudget;
+use crate::downstream::pool::lease::Lease;
 use crate::protocol::{Method, Notification, Outcome, RawJson, Request, RequestId, Response};
 use crate::telemetry::Counter;
 
@@ -96,9 +100,9 @@ impl CallsInFlight {
             call.deadline = Deadline { idle, latest };
             call.expires = latest;
             self.deadlines.set(number, latest);
-            send_state(call, &task);
+            send_state(call, &task, &self.spec.of_server.notification_budget);
         } else if task.message.is_some() {
-            send_progress(call, &task, 0);
+            send_progress(call, &task, 0, &self.spec.of_server.notification_budget);
         }
         call.task = Some(Box::new(FollowedTask {
             task: task.clone(),
@@ -182,11 +186,16 @@ impl CallsInFlight {
         let is_news = old.message != task.message || old.status != task.status;
         let is_change = is_news || old.updated_at != task.updated_at;
         if is_bridged {
-            send_state(call, &task);
+            send_state(call, &task, &self.spec.of_server.notification_budget);
         } else if is_news && !followed.server_reports_progress {
             followed.changes_sent += 1;
             let changes = followed.changes_sent;
-            send_progress(call, &task, changes);
+            send_progress(
+                call,
+                &task,
+                changes,
+                &self.spec.of_server.notification_budget,
+            );
         }
         if is_change {
             self.extend(number, now);
@@ -204,7 +213,11 @@ impl CallsInFlight {
         };
         if call.task_mode == TaskMode::Bridged {
             call.state = WireState::AwaitsClient;
-            send_state(call, &followed.task);
+            send_state(
+                call,
+                &followed.task,
+                &self.spec.of_server.notification_budget,
+            );
         } else {
             let pause = Duration::from_millis(followed.task.poll_interval_ms());
             call.state = WireState::Paused {
@@ -261,7 +274,11 @@ impl CallsInFlight {
         if matches!(call.state, WireState::AwaitsClient) {
             self.ask_about_task(number, now);
         } else if followed.request != TaskRequestKind::Status {
-            send_state(call, &followed.task);
+            send_state(
+                call,
+                &followed.task,
+                &self.spec.of_server.notification_budget,
+            );
         }
     }
 
@@ -319,12 +336,28 @@ impl CallsInFlight {
     }
 
     /// Nobody waits for a task any more (S-CANC-04).
-    pub(super) fn cancel_task(&mut self, id: &str, caller: &Caller) {
+    pub(super) fn cancel_task(
+        &mut self,
+        id: &str,
+        caller: &Caller,
+        lease: Option<Lease>,
+        now: Instant,
+    ) {
         let wire_id = self.spec.of_all.numbers.next();
+        self.abandon(wire_id, caller.session, lease, now);
+        if !self.takes_cancel() {
+            return;
+        }
         let cancel = TaskRequest::cancel(id).frame(self.is_modern, wire_id, caller);
-        self.abandon(wire_id, caller.session);
         // If the server cannot be notified, the task ends with its time to live.
         let _ = self.link.send(cancel);
+    }
+
+    /// Whether tasks can be cancelled here: a server of 2025-11-25 declares it (S-LIFE-05).
+    fn takes_cancel(&self) -> bool {
+        let part = self.spec.last_part.load();
+        let declares = |part: &Arc<ServerPart>| task::supports_cancel(&part.capabilities);
+        self.is_modern || part.as_ref().is_none_or(declares)
     }
 
     /// A call that was cancelled is continued as a task after all.
@@ -333,6 +366,7 @@ impl CallsInFlight {
             return;
         };
         if !self.is_modern
+            && self.takes_cancel()
             && is_created(result)
             && let Some(task) = Task::from_legacy_created(result)
         {
@@ -350,18 +384,18 @@ impl CallsInFlight {
 }
 
 /// Tells the caller of a call a change of its task, as progress.
-fn send_progress(call: &InFlightCall, task: &Task, changes: u64) {
+fn send_progress(call: &InFlightCall, task: &Task, changes: u64, budget: &NotificationBudget) {
     let mut params = json!({ "progressToken": call.number, "progress": changes });
     if let Some(message) = &task.message {
         params["message"] = json!(message);
     }
     let params = RawJson::from_value(&params);
     call.reply
-        .notify(Notification::new(Method::Progress, &params));
+        .notify(Notification::new(Method::Progress, &params), budget);
 }
 
 /// Tells the caller of a bridged task how the task is now, under the server's own id.
-fn send_state(call: &InFlightCall, task: &Task) {
+fn send_state(call: &InFlightCall, task: &Task, budget: &NotificationBudget) {
     let state = Notification::new(Method::TaskStatus, &task.legacy());
-    call.reply.notify(state);
+    call.reply.notify(state, budget);
 }

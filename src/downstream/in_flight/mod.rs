@@ -4,6 +4,7 @@
 //! of callers and the events of the link. Whatever belongs to no call goes back to the owner as
 //! [`UnhandledEvent`].
 //!
+//! - `abandoned`: calls that were taken back and that the server may still be at
 //! - `call`: one call, and where it stands on the wire
 //! - `rewrite`: the client's bytes to the server's bytes: id, name, `_meta`, headers
 //! - `answers`: the server's answers on their way back to the caller
@@ -16,6 +17,7 @@
 //!
 //! It knows no sessions, no catalog and no supervision: a call is a number, a caller and bytes.
 
+mod abandoned;
 mod call;
 mod client_task_events;
 pub(crate) mod client_tasks;
@@ -40,11 +42,12 @@ use url::Url;
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
-use crate::downstream::resilience::admission::{AbandonedCall, Admission, CallPermit, QueueTurn};
-use crate::id::{QuickMap, SessionId};
-use crate::protocol::{Envelope, Method, Notification, Request, RequestId, Response};
+use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
+use crate::id::QuickMap;
+use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
 use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame};
 
+use abandoned::AbandonedRequests;
 use call::{InFlightCall, RepeatableRequest, WireState};
 use endings::not_sent;
 use questions::{LinkUsers, OpenQuestion};
@@ -93,9 +96,9 @@ pub(crate) struct CallsInFlight {
     calls: QuickMap<u64, InFlightCall>,
     /// The numbers of repeated calls, by their current id on the wire.
     renumbered: QuickMap<u64, u64>,
-    /// Cancelled calls that the server has not answered, by id on the wire, with their session.
-    abandoned: QuickMap<u64, (Option<SessionId>, AbandonedCall)>,
-    /// When something is to be done for a call, by its number.
+    abandoned: AbandonedRequests,
+    /// When something is to be done for a call, by its number, or for an abandoned request, by its
+    /// id on the wire.
     deadlines: Deadlines,
     /// Questions that clients are asked for a call.
     questions: HashMap<RequestId, OpenQuestion>,
@@ -118,7 +121,7 @@ impl CallsInFlight {
             admission: Admission::new(spec.load.clone(), owner.clone().recipient()),
             calls: QuickMap::default(),
             renumbered: QuickMap::default(),
-            abandoned: QuickMap::default(),
+            abandoned: AbandonedRequests::default(),
             deadlines: Deadlines::default(),
             questions: HashMap::new(),
             declared: DeclarationCache::default(),
@@ -160,7 +163,7 @@ impl CallsInFlight {
                 }
                 self.start(*request, now);
             }
-            CallMessage::CancelCall(cancel) => self.cancel(&cancel),
+            CallMessage::CancelCall(cancel) => self.cancel(&cancel, now),
             CallMessage::CheckTask(number) => self.check_task(number, now),
         }
         None
@@ -173,14 +176,17 @@ impl CallsInFlight {
             caller,
             request,
             edits,
+            headers,
             tasks,
             deadline,
+            lease,
             mut reply,
         } = request;
         let (outgoing, repeatable) = if self.is_modern {
             let repeatable = RepeatableRequest {
                 request,
                 edits,
+                headers,
                 rounds: 0,
                 elicitation_ids: Vec::new(),
                 headers_renewed: false,
@@ -202,7 +208,7 @@ impl CallsInFlight {
         } else if let Err(error) = self.link.send(outgoing.clone()) {
             return reply.answer(Err(not_sent(&self.spec.server, error)));
         } else {
-            reply.sent();
+            reply.sent(now);
             WireState::Sent
         };
         self.users.add(caller.session);
@@ -222,6 +228,7 @@ impl CallsInFlight {
             reply,
             is_resent: false,
             _permit: permit,
+            lease,
         };
         self.calls.insert(number, call);
     }
@@ -280,6 +287,7 @@ impl CallsInFlight {
                 None if self.is_modern => self.sole_logging_call(),
                 None => self.sole_call(),
             },
+            Method::Other(_) => self.extension_call(wire_id),
             _ => return Some(UnhandledEvent::Notification(notification)),
         };
         let is_progress = notification.method == Method::Progress;
@@ -296,7 +304,8 @@ impl CallsInFlight {
             task.server_reports_progress = true;
         }
         let number = call.number;
-        call.reply.notify(notification);
+        let budget = &self.spec.of_server.notification_budget;
+        call.reply.notify(notification, budget);
         if is_progress {
             self.extend(number, now);
         }
@@ -309,6 +318,18 @@ impl CallsInFlight {
         let mut logging = self.calls.values().filter(|it| it.caller.level.is_some());
         let call = logging.next()?;
         logging.next().is_none().then_some(call.number)
+    }
+
+    /// The call that a notification of an extension belongs to. Between the eras nobody would
+    /// understand it.
+    fn extension_call(&self, wire_id: Option<u64>) -> Option<u64> {
+        let number = match wire_id {
+            Some(wire_id) => self.by_wire_id(wire_id),
+            None => self.sole_call().filter(|_| self.spec.key.is_leased()),
+        };
+        let call = self.calls.get(&number?)?;
+        let is_modern = call.caller.revision.era() == Era::Modern;
+        (is_modern == self.is_modern).then_some(call.number)
     }
 
     /// The one call under way, which a line belongs to that may not go to everybody. A transport

@@ -3,7 +3,6 @@
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{ClientAnswer, Question};
-use crate::downstream::in_flight::endings::ABANDONED_MAX;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, task_request};
 use crate::downstream::reverse_request;
 use crate::id::SessionId;
@@ -81,20 +80,22 @@ impl CallsInFlight {
         None
     }
 
-    /// The session that a question which names no call is for: the only one that ever called, or
-    /// the one of all calls that the server may be at. `None` if it may be of several.
+    /// The session that a question which names no call is for: the only one that ever called,
+    /// before that the one for which the connection was opened, or the one of all calls that the
+    /// server may be at. `None` if it may be of several.
     pub(crate) fn session_of_questions(&self) -> Option<SessionId> {
-        if let LinkUsers::One(session) = self.users {
-            return Some(session);
+        match self.users {
+            LinkUsers::Nobody => return self.spec.opener,
+            LinkUsers::One(session) => return Some(session),
+            LinkUsers::Several => {}
         }
         let session = self.calls.values().next()?.caller.session?;
-        let in_flight = self.calls.values().map(|call| call.caller.session);
-        let abandoned = self.abandoned.values().map(|(session, _)| *session);
-        let are_same = in_flight.chain(abandoned).all(|it| it == Some(session));
+        let now = Instant::now();
+        let mut in_flight = self.calls.values().map(|call| call.caller.session);
+        let are_same =
+            in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now);
         // Tasks of clients may ask, too.
-        let has_others =
-            self.abandoned.len() >= ABANDONED_MAX || self.spec.client_tasks.any(Instant::now());
-        (are_same && !has_others).then_some(session)
+        (are_same && !self.spec.client_tasks.any(now)).then_some(session)
     }
 
     /// Asks the client of the calls in flight, on a link that cannot tell whose question it is

@@ -18,12 +18,10 @@ impl RepeatableRequest {
     /// The failure that the caller reads when a request was not sent. If the server ran a part of
     /// the call in earlier rounds, it must not be taken for one that did not run.
     pub(super) fn failed(&self, server: &ServerName, failure: Failure) -> Failure {
-        match failure.kind {
-            ErrorKind::ServerUnavailable if self.rounds > 0 => {
-                lost(server, "it did not take what it had asked for")
-            }
-            _ => failure,
+        if self.rounds > 0 && failure.kind.says_not_run() {
+            return lost(server, "it did not take what it had asked for");
         }
+        failure
     }
 }
 

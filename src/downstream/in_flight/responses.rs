@@ -8,6 +8,7 @@ use crate::bridge::task::Task;
 use crate::downstream::call_request::TaskMode;
 use crate::downstream::connection::handshake::error_text;
 use crate::downstream::era::modern;
+use crate::downstream::in_flight::call::InFlightCall;
 use crate::downstream::in_flight::endings::protocol_failure;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::protocol::{
@@ -21,10 +22,11 @@ impl CallsInFlight {
         now: Instant,
     ) -> Option<UnhandledEvent> {
         let wire_id = response.id.as_ref().and_then(RequestId::as_number);
-        let Some(number) = wire_id.and_then(|wire_id| self.by_wire_id(wire_id)) else {
-            // Too late for the caller, but now the server is done with it.
-            let abandoned = wire_id.and_then(|wire_id| self.abandoned.remove(&wire_id));
-            if abandoned.is_some() {
+        let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
+        let Some(number) = number.filter(|number| !self.is_between_rounds(*number)) else {
+            // Answered before, or too late for the caller, but now the server is done with it.
+            if let Some(wire_id) = wire_id.filter(|wire_id| self.abandoned.remove(*wire_id)) {
+                self.deadlines.remove(wire_id);
                 self.cancel_late_task(&response);
             }
             return Some(UnhandledEvent::Response(response));
@@ -40,6 +42,12 @@ impl CallsInFlight {
             call.reply.answer(Ok(response));
         }
         None
+    }
+
+    /// Whether the last request of a call is answered, and another one is to follow.
+    fn is_between_rounds(&self, number: u64) -> bool {
+        let call = self.calls.get(&number);
+        call.is_some_and(InFlightCall::is_between_rounds)
     }
 
     fn on_modern_response(
@@ -89,7 +97,8 @@ impl CallsInFlight {
             for id in &repeatable.elicitation_ids {
                 let params = RawJson::from_value(&json!({ "elicitationId": id }));
                 let complete = Notification::new(Method::ElicitationComplete, &params);
-                call.reply.notify(complete);
+                call.reply
+                    .notify(complete, &self.spec.of_server.notification_budget);
             }
         }
         let is_legacy_client = call.caller.revision.era() == Era::Legacy;

@@ -95,7 +95,9 @@ pub(super) fn modern(
     };
     let mut outgoing = rewritten.frame(declared, wire_id, answers);
     if spec.of_server.connector.knows_call_of_requests() {
-        outgoing.headers = Some(rewritten.headers(&spec.param_headers.load()));
+        let mut headers = rewritten.headers(&spec.param_headers.load());
+        headers.passed.clone_from(&repeatable.headers);
+        outgoing.headers = Some(headers);
     }
     outgoing
 }
@@ -213,6 +215,7 @@ mod tests {
             revision,
             profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
             level: Some(LogLevel::Warning),
+            client: None,
         }
     }
 

@@ -22,6 +22,7 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
+use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::retiring::RetiringServers;
@@ -32,7 +33,7 @@ use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
 use crate::downstream::settings::{ServerSettings, StartMode};
-use crate::id::ServerName;
+use crate::id::{ServerName, SessionId};
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -72,6 +73,7 @@ pub(crate) struct OpenConnection {
     pub(crate) server: ServerName,
     pub(crate) key: ConnectionKey,
     pub(crate) arbiter: usize,
+    pub(crate) opener: Option<SessionId>,
 }
 
 /// Tells connections that were taken out to leave.
@@ -88,6 +90,15 @@ pub(crate) fn close(
             event: ServerEvent::Closed,
         });
     }
+}
+
+/// Reports that lists of closed connections are to be read again.
+pub(crate) fn lists_outdated(listener: &ServerEventListener, server: &Server) {
+    listener(RoutedServerEvent {
+        server: server.name().clone(),
+        key: ConnectionKey::shared(),
+        event: ServerEvent::ListsOutdated,
+    });
 }
 
 /// Closes a connection of another era, once it turns out that the server does not speak it.
@@ -115,6 +126,7 @@ pub(crate) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<Child
     let own = server.own.take_out(|_| true);
     let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
     close(listener, server, own);
+    lists_outdated(listener, server);
     server.shared.stop();
     children.push(server.shared.clone());
     children
@@ -166,17 +178,20 @@ impl ConnectionManager {
         let store = &self.parts.store;
         let era = Arc::new(ServerEra::new(settings.clone(), store.clone()));
         let isolation = Arc::new(Isolation::new(settings.clone(), store.clone()));
+        let notification_budget =
+            NotificationBudget::new(settings.clone(), self.parts.counters.clone());
         let parts = ServerParts {
             settings,
             connector,
             gate,
             breakers,
+            notification_budget: Arc::new(notification_budget),
             era: era.clone(),
             isolation: isolation.clone(),
             log,
             retiring: self.retiring.clone(),
         };
-        let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known);
+        let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known, None);
         actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
         Arc::new(Server {
             parts,
@@ -189,17 +204,19 @@ impl ConnectionManager {
         })
     }
 
-    /// Starts a permanent child for a connection; `spread` chooses its arbiter.
+    /// Starts a permanent child for a connection; `spread` chooses its arbiter. Lists that the
+    /// server does not answer are those of the `known` part.
     fn supervise(
         &self,
         of_server: &ServerParts,
         key: ConnectionKey,
         spread: u64,
         known: Option<Arc<ServerPart>>,
+        opener: Option<SessionId>,
     ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
         let settings = of_server.settings.load();
         let server = &settings.name;
-        let is_known = known.is_some();
+        let is_known = known.is_some() && key.is_shared();
         let child = match &key.owner {
             ConnectionOwner::Shared => format!("server/{server}"),
             ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
@@ -213,6 +230,7 @@ impl ConnectionManager {
             of_server: of_server.clone(),
             of_all: self.parts.clone(),
             key,
+            opener,
             home: arbiters.index(spread),
             load,
             client_tasks: Default::default(),
@@ -247,7 +265,9 @@ impl ConnectionManager {
             return Ok(server.shared.clone());
         }
         let spread = open.arbiter as u64;
-        let (child, spec) = self.supervise(&server.parts, open.key.clone(), spread, None);
+        let key = open.key.clone();
+        let known = server.spec.last_part.load_full();
+        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener);
         server.own.insert(open.key, child.clone(), spec.clone());
         if spec.key.era.is_some() {
             let listener = self.parts.listener.clone();

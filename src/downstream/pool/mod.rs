@@ -127,7 +127,8 @@ impl Downstreams {
         &self.subscription_registry
     }
 
-    /// The connection of a key, started on the arbiter of this index if there is none yet.
+    /// The connection of a key, started on the arbiter of this index if there is none yet. What
+    /// the server asks on it before anybody has called is for the session of the `opener`.
     ///
     /// # Errors
     ///
@@ -137,11 +138,13 @@ impl Downstreams {
         server: ServerName,
         key: ConnectionKey,
         arbiter: usize,
+        opener: Option<SessionId>,
     ) -> Result<ChildRef<CallSenders>, Failure> {
         let open = OpenConnection {
             server: server.clone(),
             key,
             arbiter,
+            opener,
         };
         let answer = self.ask(open, OPEN_TRIES).await;
         answer.unwrap_or_else(|| Err(server_removed(&server)))
@@ -276,7 +279,7 @@ impl Downstreams {
             },
             None => {
                 let downstreams = self.clone();
-                actix_rt::spawn(async move { downstreams.open(server, key, arbiter).await });
+                actix_rt::spawn(async move { downstreams.open(server, key, arbiter, None).await });
             }
         }
     }

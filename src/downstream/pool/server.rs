@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::catalog::ServerPart;
 use crate::downstream::caller::Caller;
+use crate::downstream::cause::cause_of_exit;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::parts::ServerParts;
@@ -138,6 +139,16 @@ impl Server {
         }
     }
 
+    /// The connection whose lists this caller sees: the one that serves it, opened or not. The
+    /// shared one lists the same to a client that declares nothing.
+    pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
+        if caller.profile.is_plain() {
+            return ConnectionKey::shared();
+        }
+        let older = self.older_key_for(caller);
+        older.unwrap_or_else(|| self.listen_key_for(caller))
+    }
+
     /// Whether each call of this caller has a connection for itself.
     fn needs_lease(&self, caller: &Caller) -> bool {
         let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
@@ -220,6 +231,11 @@ impl Server {
         &self.shared
     }
 
+    /// Whether its shared list is known, be it from the process before this one.
+    pub(crate) fn was_listed(&self) -> bool {
+        *self.spec.listed.borrow()
+    }
+
     /// Waits until it has no call any more.
     pub(crate) async fn has_no_calls(&self) {
         while self.parts.gate.running() + self.parts.gate.waiting() > 0 {
@@ -295,9 +311,9 @@ impl Server {
     }
 
     /// The same for operators, who may read what the server wrote.
-    pub(crate) fn away_in_full(&self, away: &ChildUnavailable) -> String {
+    pub(crate) fn away_in_full(&self, away: &ChildUnavailable) -> Failure {
         let why = away.why.as_ref().map(|why| format!("{why:#}"));
-        self.away_because(away, why).message
+        self.away_because(away, why)
     }
 
     fn away_because(&self, away: &ChildUnavailable, why: Option<String>) -> Failure {
@@ -320,8 +336,9 @@ impl Server {
         }
         message.push_str("; ");
         message.push_str(outlook);
-        let failure =
-            Failure::new(ErrorKind::ServerUnavailable, message).server(self.name().as_str());
+        let failure = Failure::new(ErrorKind::ServerUnavailable, message)
+            .cause(away.why.as_ref().and_then(cause_of_exit))
+            .server(self.name().as_str());
         match away.retry_after {
             Some(after) => {
                 failure.retry_after_ms(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
@@ -394,6 +411,7 @@ mod tests {
             revision: Revision::NEWEST_LEGACY,
             profile: profile.clone(),
             level: None,
+            client: None,
         };
         let owner = |sharing, can_attribute, profile: &DeclaredCapabilities| {
             connection_key_for(sharing, can_attribute, &caller(profile)).owner

@@ -13,12 +13,15 @@ use crate::catalog::ItemKind;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
-use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY, close};
+use crate::downstream::pool::connection_manager::{
+    ConnectionManager, SWEEP_EVERY, close, lists_outdated,
+};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::{Counter, LogSource};
 
@@ -57,7 +60,20 @@ pub enum ServerOrderError {
     #[error("{0}")]
     Refused(String),
     #[error("{0}")]
-    Failed(String),
+    Failed(Failure),
+}
+
+impl From<ServerOrderError> for Failure {
+    fn from(error: ServerOrderError) -> Self {
+        let message = error.to_string();
+        match error {
+            ServerOrderError::NotRunning(name) | ServerOrderError::Lost(name) => {
+                Self::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
+            }
+            ServerOrderError::Refused(_) => Self::new(ErrorKind::Conflict, message),
+            ServerOrderError::Failed(failure) => failure,
+        }
+    }
 }
 
 /// The event that ends an order.
@@ -166,6 +182,7 @@ impl ConnectionManager {
             ServerOrder::Restart => {
                 log_remark(&server, "restarted by an operator");
                 server.usage.wanted();
+                lists_outdated(&self.parts.listener, &server);
                 server.each_connection(|_, child| child.reconnect_now());
                 up
             }
@@ -278,13 +295,18 @@ impl ConnectionManager {
     fn rest(&self, server: &Arc<Server>) {
         let used = server.clone();
         let subscription_registry = self.parts.subscription_registry.clone();
-        let counters = self.parts.counters.clone();
+        let (counters, listener) = (self.parts.counters.clone(), self.parts.listener.clone());
         server.shared.rest_if(move || {
             if used.has_calls() || used.is_watched(&subscription_registry) {
                 return false;
             }
             used.usage.rested();
             counters.add(Counter::ServersRested);
+            listener(RoutedServerEvent {
+                server: used.name().clone(),
+                key: ConnectionKey::shared(),
+                event: ServerEvent::Resting,
+            });
             log_remark(&used, "at rest until it is needed");
             true
         });

@@ -130,10 +130,10 @@ pub(crate) struct ConnectionLoad {
     abandoned: AtomicUsize,
 }
 
-/// A call that nobody waits for any more, while its server may still be at it.
-pub(crate) struct AbandonedCall(Arc<ConnectionLoad>);
+/// Counts a call that nobody waits for any more, while its server may still be at it.
+pub(crate) struct AbandonedLoad(Arc<ConnectionLoad>);
 
-impl Drop for AbandonedCall {
+impl Drop for AbandonedLoad {
     fn drop(&mut self) {
         self.0.abandoned.fetch_sub(1, Ordering::Relaxed);
     }
@@ -278,9 +278,9 @@ impl Admission {
     }
 
     /// Notes a call that was taken back from the server.
-    pub(crate) fn abandon(&self) -> AbandonedCall {
+    pub(crate) fn abandon(&self) -> AbandonedLoad {
         self.load.abandoned.fetch_add(1, Ordering::Relaxed);
-        AbandonedCall(self.load.clone())
+        AbandonedLoad(self.load.clone())
     }
 
     /// Takes out a call that waits.

@@ -16,7 +16,7 @@ pub(super) struct Client {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     pub(super) input: WriteHalf<DuplexStream>,
     pub(super) server: JoinHandle<std::io::Result<ServeEnd>>,
-    /// What came before the last answer.
+    /// Messages that came before the last answer.
     pub(super) seen: Vec<Value>,
     last_id: u64,
 }

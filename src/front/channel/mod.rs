@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::calls::{QueueRoom, QueuedBytes};
-use crate::id::{Principal, SessionId};
+use crate::id::{Peer, Principal, SessionId};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
 };
@@ -39,6 +39,7 @@ pub(super) struct ChannelParts {
     pub(super) id: SessionId,
     pub(super) sessions: Sessions,
     pub(super) principal: Principal,
+    pub(super) peer: Peer,
     /// Index of the arbiter that the session is to live on.
     pub(super) arbiter: usize,
     /// A client that reads nothing for so long is disconnected; `None` waits.
@@ -261,10 +262,11 @@ impl Channel {
             id,
             sessions,
             principal,
+            peer,
             arbiter,
             ..
         } = &self.parts;
-        let opened = sessions.open(*id, request, principal.clone(), *arbiter);
+        let opened = sessions.open(*id, request, principal.clone(), *peer, *arbiter);
         let (_, answer) = opened.await?;
         // Only this task holds the lock.
         let _ = self.initialized.set(());

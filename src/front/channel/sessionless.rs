@@ -87,6 +87,7 @@ impl Channel {
         let started = self.parts.sessions.serve(SessionlessRequest {
             request,
             caller: Arc::new(caller),
+            peer: self.parts.peer,
             headers: None,
             arbiter: self.parts.arbiter,
             accepts_stream: true,

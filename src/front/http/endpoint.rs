@@ -10,8 +10,10 @@ use bytes::Bytes;
 use futures_util::future::Either;
 
 use super::accept::AcceptedTypes;
-use super::handler::{authenticate, run_handler, worker};
-use super::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, header_text, parse_revision};
+use super::handler::{authenticate, peer, run_handler, worker};
+use super::headers::{
+    LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, header_text, parse_revision, sole_text,
+};
 use super::{body, respond, sessionless};
 use crate::calls::ClientReply;
 use crate::front::intake::{
@@ -20,7 +22,7 @@ use crate::front::intake::{
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
 use crate::id::{Principal, SessionId};
-use crate::protocol::{Envelope, ErrorKind, Failure, Request};
+use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
@@ -33,7 +35,19 @@ pub(super) async fn endpoint(
 ) -> HttpResponse {
     let front = gate.front().await;
     let handling = pin!(handle(&request, &mut payload, front));
-    run_handler(&request, front, METHODS, handling).await
+    let mut response = run_handler(&request, front, METHODS, handling).await;
+    if !response.headers().contains_key(PROTOCOL_VERSION) {
+        let value = HeaderValue::from_static(spoken_revision(&request).as_str());
+        response.headers_mut().insert(PROTOCOL_VERSION, value);
+    }
+    response
+}
+
+/// The revision of a response that belongs to no session: the one that the request names, or else
+/// the newest with a handshake.
+fn spoken_revision(request: &HttpRequest) -> Revision {
+    let named = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
+    named.unwrap_or(Revision::NEWEST_LEGACY)
 }
 
 async fn handle(
@@ -45,15 +59,16 @@ async fn handle(
     let principal = authenticate(request, front, &settings)?;
     match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, principal).await,
-        HttpMethod::GET | HttpMethod::DELETE if settings.stateless => {
-            let message = "there are no sessions here (`gateway.stateless`): MCP is POST only";
+        HttpMethod::GET if is_without_session(request, &settings) => {
+            let message = "there is no session whose stream could be opened: MCP is POST only \
+                           without (`gateway.stateless`, `sessions.require_id`)";
             Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
         }
         HttpMethod::GET => {
             refuse_if_shutting_down(front.is_closing())?;
             get(request, front, &settings).await
         }
-        HttpMethod::DELETE => delete(request, front).await,
+        HttpMethod::DELETE => delete(request, front, settings.stateless).await,
         HttpMethod::OPTIONS => {
             let mut response = respond::empty(StatusCode::NO_CONTENT);
             response.headers_mut().insert(header::ALLOW, METHODS);
@@ -87,9 +102,9 @@ async fn post(
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
             request, message, principal, events, front, settings,
         )),
-        Incoming::InSession(message) if !settings.stateless => Either::Right(Either::Left(
-            serve_in_session(request, front, message, events, settings),
-        )),
+        Incoming::InSession(message) if !is_without_session(request, settings) => Either::Right(
+            Either::Left(serve_in_session(request, front, message, events, settings)),
+        ),
         // Boxed: every call would pay for the size of these rarer futures.
         other => Either::Right(Either::Right(Box::pin(serve_rarer(
             request, front, other, principal, events, settings,
@@ -112,7 +127,9 @@ async fn serve_rarer(
         Incoming::Initialize(initialize) if settings.stateless => {
             sessionless::initialize(front, &initialize, principal)
         }
-        Incoming::Initialize(initialize) => open(request, front, initialize, principal).await,
+        Incoming::Initialize(initialize) => {
+            open(request, front, settings, initialize, principal).await
+        }
         Incoming::InSession(message) => {
             let served = sessionless::serve_legacy(
                 request,
@@ -159,11 +176,13 @@ fn serve_in_session<'a>(
 async fn open(
     request: &HttpRequest,
     front: &Front,
+    settings: &FrontSettings,
     initialize: Request,
     principal: Principal,
 ) -> Result<HttpResponse, RequestFailure> {
     let id = front.sessions.mint();
-    let opened = (front.sessions).open(id, &initialize, principal, worker(request));
+    let peer = peer(request, settings);
+    let opened = (front.sessions).open(id, &initialize, principal, peer, worker(request));
     let opened = opened.await;
     let (revision, answer) = opened.map_err(|failure| RequestFailure {
         failure,
@@ -222,7 +241,7 @@ async fn get(
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
     let session = find(request, front).await?;
-    let last_event_id = header_text(request, &LAST_EVENT_ID).map(str::to_owned);
+    let last_event_id = sole_text(request, &LAST_EVENT_ID)?.map(str::to_owned);
     let answer = intake::open_stream(&session, last_event_id).await?;
     Ok(respond::http_response(
         answer,
@@ -234,8 +253,13 @@ async fn get(
 }
 
 /// Without a session there is nothing to end, which is fine.
-async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, RequestFailure> {
-    if header_text(request, &SESSION_ID).is_none() {
+async fn delete(
+    request: &HttpRequest,
+    front: &Front,
+    is_stateless: bool,
+) -> Result<HttpResponse, RequestFailure> {
+    check_revision(request)?;
+    if is_stateless || sole_text(request, &SESSION_ID)?.is_none() {
         return Ok(respond::empty(StatusCode::OK));
     }
     let id = session_id(request)?;
@@ -247,16 +271,26 @@ async fn delete(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Re
 
 /// The session that a request names, in a revision that we speak.
 async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Failure> {
+    check_revision(request)?;
     let id = session_id(request)?;
-    let session = front.sessions.find(id).await?.ok_or_else(unknown_session)?;
-    if let Some(version) = header_text(request, &PROTOCOL_VERSION) {
-        parse_revision(version)?;
-    }
-    Ok(session)
+    let session = front.sessions.find(id).await?;
+    session.ok_or_else(unknown_session)
+}
+
+/// Refuses a revision that we do not speak (S-HDR-01).
+fn check_revision(request: &HttpRequest) -> Result<(), Failure> {
+    let version = sole_text(request, &PROTOCOL_VERSION)?;
+    version.map_or(Ok(()), |version| parse_revision(version).map(drop))
+}
+
+/// Whether a message of a client with a handshake is served without a session.
+fn is_without_session(request: &HttpRequest, settings: &FrontSettings) -> bool {
+    settings.stateless
+        || (!settings.requires_session && !request.headers().contains_key(&SESSION_ID))
 }
 
 fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
-    let Some(text) = header_text(request, &SESSION_ID) else {
+    let Some(text) = sole_text(request, &SESSION_ID)? else {
         let message =
             "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
         return Err(Failure::new(ErrorKind::SessionRequired, message));

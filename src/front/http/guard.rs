@@ -1,4 +1,5 @@
-//! Who may call from where: `Origin` and `Host` (DNS rebinding, S-HTTP-03). Pure.
+//! Who may call from where: `Origin`, `Host` and the authority of an absolute URI (DNS rebinding,
+//! S-HTTP-03). Pure.
 
 use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
@@ -9,9 +10,11 @@ use crate::protocol::{ErrorKind, Failure};
 pub(in crate::front) fn check(
     settings: &FrontSettings,
     host: Option<&str>,
+    authority: Option<&str>,
     origin: Option<&str>,
 ) -> Result<(), Failure> {
-    if !host_is_allowed(settings, host) {
+    let is_allowed = |host| host_is_allowed(settings, host);
+    if !host.is_some_and(is_allowed) || !authority.is_none_or(is_allowed) {
         let message = "this `Host` is not served here; it is set by `gateway.allowed_hosts`";
         return Err(Failure::new(ErrorKind::Forbidden, message));
     }
@@ -26,15 +29,14 @@ pub(in crate::front) fn check(
     }
 }
 
-/// Patterns are origins in which `*` stands for any text without `/`.
+/// Patterns are origins in which `*` stands for any text without `/`; alone it is every origin.
 pub(in crate::front) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
     patterns
         .iter()
-        .any(|pattern| matches_pattern(pattern, origin))
+        .any(|pattern| pattern == "*" || matches_pattern(pattern, origin))
 }
 
-fn host_is_allowed(settings: &FrontSettings, host: Option<&str>) -> bool {
-    let Some(host) = host else { return false };
+fn host_is_allowed(settings: &FrontSettings, host: &str) -> bool {
     if settings
         .allowed_hosts
         .iter()
@@ -112,13 +114,15 @@ mod tests {
         ];
         for (origin, allowed) in table {
             assert_eq!(origin_is_allowed(&patterns, origin), allowed, "{origin}");
+            let every = ["*".to_owned()];
+            assert!(origin_is_allowed(&every, origin), "{origin}");
         }
     }
 
     #[test]
     fn loopback_listeners_serve_loopback_names_only() {
         let mut settings = FrontSettings::for_tests();
-        let check = |settings: &FrontSettings, host| check(settings, host, None).is_ok();
+        let check = |settings: &FrontSettings, host| check(settings, host, None, None).is_ok();
         for host in ["localhost:12006", "127.0.0.1", "[::1]:80"] {
             assert!(check(&settings, Some(host)), "{host}");
         }
@@ -129,6 +133,15 @@ mod tests {
             None,
         ] {
             assert!(!check(&settings, host), "{host:?}");
+        }
+        for (authority, allowed) in [
+            ("localhost:12006", true),
+            ("evil.com", false),
+            ("localhost@evil.com", false),
+            ("evil.com@localhost", false),
+        ] {
+            let checked = super::check(&settings, Some("localhost"), Some(authority), None);
+            assert_eq!(checked.is_ok(), allowed, "{authority}");
         }
         settings.listen = ([10, 0, 0, 1], 80).into();
         assert!(check(&settings, Some("any.example")));

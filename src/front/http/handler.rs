@@ -5,15 +5,16 @@ use std::pin::Pin;
 
 use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::uri::Authority;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::FutureExt;
 
-use super::headers::header_text;
+use super::headers::sole_text;
 use super::{guard, respond};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
-use crate::id::Principal;
+use crate::id::{Peer, Principal};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::Counter;
 
@@ -67,13 +68,31 @@ pub(in crate::front) fn authenticate(
     front: &Front,
     settings: &FrontSettings,
 ) -> Result<Principal, Failure> {
-    let (host, origin) = (
-        header_text(request, &header::HOST),
-        header_text(request, &header::ORIGIN),
-    );
-    guard::check(settings, host, origin)?;
-    let authorization = header_text(request, &header::AUTHORIZATION);
+    check_place(request, settings)?;
+    let authorization = sole_text(request, &header::AUTHORIZATION)?;
     front.authenticate.authenticate(authorization)
+}
+
+/// Whether a request may come to this host from this web page.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(super) fn check_place(request: &HttpRequest, settings: &FrontSettings) -> Result<(), Failure> {
+    // An absolute URI names the host a second time, and others may believe either.
+    let authority = request.uri().authority().map(Authority::as_str);
+    let host = sole_text(request, &header::HOST)?;
+    let origin = sole_text(request, &header::ORIGIN)?;
+    guard::check(settings, host, authority, origin)
+}
+
+/// Whose share a request uses.
+pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) -> Peer {
+    let address = request.peer_addr().map(|address| address.ip());
+    match address {
+        Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address),
+        _ => Peer::Local,
+    }
 }
 
 /// The 405 of a path that serves one method.

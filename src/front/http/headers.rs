@@ -1,4 +1,4 @@
-//! Header names of the protocol, and which of them CORS allows.
+//! Header names of the protocol, and which of them web pages may read.
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -15,21 +15,14 @@ pub(in crate::front) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("
 pub(in crate::front) const ACCEL_BUFFERING: HeaderName =
     HeaderName::from_static("x-accel-buffering");
 
-/// Headers that a web page may send.
-pub(in crate::front) const ALLOWED: [&str; 8] = [
-    "authorization",
-    "content-type",
-    "accept",
+/// Headers that a web page may read.
+pub(in crate::front) const EXPOSED: [&str; 5] = [
     "mcp-session-id",
     "mcp-protocol-version",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
+    "www-authenticate",
+    "etag",
+    "retry-after",
 ];
-
-/// Headers that a web page may read.
-pub(in crate::front) const EXPOSED: [&str; 3] =
-    ["mcp-session-id", "mcp-protocol-version", "www-authenticate"];
 
 /// A value of ours, which is ASCII.
 pub(in crate::front) fn value(text: &str) -> HeaderValue {
@@ -46,6 +39,28 @@ pub(in crate::front) fn header_text<'a>(
     text?.ok()
 }
 
+/// A header that decides what a request may do: what cannot be read must not count as absent.
+///
+/// # Errors
+///
+/// Returns the 400 that the client is to read when it came more than once, or is not ASCII.
+pub(in crate::front) fn sole_text<'a>(
+    request: &'a HttpRequest,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, Failure> {
+    let mut values = request.headers().get_all(name);
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(text) if values.next().is_none() => Ok(Some(text)),
+        _ => {
+            let message = format!("header `{name}` cannot be read: send it once, in ASCII");
+            Err(Failure::new(ErrorKind::InvalidRequest, message))
+        }
+    }
+}
+
 /// The revision that `MCP-Protocol-Version` names (S-HDR-01).
 ///
 /// # Errors
@@ -56,4 +71,36 @@ pub(in crate::front) fn parse_revision(version: &str) -> Result<Revision, Failur
         let message = format!("`MCP-Protocol-Version`: {error}");
         Failure::new(ErrorKind::UnsupportedRevision, message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header;
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_does_not_count_as_absent() {
+        let unreadable = HeaderValue::from_bytes("http://\u{f6}".as_bytes()).unwrap();
+        let readable = HeaderValue::from_static("http://localhost");
+        let table = [
+            (vec![], Ok(None)),
+            (vec![&readable], Ok(Some("http://localhost"))),
+            (vec![&unreadable], Err(())),
+            (vec![&readable, &unreadable], Err(())),
+            (vec![&readable, &readable], Err(())),
+        ];
+        for (values, expected) in table {
+            let mut request = TestRequest::default();
+            for value in values {
+                request = request.append_header((header::ORIGIN, value.clone()));
+            }
+            let request = request.to_http_request();
+            let read = sole_text(&request, &header::ORIGIN).map_err(|failure| {
+                assert_eq!(failure.kind, ErrorKind::InvalidRequest);
+            });
+            assert_eq!(read, expected);
+        }
+    }
 }

@@ -1,11 +1,14 @@
 //! The HTTP server, and the MCP endpoint of Streamable HTTP.
 
 mod caller_cache;
+mod client_socket;
+mod cors;
 mod endpoint;
 mod list_body;
 mod new_connections;
 mod server;
 mod sessionless;
+mod tcp_server;
 
 pub(super) mod accept;
 pub(super) mod body;
@@ -13,6 +16,7 @@ pub(super) mod event_body;
 pub(super) mod guard;
 pub(super) mod handler;
 pub(super) mod headers;
+mod request_clock;
 pub(super) mod respond;
 
 pub use server::FrontServer;

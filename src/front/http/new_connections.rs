@@ -1,6 +1,5 @@
 //! Connections that were accepted and have not sent a request yet.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +19,7 @@ struct NewConnection {
 
 impl NewConnections {
     /// To be called for each accepted connection.
-    pub(super) fn on_connect(&self, _: &dyn Any, data: &mut Extensions) {
+    pub(super) fn on_connect(&self, data: &mut Extensions) {
         self.0.fetch_add(1, Ordering::Relaxed);
         data.insert(NewConnection {
             all: self.clone(),
@@ -63,7 +62,7 @@ mod tests {
         let new_connections = NewConnections::default();
         let arrive = || {
             let mut data = Extensions::new();
-            new_connections.on_connect(&(), &mut data);
+            new_connections.on_connect(&mut data);
             data
         };
         let (one, two) = (arrive(), arrive());

@@ -2,34 +2,35 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use actix_cors::Cors;
 use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::dev::{ServerHandle, Service, ServiceRequest, ServiceResponse};
 use actix_web::http::ConnectionType;
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use actix_web::{App, HttpRequest, HttpResponse, web};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::caller_cache::CallerCache;
-use super::headers::{ALLOWED, EXPOSED};
+use super::handler::check_place;
 use super::new_connections::NewConnections;
-use super::{endpoint, respond};
+use super::request_clock::{RequestClock, ServedBody};
+use super::{cors, endpoint, respond, tcp_server};
 use crate::front::legacy_sse;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate, WorkerIndex};
 use crate::protocol::{ErrorKind, Failure};
 
-/// How long a browser may remember the answer to a preflight, in seconds.
-const PREFLIGHT_MAX_AGE: usize = 86_400;
-
 /// How long connected clients may take to their first request while the socket is handed over,
 /// and how often this is looked at.
 const FIRST_REQUEST_WAIT_MAX: Duration = Duration::from_secs(1);
 const FIRST_REQUEST_POLL: Duration = Duration::from_millis(20);
+
+/// Whether a request may come to this host from this web page, for paths that others serve.
+pub(super) type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
 
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
@@ -45,7 +46,7 @@ pub struct FrontServer {
 
 impl FrontServer {
     /// Starts the workers. Requests for MCP wait until [`FrontServer::open`]. `routes` adds other
-    /// paths.
+    /// paths, which are to check their requests.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl FrontServer {
     pub async fn start(
         listener: TcpListener,
         settings: &FrontSettings,
-        routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+        routes: impl Fn(&mut web::ServiceConfig, &RequestCheck) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let gate = web::Data::new(FrontGate::default());
@@ -61,8 +62,8 @@ impl FrontServer {
         let (register, mut registered) = mpsc::unbounded_channel();
         let next = Arc::new(AtomicUsize::new(0));
         let new_connections = NewConnections::default();
-        let arriving = new_connections.clone();
-        let server = HttpServer::new(move || {
+        let check = request_check(gate.clone());
+        let app = move || {
             let index = next.fetch_add(1, Ordering::Relaxed);
             // An error means that the start has failed.
             let _ = register.send((index, Arbiter::current()));
@@ -71,31 +72,22 @@ impl FrontServer {
                 .app_data(for_workers.clone())
                 .app_data(WorkerIndex(index))
                 .app_data(CallerCache::default())
-                .wrap(cors(move |origin| gate.allows_origin(origin)))
-                .wrap_fn(close_while_handing_over)
+                .wrap(cors::cors(move |origin| gate.allows_origin(origin)))
+                .wrap_fn(cors::rewrite_preflight)
+                .wrap_fn(around_each_request)
                 // They are tried in this order for each request.
                 .service(web::resource(path.as_str()).to(endpoint::endpoint));
             if path != "/" {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }
             let app = app
-                .configure(&routes)
+                .configure(|app| routes(app, &check))
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             app.default_service(web::route().to(no_such_path))
-        })
-        .on_connect(move |connection, data| arriving.on_connect(connection, data))
-        .workers(settings.workers)
-        .max_connections(settings.connections_max)
-        .client_request_timeout(settings.head_timeout)
-        .keep_alive(settings.keep_alive)
-        // A client that left is noticed at once.
-        .h1_allow_half_closed(false)
-        .tcp_nodelay(true)
-        .disable_signals()
-        .shutdown_timeout(1)
-        .listen(listener)?
-        .run();
+        };
+        let (sockets, arriving) = (gate.clone(), new_connections.clone());
+        let server = tcp_server::serve(listener, settings, sockets, arriving, app)?;
         let handle = server.handle();
         actix_rt::spawn(server);
         let mut workers = Vec::new();
@@ -200,15 +192,29 @@ impl FrontServer {
     }
 }
 
-/// Closes each connection after its answer while the socket is handed over.
-fn close_while_handing_over<S, B>(
+/// Before the front is open nobody is let in.
+fn request_check(gate: web::Data<FrontGate>) -> RequestCheck {
+    Arc::new(move |request| match gate.front.get() {
+        Some(front) => check_place(request, &front.settings.load()),
+        None => {
+            let message = "the gateway is starting; try again in a moment";
+            Err(Failure::new(ErrorKind::ShuttingDown, message))
+        }
+    })
+}
+
+/// Tells the connection that it serves a request, and closes it after the answer while the socket
+/// is handed over.
+fn around_each_request<S, B>(
     request: ServiceRequest,
     service: &S,
-) -> impl Future<Output = Result<ServiceResponse<B>, actix_web::Error>> + use<S, B>
+) -> impl Future<Output = Result<ServiceResponse<ServedBody<B>>, actix_web::Error>> + use<S, B>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
 {
     NewConnections::on_request(request.request());
+    let clock = request.request().conn_data::<Rc<RequestClock>>();
+    let serving = clock.map(RequestClock::serve);
     let gate = request.app_data::<web::Data<FrontGate>>().cloned();
     let answer = service.call(request);
     async move {
@@ -217,17 +223,8 @@ where
             let head = answer.response_mut().head_mut();
             head.set_connection_type(ConnectionType::Close);
         }
-        Ok(answer)
+        Ok(answer.map_body(|_, body| ServedBody::new(body, serving)))
     }
-}
-
-fn cors(allowed: impl Fn(&str) -> bool + 'static) -> Cors {
-    Cors::default()
-        .allowed_origin_fn(move |origin, _| origin.to_str().is_ok_and(&allowed))
-        .allowed_methods(["GET", "POST", "DELETE", "OPTIONS"])
-        .allowed_headers(ALLOWED)
-        .expose_headers(EXPOSED)
-        .max_age(PREFLIGHT_MAX_AGE)
 }
 
 async fn no_such_path(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {

@@ -8,8 +8,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, ready};
 
 use super::caller_cache::{CallerCache, meta_key_of};
-use super::handler::{panicked, worker};
-use super::headers::{METHOD, NAME, PROTOCOL_VERSION, header_text, parse_revision};
+use super::handler::{panicked, peer, worker};
+use super::headers::{METHOD, NAME, PROTOCOL_VERSION, parse_revision, sole_text};
 use super::respond;
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
@@ -43,6 +43,7 @@ pub(super) fn serve<'a>(
     let sessionless = SessionlessRequest {
         request,
         caller,
+        peer: peer(http, settings),
         headers: Some(headers),
         arbiter: worker(http),
         accepts_stream,
@@ -94,10 +95,12 @@ pub(super) async fn serve_legacy(
         // The client declared its capabilities in another request.
         profile: DeclaredCapabilities::default(),
         level: None,
+        client: None,
     };
     let sessionless = SessionlessRequest {
         request,
         caller: Arc::new(caller),
+        peer: peer(http, settings),
         headers: None,
         arbiter: worker(http),
         accepts_stream,
@@ -107,7 +110,7 @@ pub(super) async fn serve_legacy(
 
 /// Without a header it is the revision before there was one (S-HDR-02).
 fn revision(http: &HttpRequest) -> Result<Revision, Failure> {
-    let version = header_text(http, &PROTOCOL_VERSION);
+    let version = sole_text(http, &PROTOCOL_VERSION)?;
     version.map_or(Ok(Revision::V2025_03_26), parse_revision)
 }
 
@@ -160,6 +163,14 @@ impl HttpHeaders for HeaderMap {
         };
         let first = values.next()?;
         Some((first.as_bytes(), values.next().is_some()))
+    }
+
+    fn params(&self) -> Vec<(&str, &[u8])> {
+        let named = self.iter().map(|(name, value)| (name.as_str(), value));
+        let params = named.filter(|(name, _)| name.starts_with(headers::PARAM_PREFIX));
+        params
+            .map(|(name, value)| (name, value.as_bytes()))
+            .collect()
     }
 }
 

@@ -24,7 +24,7 @@ use url::form_urlencoded;
 use super::channel::ChannelParts;
 use super::http::accept::AcceptedTypes;
 use super::http::event_body::EventBody;
-use super::http::handler::{answers_only, authenticate, run_handler, worker};
+use super::http::handler::{answers_only, authenticate, peer, run_handler, worker};
 use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
 use super::http::{body, respond};
 use super::intake::{RequestFailure, refuse_if_shutting_down};
@@ -140,6 +140,7 @@ fn new_channel(
         id,
         sessions: front.sessions.clone(),
         principal: principal.clone(),
+        peer: peer(request, &front.settings.load()),
         arbiter: worker(request),
         write_timeout: Some(WRITE_TIMEOUT),
         closing: front.closing.clone(),

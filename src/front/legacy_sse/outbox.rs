@@ -34,10 +34,11 @@ impl SseEventId {
     /// Reads a `Last-Event-ID`; `None` when it is not of the form that we write.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (channel, number) = text.split_once('.')?;
-        Some(Self {
+        let id = Self {
             channel: SessionId::parse(channel)?,
             number: number.parse().ok()?,
-        })
+        };
+        (id.to_string() == text).then_some(id)
     }
 }
 

@@ -9,6 +9,7 @@ mod peek;
 mod raw_json;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -128,6 +129,11 @@ impl Envelope {
         if peek.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(EnvelopeError::Version);
         }
+        let is_null = peek.id.is_some_and(|id| id.get() == "null");
+        let method = peek.method.as_deref().unwrap_or_default();
+        if is_null && method.starts_with("notifications/") {
+            return Self::parse(without_id(&frame)?);
+        }
         let id_span = peek.id.map(|raw| span_in(frame.as_bytes(), raw));
         let method = peek.method.as_deref().map(Method::parse);
         let params = peek
@@ -149,7 +155,7 @@ impl Envelope {
                 let params = params.unwrap_or_default();
                 Ok(match (id, id_span) {
                     (Some(id), Some(id_span)) => {
-                        let id = RequestId::from_text(id)?;
+                        let id = RequestId::from_json(id)?;
                         Self::Request(Request {
                             frame: frame_json,
                             id,
@@ -167,7 +173,7 @@ impl Envelope {
             }
             (None, Some(outcome)) => {
                 let id = id.filter(|id| *id != "null");
-                let id = id.map(RequestId::from_text).transpose()?;
+                let id = id.map(RequestId::from_json).transpose()?;
                 let id_span = id_span.unwrap_or(0..0);
                 Ok(Self::Response(Response {
                     frame: frame_json,
@@ -179,6 +185,18 @@ impl Envelope {
             (Some(_), Some(_)) | (None, None) => Err(EnvelopeError::Shape),
         }
     }
+}
+
+/// A notification that was written with `"id": null`, as JSON-RPC 1.0 has them.
+fn without_id(frame: &str) -> Result<Bytes, EnvelopeError> {
+    let members: BTreeMap<&str, &RawValue> =
+        serde_json::from_str(frame).map_err(EnvelopeError::json)?;
+    let rest: BTreeMap<_, _> = members
+        .into_iter()
+        .filter(|(key, _)| *key != "id")
+        .collect();
+    let text = serde_json::to_vec(&rest).map_err(EnvelopeError::json)?;
+    Ok(Bytes::from(text))
 }
 
 impl Request {

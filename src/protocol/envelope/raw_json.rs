@@ -95,10 +95,11 @@ impl RequestId {
     ///
     /// Returns [`EnvelopeError::Id`] unless `bytes` is a JSON string or integer.
     pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
-        Self::from_text(unicode(bytes)?)
+        Self::from_json(RawJson::try_new(bytes)?.0)
     }
 
-    pub(super) fn from_text(text: ByteString) -> Result<Self, EnvelopeError> {
+    /// Of a text that is JSON.
+    pub(super) fn from_json(text: ByteString) -> Result<Self, EnvelopeError> {
         let digits = text.strip_prefix('-').unwrap_or(&text);
         let integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if integer || text.starts_with('"') {

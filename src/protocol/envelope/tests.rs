@@ -218,3 +218,18 @@ proptest! {
         prop_assert_eq!(response.with_id(&id.into()), expected.as_bytes());
     }
 }
+
+#[test]
+fn a_notification_with_a_null_id_is_one_without() {
+    let frame =
+        r#"{"jsonrpc":"2.0","id":null,"method":"notifications/progress","params":{"x": 1.0}}"#;
+    let Ok(Envelope::Notification(read)) = Envelope::parse(Bytes::from(frame)) else {
+        panic!("no notification")
+    };
+    assert_eq!(
+        read.frame.as_str(),
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"x": 1.0}}"#
+    );
+    let request = Bytes::from(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#);
+    assert_eq!(Envelope::parse(request).unwrap_err(), EnvelopeError::Id);
+}

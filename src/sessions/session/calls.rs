@@ -10,6 +10,7 @@ use crate::calls::{
     Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, failed_by_bug, tasks,
 };
 use crate::downstream::TaskMode;
+use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Request, Response};
 use crate::sessions::session::Session;
 use crate::supervision::catch_panic;
@@ -36,13 +37,15 @@ impl CallOwner for Session {
             && !is_success(answer)
             && let Some(watched) = self.watched(&call.target)
         {
-            self.end_subscription(&watched, &call.item);
+            drop(self.remove_subscription(&call.item));
+            self.unwatch(&watched);
         }
     }
 }
 
 impl Session {
-    pub(super) fn call(&mut self, request: ClientRequest, ctx: &mut Context<Self>) {
+    pub(super) fn call(&mut self, mut request: ClientRequest, ctx: &mut Context<Self>) {
+        request.record = self.context.calls.record(&request.request, &self.caller);
         // A panic of a policy ends the call that it is asked about, and not its session.
         let admitted = catch_panic(|| self.admit(&request.request)).unwrap_or_else(|panic| {
             log::error!(panic = &*panic; "a bug ended a call");
@@ -52,9 +55,10 @@ impl Session {
             Ok(target) => target,
             Err(failure) => return self.fail(request, &failure),
         };
-        if let Some(answer) = self.subscribe(&request.request, &target) {
-            let _ = request.reply.send(answer);
-            return;
+        match self.subscribe(&mut request, &target) {
+            Some(Ok(answer)) => return request.answer(answer, CallEnding::Done),
+            Some(Err(failure)) => return self.fail(request, &failure),
+            None => {}
         }
         let reply_to = self
             .reply_to

@@ -11,7 +11,6 @@ mod tasks;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
@@ -19,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
-use crate::id::{QuickMap, SessionId};
+use crate::id::{QuickMap, ServerName, SessionId};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
@@ -40,15 +39,17 @@ pub struct Session {
     /// Index of the arbiter that it lives on.
     arbiter: usize,
     calls: CallTable,
-    /// Requests that wait for the first lists.
+    /// Requests that wait for lists.
     waiting: usize,
     questions: QuickMap<u64, SentQuestion>,
     /// Made with the first stream: most sessions are idle and have none.
     event_log: Option<Box<EventLog>>,
-    /// How the changes of its subscriptions are written.
-    record_writing: RecordWriting,
     /// Whether a timer runs that drops finished streams.
     is_drop_planned: bool,
+    /// Whether the client said that it is initialized, or asked for something, which says the same.
+    is_initialized: bool,
+    /// Whether the client asked for something, or opened a stream.
+    is_used: bool,
     /// Whether a stream was open since somebody looked whether the session is idle.
     had_stream: bool,
     /// The catalog of this session, if it is not the shared one.
@@ -67,19 +68,6 @@ enum SessionEnding {
     ForGood(Option<oneshot::Sender<()>>),
     /// The session goes on in the next process.
     GatewayStops,
-}
-
-/// Time between two writes of a record whose subscriptions change.
-const RECORD_PAUSE: Duration = Duration::from_millis(250);
-
-/// The record is large while a client has many subscriptions, so that it is not written for each.
-#[derive(Default)]
-enum RecordWriting {
-    /// The next change is written at once.
-    #[default]
-    AtOnce,
-    /// It was written a moment ago: what changes until the end of the pause is written then.
-    Paused { is_changed: bool },
 }
 
 /// Kept instead of a queue: that something changed, not how often.
@@ -109,8 +97,9 @@ impl Session {
             waiting: 0,
             questions: QuickMap::default(),
             event_log: None,
-            record_writing: RecordWriting::default(),
             is_drop_planned: false,
+            is_initialized: false,
+            is_used: false,
             had_stream: false,
             view,
             missed: MissedEvents::default(),
@@ -129,18 +118,51 @@ impl Session {
         match notification.method {
             Method::Cancelled => self.on_cancelled(notification, ctx),
             Method::RootsListChanged => {
-                self.notify_own_connections(&ConnectionCommand::RootsChanged)
+                self.notify_own_connections(&ConnectionCommand::RootsChanged, |_| true)
             }
-            // `initialized` changes nothing here, and what we do not know is ignored.
+            Method::Initialized => self.on_initialized(),
+            Method::Other(_) => self.forward_to_extension(notification),
+            // Nothing that a client says.
             _ => {}
         }
     }
 
-    /// Tells this session's own connections; what others share gets the commands of all.
-    fn notify_own_connections(&self, command: &ConnectionCommand) {
+    /// From now on the client may be told more than answers and log lines (S-LIFE-04).
+    fn on_initialized(&mut self) {
+        if !self.is_initialized {
+            self.is_initialized = true;
+            self.send_missed();
+        }
+    }
+
+    /// The client uses the session: its place is not taken away.
+    fn set_used(&mut self) {
+        if !std::mem::replace(&mut self.is_used, true) {
+            self.context.registry.set_used(self.id);
+        }
+    }
+
+    /// A notification of an extension goes to the servers that declare it, on connections that
+    /// serve this session alone: over another nobody could tell whose it is.
+    fn forward_to_extension(&self, notification: &Notification) {
+        let catalog = self.catalog();
+        let owners = catalog.extension_owners(notification.method.as_str());
+        let owners: Vec<_> = owners.collect();
+        let command = ConnectionCommand::Extension(notification.frame.as_bytes().clone());
+        self.notify_own_connections(&command, |server| owners.contains(&server));
+    }
+
+    /// Tells this session's own connections to some servers; what others share gets the commands
+    /// of all.
+    fn notify_own_connections(
+        &self,
+        command: &ConnectionCommand,
+        concerns: impl Fn(&ServerName) -> bool,
+    ) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
-            if server.is_own(&key, self.id)
+            if concerns(server.name())
+                && server.is_own(&key, self.id)
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
                 up.value.command(command.clone());
@@ -150,6 +172,8 @@ impl Session {
 
     /// A session with this record is there again: what changed while it was not is not known.
     pub(crate) fn rebuilt(mut self) -> Self {
+        self.is_initialized = true;
+        self.is_used = true;
         self.missed.lists = self.context.calls.catalog.changes_since_start();
         self.reopen_own_connections();
         // Its record may be near its end.
@@ -168,8 +192,8 @@ impl Session {
                 continue;
             }
             let (downstreams, arbiter) = (self.context.calls.downstreams.clone(), self.arbiter);
-            let name = subscription.server.clone();
-            actix_rt::spawn(async move { downstreams.open(name, key, arbiter).await });
+            let (name, opener) = (subscription.server.clone(), Some(self.id));
+            actix_rt::spawn(async move { downstreams.open(name, key, arbiter, opener).await });
         }
     }
 
@@ -187,7 +211,6 @@ impl Session {
             call.cancel("the client's session ended");
         }
         if matches!(why, SessionEnding::GatewayStops) {
-            self.end_record_pause();
             let numbers: Vec<u64> = self.calls.iter().map(|call| call.number).collect();
             for number in numbers {
                 let message =
@@ -207,31 +230,7 @@ impl Session {
         ctx.stop();
     }
 
-    /// Writes the record after a change of the subscriptions, at most once in [`RECORD_PAUSE`].
-    fn save_subscriptions(&mut self) {
-        if let RecordWriting::Paused { is_changed } = &mut self.record_writing {
-            *is_changed = true;
-            return;
-        }
-        self.save();
-        self.record_writing = RecordWriting::Paused { is_changed: false };
-        let (context, id) = (self.context.clone(), self.id);
-        actix_rt::spawn(async move {
-            tokio::time::sleep(RECORD_PAUSE).await;
-            if let Some(address) = context.registry.address(id) {
-                address.do_send(SessionCommand::EndRecordPause);
-            }
-        });
-    }
-
-    fn end_record_pause(&mut self) {
-        let ended = std::mem::take(&mut self.record_writing);
-        if matches!(ended, RecordWriting::Paused { is_changed: true }) {
-            self.save_subscriptions();
-        }
-    }
-
-    /// Writes the durable part anew; nothing waits for it.
+    /// Writes the durable part anew but for the subscriptions; nothing waits for it.
     fn save(&self) {
         let (context, id) = (self.context.clone(), self.id);
         let record = self.record.to_bytes();
@@ -260,6 +259,7 @@ impl Handler<FromClient> for Session {
                     number,
                     accepts_stream,
                     reply,
+                    record: None,
                 };
                 self.on_request(request, ctx);
             }
@@ -280,13 +280,18 @@ impl Handler<Delivery> for Session {
     type Result = ();
 
     fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
-        let Delivery { number, what } = delivery;
-        match what {
+        let number = delivery.number;
+        match delivery.what {
             CallEvent::Question(question) => self.on_question(number, question, ctx),
             CallEvent::Notification(notification) if self.is_about_task(number, &notification) => {
                 self.on_task_notification(number, &notification);
             }
-            event => self.with_call(number, ctx, |call, session| call.on_event(event, session)),
+            what => {
+                let delivery = Delivery { what, ..delivery };
+                self.with_call(number, ctx, |call, session| {
+                    call.on_delivery(delivery, session)
+                });
+            }
         }
         self.plan_drop(ctx);
     }
@@ -323,14 +328,23 @@ impl Handler<SessionCommand> for Session {
     fn handle(&mut self, command: SessionCommand, ctx: &mut Self::Context) {
         match command {
             SessionCommand::SaveRecord => self.save(),
-            SessionCommand::EndRecordPause => self.end_record_pause(),
             SessionCommand::EndGeneralStream => {
                 if let Some(streams) = &mut self.event_log {
                     streams.detach_general_reader();
                 }
             }
+            SessionCommand::CountStreams(reply) => {
+                let readers = self.event_log.as_ref().map_or(0, |log| log.readers());
+                // Who asked may have given up.
+                let _ = reply.send(readers);
+            }
             SessionCommand::Drain => self.end(SessionEnding::GatewayStops, ctx),
             SessionCommand::Delete(done) => self.end(SessionEnding::ForGood(Some(done)), ctx),
+            SessionCommand::EndIfUnused(done) if !self.is_used => {
+                self.context.calls.counters.add(Counter::SessionsUnused);
+                self.end(SessionEnding::ForGood(Some(done)), ctx);
+            }
+            SessionCommand::EndIfUnused(_) => {}
             SessionCommand::EndIfIdle => {
                 let in_use = self.is_in_use();
                 // When a client left its stream is not known: the time counts from here.

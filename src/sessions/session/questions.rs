@@ -4,7 +4,7 @@ use actix::{AsyncContext, Context};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::bridge::question as bridge;
+use crate::bridge::question::{self as bridge, UnsupportedQuestion};
 use crate::calls::{Call, GENERAL_STREAM, ReplyTarget};
 use crate::downstream::Question;
 use crate::protocol::{
@@ -27,20 +27,16 @@ impl Session {
     /// general one. A client that cannot be asked is not asked (S-REQ-01).
     pub(super) fn on_question(&mut self, call: u64, question: Question, ctx: &mut Context<Self>) {
         let settings = self.context.calls.settings.load();
-        let profile = &self.record.profile;
-        let declared = match question.request.method {
-            Method::SamplingCreateMessage => profile.has_sampling(),
-            Method::ElicitationCreate => profile.has_elicitation(),
-            Method::RootsList => profile.has_roots(),
-            _ => false,
+        let number = self.context.calls.numbers.next();
+        let asked = if self.questions.len() < settings.calls_max {
+            self.question_frame(&question.request, &RequestId::from(number))
+        } else {
+            Err(cannot_be_asked(&question.request))
         };
-        if !declared || self.questions.len() >= settings.calls_max {
-            let message = format!(
-                "the client cannot be asked for `{}`",
-                question.request.method
-            );
-            return question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
-        }
+        let frame = match asked {
+            Ok(frame) => frame,
+            Err(failure) => return question.answer(Err(failure)),
+        };
         let stream = if self.upgrade(call, ctx) {
             call
         } else {
@@ -50,11 +46,6 @@ impl Session {
             let message = "the client has no stream open on which it could be asked";
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
-        let number = self.context.calls.numbers.next();
-        let frame = match self.question_frame(&question.request, &RequestId::from(number)) {
-            Ok(frame) => frame,
-            Err(failure) => return question.answer(Err(failure)),
-        };
         self.remember_elicitation(&question.request);
         let frame = self.with_public_task(call, frame);
         self.streams().send(stream, &frame);
@@ -84,18 +75,30 @@ impl Session {
     }
 
     /// A question in the words of the client's revision.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the client cannot be asked (S-REQ-01, S-REQ-02, S-REQ-03).
     fn question_frame(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
         let revision = self.record.revision;
         let declared = self.record.profile.as_map();
+        let written = bridge::Question::of_request(request);
+        let written = written.ok_or_else(|| cannot_be_asked(request))?;
         let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
-        let Some(asked) = older
-            .then(|| bridge::Question::from_server(request, declared))
-            .flatten()
-        else {
-            let edit = request.edit_id(id);
-            return Ok(splice(request.frame.as_bytes(), &mut [edit]));
+        let asked = if older {
+            let asked = bridge::Question::from_server(request, declared);
+            asked
+                .unwrap_or_else(|| written.clone())
+                .for_client(revision, declared, "")
+        } else {
+            let asked = written.clone().declared(declared);
+            asked.map_err(UnsupportedQuestion::Undeclared)
         };
-        match asked.for_client(revision, declared, "") {
+        match asked {
+            Ok(asked) if asked == written => {
+                let edit = request.edit_id(id);
+                Ok(splice(request.frame.as_bytes(), &mut [edit]))
+            }
             Ok(asked) => Ok(asked.request(id).frame.as_bytes().clone()),
             Err(error) => Err(Failure::new(ErrorKind::MethodNotFound, error.to_string())),
         }
@@ -161,4 +164,10 @@ impl Session {
             self.elicitations.insert(id);
         }
     }
+}
+
+/// The failure for a server whose question makes no sense, or of whose questions there are too many.
+fn cannot_be_asked(request: &Request) -> Failure {
+    let message = format!("the client cannot be asked for `{}`", request.method);
+    Failure::new(ErrorKind::MethodNotFound, message)
 }

@@ -5,51 +5,72 @@ use std::sync::Arc;
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, AsyncContext, Context};
 use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use crate::calls::{ClientReply, ClientRequest, WaitingList, call_target};
+use crate::calls::{ClientReply, ClientRequest, ListWait, WaitingList, call_target};
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
+use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, Request};
 use crate::sessions::session::Session;
 use crate::sessions::session_record::{SUBSCRIPTION_URI_MAX, Subscription};
 use crate::telemetry::Counter;
 
-/// Resources that one session may be subscribed to: they are kept, and written with its record.
-const SUBSCRIPTIONS_MAX: usize = 1000;
-
 impl Session {
     /// Answers a request, or makes a call of it.
-    pub(super) fn on_request(&mut self, mut request: ClientRequest, ctx: &mut Context<Self>) {
-        let calls = &self.context.calls;
-        if !calls.must_wait_for_lists(&request.request, &self.caller) {
-            return self.answer_or_call(request, ctx);
+    pub(super) fn on_request(&mut self, request: ClientRequest, ctx: &mut Context<Self>) {
+        self.set_used();
+        if request.request.method != Method::Ping {
+            self.on_initialized();
         }
+        let calls = &self.context.calls;
+        match ListWait::of(calls, &request.request, &self.caller, self.arbiter) {
+            Some(wait) => self.answer_later(request, wait, ctx),
+            None => self.answer_or_call(request, ctx),
+        }
+    }
+
+    /// Answers a request, or makes a call of it, when the lists are there.
+    fn answer_later(
+        &mut self,
+        mut request: ClientRequest,
+        wait: ListWait,
+        ctx: &mut Context<Self>,
+    ) {
+        let calls = &self.context.calls;
         if self.waiting >= calls.settings.load().calls_max {
             calls.counters.add(Counter::CallsShed);
-            let message = "too many requests wait for the first lists; try again later";
+            let message = "too many requests wait for lists; try again later";
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
             return self.fail(request, &failure);
         }
         self.waiting += 1;
-        let mut catalog = calls.catalog.clone();
         let list = WaitingList::take_over(&mut request, self.record.revision);
+        let kind = ItemKind::listed_by(&request.request.method);
         let listed = async move {
             let Some((mut list, answer)) = list else {
-                catalog.wait_listed().await;
+                wait.end().await;
                 return None;
             };
-            list.wait(&mut catalog).await;
+            list.wait(&wait).await;
             Some((list, answer))
         };
         let listed = wrap_future::<_, Self>(listed);
         ctx.spawn(listed.map(move |list, session, ctx| {
             session.waiting -= 1;
+            session.update_view();
             session.answer_or_call(request, ctx);
             if let Some((list, mut answer)) = list
                 && let Ok(answer) = answer.try_recv()
             {
                 list.answer(answer);
             }
+            // The list shows what changed while it waited.
+            if let Some(kind) = kind {
+                session.missed.lists.forget(kind);
+            }
+            session.send_missed();
         }));
     }
 
@@ -82,10 +103,8 @@ impl Session {
 
     fn list(&self, kind: ItemKind, request: &Request) -> Result<ClientReply, Failure> {
         let (calls, to) = (&self.context.calls, self.record.revision);
-        let stale = calls.catalog.stale();
         let decorator = &calls.answer_decorator;
-        let age = (stale.as_deref(), calls.catalog.is_same_for_all());
-        decorator.list(kind, request, &self.catalog(), age, to)
+        decorator.list(kind, request, &self.catalog(), &calls.catalog, to)
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).
@@ -110,58 +129,81 @@ impl Session {
         {
             downstreams.set_level(level);
         }
-        self.notify_own_connections(&ConnectionCommand::Level(params.level));
+        self.notify_own_connections(&ConnectionCommand::Level(params.level), |_| true);
         Ok(self.done(request))
     }
 
     /// A subscription that another session holds already needs no word with the server, nor does
     /// the end of one that others still hold. One that is forwarded counts at once, since the
-    /// first update may be faster than the answer; a refused one is taken back.
+    /// first update may be faster than the answer; a refused one is taken back. The client is
+    /// answered when the change is written, so that it holds after a kill, too.
     ///
     /// Returns the answer if there is nothing to forward.
     pub(super) fn subscribe(
         &mut self,
-        request: &Request,
+        waiting: &mut ClientRequest,
         target: &call_target::CallTarget,
-    ) -> Option<ClientReply> {
-        let public = request.uri()?;
+    ) -> Option<Result<ClientReply, Failure>> {
+        let request = &waiting.request;
+        let public = request.uri()?.into_owned();
         let watched = self.watched(target)?;
-        let change = match request.method {
+        let (change, written) = match request.method {
             Method::ResourcesSubscribe => {
                 let subscription = Subscription {
-                    public: public.into_owned(),
+                    public,
                     server: watched.server.clone(),
                     native: watched.uri.clone(),
                 };
-                if let Err(failure) = self.add_subscription(subscription) {
-                    return Some(self.failed(request, &failure));
-                }
-                self.context
-                    .calls
-                    .downstreams
-                    .subscription_registry()
-                    .watch(watched, self.id)
+                let written = match self.add_subscription(subscription) {
+                    Ok(written) => written,
+                    Err(failure) => return Some(Err(failure)),
+                };
+                let registry = self.context.calls.downstreams.subscription_registry();
+                (registry.watch(watched, self.id), written)
             }
-            Method::ResourcesUnsubscribe => self.end_subscription(&watched, &public),
+            Method::ResourcesUnsubscribe => {
+                let written = self.remove_subscription(&public);
+                (self.unwatch(&watched), written)
+            }
             _ => return None,
         };
-        (change == SubscriptionChange::Nothing).then(|| self.done(request))
+        let catalog = self.catalog();
+        let part = catalog.part(&target.server);
+        let is_forwarded = change == SubscriptionChange::Notify
+            && part.is_none_or(|part| part.supports_subscribe());
+        let answer = (!is_forwarded).then(|| Ok(self.done(request)));
+        if let Some(written) = written {
+            answer_after(written, waiting);
+        }
+        answer
     }
 
     /// The client does not want a resource any more, or the server refused it.
-    pub(super) fn end_subscription(
-        &mut self,
-        watched: &SubscriptionKey,
-        public: &str,
-    ) -> SubscriptionChange {
-        self.record.subscriptions.retain(|one| one.public != public);
+    pub(super) fn unwatch(&self, watched: &SubscriptionKey) -> SubscriptionChange {
+        let registry = self.context.calls.downstreams.subscription_registry();
+        registry.unwatch(watched, self.id)
+    }
+
+    /// Removes a subscription, if the session has it.
+    pub(super) fn remove_subscription(&mut self, public: &str) -> Option<JoinHandle<()>> {
         self.missed.uris.remove(public);
-        self.save_subscriptions();
-        self.context
-            .calls
-            .downstreams
-            .subscription_registry()
-            .unwatch(watched, self.id)
+        let all = &mut self.record.subscriptions;
+        let index = all.iter().position(|one| one.public == public)?;
+        all.swap_remove(index);
+        Some(self.write_subscription(public.to_owned(), None))
+    }
+
+    /// Writes what became of a subscription. The task ends when that is done.
+    fn write_subscription(
+        &self,
+        public: String,
+        subscription: Option<Subscription>,
+    ) -> JoinHandle<()> {
+        let (context, id) = (self.context.clone(), self.id);
+        actix_rt::spawn(async move {
+            let written = context.write_subscription(id, &public, subscription);
+            written.await;
+        })
     }
 
     pub(super) fn is_subscribed(&self, public: &str) -> bool {
@@ -170,7 +212,7 @@ impl Session {
     }
 
     /// Adds a subscription, unless the session has it already, within the limits.
-    fn add_subscription(&mut self, new: Subscription) -> Result<(), Failure> {
+    fn add_subscription(&mut self, new: Subscription) -> Result<Option<JoinHandle<()>>, Failure> {
         if new.public.len() > SUBSCRIPTION_URI_MAX {
             let message = format!(
                 "`uri` has {} bytes; a subscription takes at most {SUBSCRIPTION_URI_MAX}",
@@ -179,16 +221,17 @@ impl Session {
             return Err(Failure::new(ErrorKind::InvalidParams, message));
         }
         let all = &self.record.subscriptions;
-        if all.len() >= SUBSCRIPTIONS_MAX {
+        let settings = self.context.calls.settings.load();
+        let max = settings.subscriptions_max;
+        if all.len() >= max {
             let message = format!(
-                "this session has {SUBSCRIPTIONS_MAX} subscriptions, as many as it may have"
+                "this session has {max} subscriptions, the limit (`limits.subscriptions_per_session`)"
             );
             return Err(Failure::new(ErrorKind::Overloaded, message));
         }
         if self.is_subscribed(&new.public) {
-            return Ok(());
+            return Ok(None);
         }
-        let settings = self.context.calls.settings.load();
         let bytes: usize = all.iter().map(Subscription::size).sum();
         if bytes + new.size() > settings.subscriptions_bytes_max {
             let message = format!(
@@ -197,9 +240,8 @@ impl Session {
             );
             return Err(Failure::new(ErrorKind::Overloaded, message));
         }
-        self.record.subscriptions.push(new);
-        self.save_subscriptions();
-        Ok(())
+        self.record.subscriptions.push(new.clone());
+        Ok(Some(self.write_subscription(new.public.clone(), Some(new))))
     }
 
     /// The answer that a request was served.
@@ -209,7 +251,8 @@ impl Session {
     }
 
     pub(super) fn fail(&self, request: ClientRequest, failure: &Failure) {
-        let _ = request.reply.send(self.failed(&request.request, failure));
+        let answer = self.failed(&request.request, failure);
+        request.answer(answer, CallEnding::Failed(failure));
     }
 
     /// A failure as the answer to a request.
@@ -230,4 +273,18 @@ impl Session {
             target.native_uri.as_deref()?,
         ))
     }
+}
+
+/// Holds the answer to a request back until a write is done.
+fn answer_after(written: JoinHandle<()>, waiting: &mut ClientRequest) {
+    let (reply, answer) = oneshot::channel();
+    let reply = std::mem::replace(&mut waiting.reply, reply);
+    actix_rt::spawn(async move {
+        // A failure is counted and logged there.
+        let _ = written.await;
+        if let Ok(answer) = answer.await {
+            // A client that left before its answer does not need it.
+            let _ = reply.send(answer);
+        }
+    });
 }

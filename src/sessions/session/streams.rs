@@ -54,6 +54,7 @@ impl Session {
     pub(super) fn open_stream(&mut self, open: OpenStream) {
         let resumed = open.last_event_id.map(|id| self.streams().resume(&id));
         self.had_stream = true;
+        self.set_used();
         let events = match resumed {
             Some(ResumeOutcome::Stream(events)) => events,
             Some(ResumeOutcome::Gap(events)) => {
@@ -104,14 +105,7 @@ impl Session {
 
     pub(super) fn on_session_event(&mut self, event: SessionEvent) {
         match event {
-            SessionEvent::OwnViewsChanged => {
-                let own = self.context.calls.catalog.own(&self.caller);
-                if own.is_some() || self.view.is_some() {
-                    let before = self.catalog();
-                    self.view = own;
-                    self.missed.lists |= self.catalog().changes_since(&before);
-                }
-            }
+            SessionEvent::OwnViewsChanged => self.update_view(),
             // A session with its own view receives changes when that view is replaced.
             SessionEvent::ListsChanged(changes) if self.view.is_none() => {
                 self.missed.lists |= changes
@@ -142,8 +136,23 @@ impl Session {
                     self.streams().send(GENERAL_STREAM, &frame);
                 }
             }
+            SessionEvent::Extension { frame } => {
+                if self.is_initialized && self.general_has_reader() {
+                    self.streams().send_if_room(GENERAL_STREAM, &frame);
+                }
+            }
         }
         self.send_missed();
+    }
+
+    /// Goes over to the catalog that is published for this session now.
+    pub(super) fn update_view(&mut self) {
+        let own = self.context.calls.catalog.own(&self.caller);
+        if own.is_some() || self.view.is_some() {
+            let before = self.catalog();
+            self.view = own;
+            self.missed.lists |= self.catalog().changes_since(&before);
+        }
     }
 
     /// Every line until the client sets a level.
@@ -158,9 +167,10 @@ impl Session {
             .is_some_and(|streams| streams.has_reader(GENERAL_STREAM))
     }
 
-    /// Sends what waited for a general stream, once.
-    fn send_missed(&mut self) {
-        if !self.general_has_reader() {
+    /// Sends what waited for a general stream, for the client to be initialized, and for requests
+    /// that wait: the answer to a list shows what changed. Once.
+    pub(super) fn send_missed(&mut self) {
+        if !self.is_initialized || self.waiting > 0 || !self.general_has_reader() {
             return;
         }
         let missed = std::mem::take(&mut self.missed);

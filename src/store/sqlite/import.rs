@@ -11,8 +11,8 @@ use std::{fs, io};
 use bytes::Buf as _;
 use rusqlite::Connection;
 
-use super::open_error::OpenError;
 use super::table;
+use crate::store::OpenError;
 
 struct EarlierChange {
     number: i64,

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::file::{connect, to_column};
-use super::open_error::OpenError;
+use super::file::to_column;
 use super::{WallClock, spawn, table};
+use crate::store::OpenError;
+use crate::store::database::connect;
 
 /// Time between two checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(900);

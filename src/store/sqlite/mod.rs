@@ -8,7 +8,6 @@
 mod file;
 mod import;
 mod maintenance;
-mod open_error;
 mod table;
 mod writer;
 
@@ -21,10 +20,9 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use maintenance::Maintenance;
-pub use open_error::OpenError;
 use writer::{StoreOperation, StoreReply, StoreRequest};
 
-use super::{Store, StoreError, StoredEntry};
+use super::{OpenError, Store, StoreError, StoredEntry};
 
 /// Requests that may wait for the thread; whoever comes later waits to be let in.
 const QUEUE_MAX: usize = 8192;

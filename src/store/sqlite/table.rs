@@ -54,8 +54,10 @@ pub(super) fn put(
     insert.execute(params![key, expires, value]).map(drop)
 }
 
+/// Deletes an entry and those below it: `0` is the character after `/`.
 pub(super) fn delete(connection: &Connection, key: &str) -> rusqlite::Result<()> {
-    let text = "DELETE FROM entry WHERE key = ?1";
+    let text = "DELETE FROM entry \
+                WHERE key >= ?1 AND key < ?1 || '0' AND (key = ?1 OR key >= ?1 || '/')";
     connection.prepare_cached(text)?.execute([key]).map(drop)
 }
 

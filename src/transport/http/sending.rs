@@ -1,10 +1,13 @@
 //! One POST, sent once more where an idle connection was closed, and why it failed.
 
+use std::io;
+
 use awc::ClientResponse;
 use awc::error::{ConnectError, SendRequestError};
 use bytes::Bytes;
 
 use crate::protocol::{Envelope, Method};
+use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
 
 /// Most bytes that are read of an answer that only says no.
@@ -58,10 +61,25 @@ pub(in crate::transport) fn link_error(error: &SendRequestError) -> LinkError {
         SendRequestError::Connect(ConnectError::Disconnected) => {
             LinkError::Lost("the server closed the connection without an answer".to_owned())
         }
-        SendRequestError::Connect(error) => LinkError::NotSent(not_connected(&error.to_string())),
-        SendRequestError::Url(error) => LinkError::NotSent(error.to_string()),
-        SendRequestError::Http(error) => LinkError::NotSent(error.to_string()),
+        SendRequestError::Connect(error) => {
+            let reason = Reason::from(not_connected(&error.to_string()));
+            LinkError::NotSent(reason.because(cause(error)))
+        }
+        SendRequestError::Url(error) => LinkError::NotSent(error.to_string().into()),
+        SendRequestError::Http(error) => LinkError::NotSent(error.to_string().into()),
         error => LinkError::Lost(error.to_string()),
+    }
+}
+
+fn cause(error: &ConnectError) -> Option<Cause> {
+    match error {
+        ConnectError::Timeout => Some(Cause::TimedOut),
+        ConnectError::Io(error) => match error.kind() {
+            io::ErrorKind::TimedOut => Some(Cause::TimedOut),
+            io::ErrorKind::ConnectionRefused => Some(Cause::Refused),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

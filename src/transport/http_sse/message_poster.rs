@@ -76,7 +76,7 @@ impl MessagePoster {
                 Ok(Ok(())) | Err(_) => {}
                 Ok(Err(PostError::Other(error))) => poster.tasks.fail(Some(call), error),
                 Ok(Err(PostError::SessionGone)) => {
-                    let error = LinkError::NotSent(SESSION_GONE.to_owned());
+                    let error = LinkError::NotSent(SESSION_GONE.into());
                     poster.tasks.fail(Some(call), error);
                     poster.closed(SESSION_GONE.to_owned());
                 }

@@ -1,4 +1,4 @@
-//! What is on a recording, and what a report shows of it.
+//! The content of a recording, and what a report shows of it.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::telemetry::{Reason, explanation};
+use crate::telemetry::{Cause, Reason, explanation};
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkEnd, messages};
 
@@ -130,6 +130,7 @@ pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) ->
         Some(LimitVerdict::Other) | None => {}
     }
     let reason = Reason::quoting(what, &said.unwrap_or_default());
+    let reason = reason.because(Cause::Crashed);
     LinkEnd {
         reason,
         exit,

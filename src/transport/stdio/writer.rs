@@ -129,7 +129,7 @@ impl Writer {
     }
 
     fn not_sent(&self, call: u64) {
-        let error = LinkError::NotSent("the server ended or stopped reading before".to_owned());
+        let error = LinkError::NotSent("the server ended or stopped reading before".into());
         self.sink.send(LinkEvent::Failed { call, error });
     }
 }

@@ -14,6 +14,7 @@ use super::requests::{SessionHeaders, SessionRequests};
 use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
+use crate::telemetry::Counters;
 use crate::transport::http::link_tasks::LinkTasks;
 use crate::transport::http::redirect;
 use crate::transport::http::request_factory::RequestFactory;
@@ -27,6 +28,7 @@ const SESSION_ID_MAX: usize = 4096;
 pub(super) struct HttpLinkState {
     pub(super) settings: Arc<HttpSettings>,
     pub(super) tasks: LinkTasks,
+    pub(super) counters: Counters,
     server: RequestFactory,
     session: RefCell<SessionHeaders>,
     requests: RefCell<Rc<SessionRequests>>,
@@ -39,6 +41,7 @@ impl HttpLinkState {
     pub(super) fn new(
         settings: Arc<HttpSettings>,
         tls: &Tls,
+        counters: &Counters,
         sink: EventSink,
         session: SessionHeaders,
     ) -> Result<Rc<Self>, LinkOpenError> {
@@ -47,6 +50,7 @@ impl HttpLinkState {
         Ok(Rc::new(Self {
             settings,
             tasks: LinkTasks::new(sink),
+            counters: counters.clone(),
             server,
             session: RefCell::new(session),
             requests: RefCell::new(Rc::new(requests)),

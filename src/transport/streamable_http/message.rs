@@ -41,18 +41,22 @@ impl HttpMessage {
             return self.send(link_state, in_session, &none).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
-        if headers.params.is_empty() {
-            return self.send(link_state, &request, &none).await;
+        let mut extra = HeaderMap::new();
+        for (name, value) in headers.params.iter().filter_map(readable) {
+            extra.append(name, value);
         }
-        let mut params = HeaderMap::with_capacity(headers.params.len());
-        for (name, value) in &headers.params {
-            match (HeaderName::try_from(name), HeaderValue::from_str(value)) {
-                (Ok(name), Ok(value)) => params.append(name, value),
-                // The server says what it misses.
-                _ => log::warn!(header = name.as_str(); "header cannot be sent"),
+        // A header of the gateway itself or of its operator is not changed by a client.
+        let is_said = |name: &HeaderName| {
+            let mut params = headers.params.iter();
+            let is_param = params.any(|(said, _)| name.as_str().eq_ignore_ascii_case(said));
+            is_param || request.headers().contains_key(name)
+        };
+        for (name, value) in headers.passed.iter().filter_map(readable) {
+            if !is_said(&name) {
+                extra.append(name, value);
             }
         }
-        self.send(link_state, &request, &params).await
+        self.send(link_state, &request, &extra).await
     }
 
     async fn send(
@@ -75,5 +79,16 @@ impl HttpMessage {
         }
         let following = link_state.follow(request, extra, self.frame.clone(), response);
         Box::pin(following).await
+    }
+}
+
+/// As HTTP carries it; of one that cannot be sent the server says that it misses it.
+fn readable((name, value): &(String, String)) -> Option<(HeaderName, HeaderValue)> {
+    match (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+        (Ok(name), Ok(value)) => Some((name, value)),
+        _ => {
+            log::warn!(header = name.as_str(); "header cannot be sent");
+            None
+        }
     }
 }

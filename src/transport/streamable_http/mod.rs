@@ -8,6 +8,7 @@
 mod link_state;
 mod message;
 mod post;
+mod reconnects;
 mod requests;
 mod sessionless_request_cache;
 mod stream;
@@ -23,6 +24,7 @@ use super::{
     EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
 };
 use crate::protocol::Revision;
+use crate::telemetry::Counters;
 
 use link_state::HttpLinkState;
 use message::HttpMessage;
@@ -36,10 +38,11 @@ use requests::SessionHeaders;
 pub(super) fn open(
     settings: &Arc<HttpSettings>,
     tls: &Tls,
+    counters: &Counters,
     sink: EventSink,
 ) -> Result<Box<dyn Link>, LinkOpenError> {
     let session = SessionHeaders::default();
-    let link_state = HttpLinkState::new(Arc::clone(settings), tls, sink, session)?;
+    let link_state = HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session)?;
     let is_owner = true;
     Ok(Box::new(HttpLink {
         link_state,
@@ -51,6 +54,7 @@ pub(super) fn open(
 pub(super) fn worker_link(
     settings: &Arc<HttpSettings>,
     tls: &Tls,
+    counters: &Counters,
     session: HttpSession,
     sink: EventSink,
 ) -> Option<Box<dyn Link>> {
@@ -58,7 +62,7 @@ pub(super) fn worker_link(
         id: session.id.map(|id| id.parse()).transpose().ok()?,
         revision: Some(session.revision),
     };
-    let link_state = HttpLinkState::new(Arc::clone(settings), tls, sink, session).ok()?;
+    let link_state = HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session).ok()?;
     let is_owner = false;
     Some(Box::new(HttpLink {
         link_state,

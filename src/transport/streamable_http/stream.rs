@@ -8,12 +8,12 @@ use awc::ClientResponse;
 use awc::http::StatusCode;
 use awc::http::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::link_state::HttpLinkState;
+use super::reconnects::Reconnects;
 use super::requests::{LAST_EVENT_ID, SessionRequests};
-use crate::supervision::Backoff;
-use crate::telemetry::Reason;
+use crate::telemetry::{Counter, Reason};
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
@@ -21,9 +21,6 @@ use crate::transport::{LinkError, messages, public_url};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
 const RESUME_MAX: u32 = 6;
-
-/// Delays between attempts, unless the server asks for another.
-const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(30));
 
 /// Bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
@@ -42,19 +39,14 @@ pub(super) async fn answer(
 ) {
     let mut stream = ResumableStream::new(link_state, Some(call));
     let mut next = Some(response);
-    let mut attempts = 0;
     loop {
         if let Some(response) = next.take() {
-            let before = stream.decoder.count();
             match stream.follow(response).await {
                 FollowOutcome::Answered(response) => {
                     return drain(link_state, call, response).await;
                 }
                 FollowOutcome::Failed(error) => return link_state.tasks.fail(Some(call), error),
                 FollowOutcome::Broken(reason) => stream.reason = reason,
-            }
-            if stream.decoder.count() != before {
-                attempts = 0;
             }
         }
         if let Some(fault) = stream.fault.take() {
@@ -64,14 +56,13 @@ pub(super) async fn answer(
         }
         let Some(last_id) = stream
             .last_id()
-            .filter(|_| may_resume && attempts < RESUME_MAX)
+            .filter(|_| may_resume && stream.reconnects.fruitless() < RESUME_MAX)
         else {
             return link_state
                 .tasks
                 .fail(Some(call), LinkError::Lost(stream.reason));
         };
-        sleep(stream.delay(attempts)).await;
-        attempts += 1;
+        stream.pause().await;
         let requests = link_state.requests();
         match get(link_state, &requests, Some(last_id)).await {
             GetOutcome::ResumableStream(response) => next = Some(response),
@@ -107,19 +98,14 @@ pub(super) fn listen(link_state: &Rc<HttpLinkState>) {
 
 async fn run_listen(link_state: Rc<HttpLinkState>) {
     let mut stream = ResumableStream::new(&link_state, None);
-    let mut attempts = 0;
     loop {
         let requests = link_state.requests();
         match get(&link_state, &requests, stream.last_id()).await {
             GetOutcome::ResumableStream(response) => {
-                let before = stream.decoder.count();
                 if let FollowOutcome::Broken(reason)
                 | FollowOutcome::Failed(LinkError::Lost(reason)) = stream.follow(response).await
                 {
                     stream.reason = reason;
-                }
-                if stream.decoder.count() != before {
-                    attempts = 0;
                 }
             }
             GetOutcome::Failed(reason) => stream.reason = reason,
@@ -129,10 +115,7 @@ async fn run_listen(link_state: Rc<HttpLinkState>) {
             }
             GetOutcome::SessionGone => return link_state.session_gone(None),
         }
-        let delay = stream.delay(attempts);
-        log::debug!(reason = stream.reason.as_str(), attempts; "stream is opened again");
-        attempts = attempts.saturating_add(1);
-        sleep(delay).await;
+        stream.pause().await;
     }
 }
 
@@ -192,6 +175,7 @@ struct ResumableStream<'a> {
     fault: Option<Reason>,
     /// Why the last connection ended.
     reason: String,
+    reconnects: Reconnects,
 }
 
 enum FollowOutcome {
@@ -209,11 +193,20 @@ impl<'a> ResumableStream<'a> {
             decoder: SseDecoder::new(link_state.settings.event_max),
             fault: None,
             reason: String::new(),
+            reconnects: Reconnects::default(),
         }
     }
 
     /// Reads one connection to its end, or to the answer.
-    async fn follow(&mut self, mut response: ClientResponse) -> FollowOutcome {
+    async fn follow(&mut self, response: ClientResponse) -> FollowOutcome {
+        let (began, before) = (Instant::now(), self.decoder.count());
+        let outcome = self.read(response).await;
+        let brought_events = self.decoder.count() != before;
+        self.reconnects.ended(began.elapsed(), brought_events);
+        outcome
+    }
+
+    async fn read(&mut self, mut response: ClientResponse) -> FollowOutcome {
         self.decoder.reconnected();
         loop {
             let idle_max = self.link_state.settings.stream_idle_timeout;
@@ -253,8 +246,13 @@ impl<'a> ResumableStream<'a> {
         HeaderValue::from_bytes(id.as_bytes()).ok()
     }
 
-    fn delay(&self, attempts: u32) -> Duration {
-        delay(self.decoder.retry(), attempts)
+    /// Waits until it may be opened again.
+    async fn pause(&mut self) {
+        let delay = self.reconnects.next_delay(self.decoder.retry());
+        let reason = self.reason.as_str();
+        log::debug!(reason, delay:?; "stream is opened again");
+        sleep(delay).await;
+        self.link_state.counters.add(Counter::StreamsReopened);
     }
 }
 
@@ -287,41 +285,6 @@ fn take_event(
             let url = public_url(&link_state.settings.url);
             log::warn!(url, limit = link_state.settings.event_max; "an event over the limit (`limits.event`) was discarded");
             Ok(false)
-        }
-    }
-}
-
-/// How long to wait before attempt number `attempts`: what the server asked for, but longer each
-/// time that it brought nothing.
-fn delay(retry: Option<Duration>, attempts: u32) -> Duration {
-    let first = retry.unwrap_or(BACKOFF.delay(0));
-    if attempts == 0 {
-        return first;
-    }
-    first.max(BACKOFF.delay(attempts))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_grow_from_what_the_server_asked_for() {
-        let ms = Duration::from_millis;
-        let cases = [
-            (None, 0, ms(250)),
-            (None, 1, ms(500)),
-            (None, 3, ms(2000)),
-            (None, 100, ms(30_000)),
-            (None, u32::MAX, ms(30_000)),
-            (Some(ms(0)), 0, ms(0)),
-            (Some(ms(0)), 1, ms(500)),
-            (Some(ms(1500)), 0, ms(1500)),
-            (Some(ms(1500)), 1, ms(1500)),
-            (Some(ms(60_000)), 9, ms(60_000)),
-        ];
-        for (retry, attempts, expected) in cases {
-            assert_eq!(delay(retry, attempts), expected, "{retry:?} {attempts}");
         }
     }
 }

@@ -27,7 +27,7 @@ shutdown_timeout = "2s"
     .to_owned()
 }
 
-/// What a gateway is started with.
+/// The directory and environment of a gateway.
 pub(crate) struct Setup {
     pub(crate) directory: TempDir,
     environment: Vec<(String, String)>,

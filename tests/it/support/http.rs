@@ -1,10 +1,10 @@
 //! HTTP/1.1 by hand, so that a test sees what is on the wire, also the case of header names.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Events, soon};
 
@@ -15,6 +15,8 @@ const HEAD_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     address: SocketAddr,
+    /// The address that it comes from, if that matters.
+    from: Option<IpAddr>,
     method: &'static str,
     path: String,
     headers: Vec<(String, String)>,
@@ -25,6 +27,7 @@ impl Http {
     pub(crate) fn new(address: SocketAddr, method: &'static str, path: &str) -> Self {
         Self {
             address,
+            from: None,
             method,
             path: path.to_owned(),
             headers: vec![("Host".to_owned(), address.to_string())],
@@ -58,6 +61,22 @@ impl Http {
         self
     }
 
+    /// With the path that it has changed.
+    pub(crate) fn with_path(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        self.path = change(&self.path);
+        self
+    }
+
+    pub(crate) fn with_method(mut self, method: &'static str) -> Self {
+        self.method = method;
+        self
+    }
+
+    pub(crate) fn from(mut self, from: [u8; 4]) -> Self {
+        self.from = Some(from.into());
+        self
+    }
+
     pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some(body.into());
         self
@@ -78,9 +97,18 @@ impl Http {
         bytes
     }
 
+    async fn connect(&self) -> std::io::Result<TcpStream> {
+        let Some(from) = self.from else {
+            return TcpStream::connect(self.address).await;
+        };
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        socket.connect(self.address).await
+    }
+
     /// The answer; `None` when nobody listens, or the connection ends before it.
     pub(crate) async fn try_send(self) -> Option<Answer> {
-        let mut stream = TcpStream::connect(self.address).await.ok()?;
+        let mut stream = self.connect().await.ok()?;
         stream.write_all(&self.bytes()).await.ok()?;
         Answer::read(stream).await
     }
@@ -89,7 +117,7 @@ impl Http {
     #[track_caller]
     pub(crate) fn send(self) -> impl Future<Output = Answer> {
         soon("an HTTP answer", async move {
-            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let mut stream = self.connect().await.unwrap();
             // A peer that does not read on may still have answered.
             let _ = stream.write_all(&self.bytes()).await;
             Answer::read(stream).await.expect("an HTTP answer")

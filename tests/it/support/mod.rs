@@ -1,4 +1,4 @@
-//! What the tests share: a running gateway, raw HTTP, an MCP client that hides nothing, and
+//! Shared by the tests: a running gateway, raw HTTP, an MCP client that hides nothing, and
 //! servers that misbehave on demand.
 
 mod client;
@@ -65,7 +65,7 @@ pub(crate) fn text_of(result: &Value) -> &str {
         .unwrap_or_else(|| panic!("no text in {result}"))
 }
 
-/// What the gateway says of a failure in a tool's result.
+/// The gateway's words about a failure in a tool's result.
 #[track_caller]
 pub(crate) fn failure_of(result: &Value) -> &Value {
     assert_eq!(result["isError"], true, "{result}");

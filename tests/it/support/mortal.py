@@ -81,7 +81,8 @@ def chunk(text):
 
 
 class Stdio:
-    """What comes next is known without reading it, since a pipe cannot be looked into."""
+    """What comes next is known without reading it, since a pipe cannot be looked into: whoever
+    kills at "unread" has no pings sent."""
     NEXT = {None: "initialize", "initialize": "notifications/initialized",
             "notifications/initialized": "tools/list"}
 

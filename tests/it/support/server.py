@@ -3,7 +3,8 @@
 The environment says how it behaves: IT_SERVER is its name; with IT_NEEDS it ends at once unless
 that file exists; with IT_SILENT it answers nothing at all. It adds a line to the file IT_STARTS,
 ends as soon as it is sent the method IT_FATAL, with the text of the file IT_LAST_WORDS on stderr, and ignores the method IT_MUTE. With IT_SIGN_IN, a
-URL, it asks for a sign-in and answers nothing until the file IT_SIGNED_IN exists.
+URL, it asks for a sign-in and answers nothing until the file IT_SIGNED_IN exists. To clients that
+declare sampling it lists the tool IT_FOR_SAMPLING, too.
 """
 import json, os, subprocess, sys, time
 
@@ -109,12 +110,17 @@ def call_tool(call, params):
         text(call, "burst")
     elif name == "long":
         text(call, "x" * arguments["bytes"])
+    elif name == os.environ.get("IT_FOR_SAMPLING"):
+        text(call, name)
 
 
 def answer(message):
     call, method, params = message["id"], message["method"], message.get("params", {})
     if method == "initialize":
         client.update(params)
+        more = os.environ.get("IT_FOR_SAMPLING")
+        if more and "sampling" in params["capabilities"]:
+            tools.append(tool(more))
         capabilities = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}}
         send({"id": call, "result": {
             "protocolVersion": os.environ.get("IT_REVISION", params["protocolVersion"]),

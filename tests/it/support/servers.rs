@@ -41,7 +41,7 @@ env = {{ IT_MARK = "${{IT_MARK}}", IT_SERVER = "{name}", {environment} }}
     )
 }
 
-/// What the HTTP server does with a method that it does not know.
+/// The HTTP server's answer to a method that it does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UnknownMethod {
     #[default]
@@ -50,13 +50,15 @@ pub(crate) enum UnknownMethod {
     Hangs,
 }
 
-/// What the HTTP server does; a test may change it at any time.
+/// The behaviour of the HTTP server; a test may change it at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Behaviour {
     /// Calls are answered as event streams.
     pub(crate) streams: bool,
     /// The answer to methods that it does not know, instead of 404.
     pub(crate) unknown: UnknownMethod,
+    /// The only revision with which it opens a session; it refuses others with 400.
+    pub(crate) insists: Option<&'static str>,
     /// It serves at `/mcp/`, to which `/mcp` redirects.
     pub(crate) redirects: bool,
     /// Everything is answered with 401.
@@ -219,6 +221,12 @@ fn text(value: &HeaderValue) -> String {
 fn open(message: &Value, behaviour: &Shared) -> HttpResponse {
     let mut behaviour = behaviour.lock().unwrap();
     behaviour.handshakes += 1;
+    let offered = &message["params"]["protocolVersion"];
+    if behaviour.insists.is_some_and(|only| offered != only) {
+        let error = json!({ "code": -32602, "message": "unsupported protocol version" });
+        let refusal = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+        return HttpResponse::BadRequest().json(refusal);
+    }
     let session = format!("session-{}", behaviour.handshakes);
     behaviour.sessions.insert(session.clone());
     let capabilities = message["params"]["capabilities"].clone();

@@ -150,7 +150,7 @@ impl StdioClient {
         .await
     }
 
-    /// What is still said, and how the process ends.
+    /// The remaining messages, and the end of the process.
     pub(crate) async fn ended(mut self) -> (String, ExitStatus) {
         soon("the end of mcpvisor stdio", async {
             let mut rest = String::new();

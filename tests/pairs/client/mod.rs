@@ -83,7 +83,7 @@ impl Client {
         *self.patience.lock().unwrap() = patience;
     }
 
-    /// What a client of this revision can be asked.
+    /// The questions that a client of this revision can be asked.
     pub(crate) fn capabilities(&self) -> Value {
         let mut capabilities = json!({ "sampling": {}, "roots": {} });
         if !self.modern() {

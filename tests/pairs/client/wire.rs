@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// What the sessionless revision wants to be said twice.
+    /// Headers that repeat the body, as the sessionless revision demands.
     fn headers(&self, http: Http, message: &Value) -> Http {
         let params = &message["params"];
         if params["_meta"].get(META_VERSION).is_none() {

@@ -1,4 +1,4 @@
-//! What the scripted server answers to each method.
+//! The scripted server's answer to each method.
 
 use std::sync::atomic::Ordering;
 

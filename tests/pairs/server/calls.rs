@@ -83,7 +83,7 @@ impl Call {
         self.server.revision >= revision
     }
 
-    /// What every result of the sessionless revision says of itself.
+    /// Members of every result of the sessionless revision.
     fn complete(&self, mut result: Value) -> Value {
         if self.server.modern() {
             result["resultType"] = json!("complete");
@@ -98,7 +98,7 @@ impl Call {
         result
     }
 
-    /// What the client in front declared, as far as the gateway tells it; a path into it.
+    /// The declaration of the client in front, as far as the gateway passes it on; a path into it.
     pub(crate) fn declared(&self, capability: &str) -> bool {
         let state = self.link.state.lock().unwrap();
         let capabilities = match self.server.modern() {

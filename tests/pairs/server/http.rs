@@ -21,7 +21,7 @@ type Messages = mpsc::UnboundedReceiver<Value>;
 struct Session {
     link: Arc<Link>,
     general: Out,
-    /// What belongs to no call, until a stream takes it.
+    /// Messages of no call, until a stream takes them.
     waiting: Option<Messages>,
 }
 
@@ -30,7 +30,7 @@ struct Http {
     /// HTTP+SSE instead of Streamable HTTP.
     old: bool,
     sessions: Mutex<HashMap<String, Session>>,
-    /// What requests of the sessionless revision have in common.
+    /// Common checks of requests of the sessionless revision.
     sessionless: Arc<Link>,
 }
 
@@ -243,7 +243,7 @@ fn listen(request: &HttpRequest, http: &Http) -> HttpResponse {
     }
 }
 
-/// What the sessionless revision demands of headers (C-HDR).
+/// The demands of the sessionless revision on headers (C-HDR).
 fn check_headers(request: &HttpRequest, message: &Value, server: &Server) {
     let params = &message["params"];
     let named = match message["method"].as_str() {

@@ -72,7 +72,7 @@ pub(crate) struct Server {
     verdicts: Verdicts,
     links: Mutex<Vec<Arc<Link>>>,
     listeners: Mutex<Vec<listening::Listener>>,
-    /// What happened, in words that the steps look for.
+    /// The events so far, in words that the steps look for.
     events: Mutex<Vec<String>>,
     grown: AtomicBool,
     questions: AtomicUsize,

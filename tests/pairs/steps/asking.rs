@@ -1,4 +1,4 @@
-//! What servers ask of clients in the middle of a call.
+//! Questions of servers in the middle of a call.
 
 use mcpvisor::protocol::Revision;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a client does with servers most of the time.
+//! The everyday use of servers by a client.
 
 use mcpvisor::protocol::Revision;
 use serde_json::{Value, json};

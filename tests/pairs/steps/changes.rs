@@ -1,4 +1,4 @@
-//! What servers tell of their own accord.
+//! Events that servers send of their own accord.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What every pairing must do, one step for each thing.
+//! The steps of every pairing, one for each feature.
 
 mod asking;
 mod basics;

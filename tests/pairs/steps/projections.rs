@@ -1,4 +1,4 @@
-//! What reads differently for a client of another revision.
+//! Items that read differently for a client of another revision.
 
 use mcpvisor::protocol::Revision;
 use serde_json::{Value, json};

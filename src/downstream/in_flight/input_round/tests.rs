@@ -14,6 +14,7 @@ fn caller(revision: Revision, capabilities: &Value) -> Caller {
         revision,
         profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
         level: None,
+        client: None,
     }
 }
 

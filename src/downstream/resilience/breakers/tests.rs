@@ -127,7 +127,7 @@ fn one_call_tries_and_decides() {
     let trial = bench.ask().unwrap();
     assert!(trial.is_trial);
     assert!(bench.ask().is_err());
-    // What began before it opened decides nothing.
+    // A call that began before it opened decides nothing.
     assert_eq!(bench.record(late, CallVerdict::Success), None);
     assert!(bench.ask().is_err());
     assert_eq!(

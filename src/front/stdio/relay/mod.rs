@@ -29,6 +29,7 @@ use crate::front::intake::{self, RequestFailure, is_array, request_id_of};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
 };
+use crate::telemetry::Secrets;
 use crate::transport::{
     Connector, EventSink, HttpConnector, HttpKind, HttpSettings, Line, Link, LinkEvent,
     LinkOpenError, OutgoingFrame, Tls,
@@ -96,6 +97,8 @@ enum RelayEvent {
 /// The relay between one client and one server.
 pub struct Relay {
     connector: Arc<dyn Connector>,
+    /// Of the server's address and headers.
+    secrets: Secrets,
     link: Option<Box<dyn Link>>,
     message_max: usize,
     phase: RelayPhase,
@@ -127,8 +130,10 @@ impl Relay {
         let done = pipes::start_writer(io::stdout(), to_write)?;
         let (out, messages) = mpsc::channel(QUEUE_MAX);
         let (event_sender, mut event) = mpsc::channel(EVENTS_MAX);
+        let http = http_settings(settings);
         let mut relay = Self {
-            connector: Arc::new(HttpConnector::new(http_settings(settings), Tls::system())),
+            secrets: http.secrets(),
+            connector: Arc::new(HttpConnector::new(http, Tls::system())),
             link: None,
             message_max,
             phase: RelayPhase::NoSession,

@@ -133,6 +133,7 @@ pub(super) fn delay(attempts: u32) -> Duration {
     BACKOFF.delay(attempts)
 }
 
+/// The error for the client, without the words of the server.
 pub(super) fn failure_of(error: &LinkError) -> Failure {
     let kind = match error {
         LinkError::NotSent(_) => ErrorKind::ServerUnavailable,
@@ -141,8 +142,7 @@ pub(super) fn failure_of(error: &LinkError) -> Failure {
             ErrorKind::ServerProtocol
         }
     };
-    // Whoever started the relay is its operator, too.
-    Failure::new(kind, format!("{error:#}"))
+    Failure::new(kind, error.to_string())
 }
 
 #[cfg(test)]

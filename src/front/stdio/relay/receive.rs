@@ -5,6 +5,7 @@ use tokio::time::{Instant, sleep};
 use super::pending_request::failure_of;
 use super::{Relay, RelayEvent};
 use crate::protocol::{Envelope, ErrorKind, Failure, Outcome, RequestId, Response};
+use crate::telemetry::Reason;
 use crate::transport::{LinkError, LinkEvent};
 
 impl Relay {
@@ -29,6 +30,7 @@ impl Relay {
             // Of programs only.
             RelayEvent::Event(LinkEvent::SignIn(_)) => {}
             RelayEvent::Event(LinkEvent::Closed(ending)) => {
+                self.log_words(&ending.reason);
                 self.on_closed(&ending.to_string()).await
             }
         }
@@ -53,7 +55,8 @@ impl Relay {
             }
             (false, Outcome::Result(_)) => self.renewed().await,
             (false, Outcome::Error(error)) => {
-                let message = format!("the server refuses a new session: {}", error.as_str());
+                self.log_words(&Reason::quoting("it refuses a new session", error.as_str()));
+                let message = "the server refuses a new session";
                 let failure = Failure::new(ErrorKind::ServerUnavailable, message);
                 self.give_up_renewal(&failure).await;
             }
@@ -77,6 +80,7 @@ impl Relay {
         let Some(pending) = self.pending.remove(&number) else {
             return;
         };
+        self.log_words(&Reason::of(error));
         let failure = failure_of(error);
         if pending.from_client {
             if pending.is_initialize() {
@@ -85,6 +89,12 @@ impl Relay {
             return self.write(pending.failure_answer(&failure).into()).await;
         }
         self.give_up_renewal(&failure).await;
+    }
+
+    /// The server's words about a failure are for the log, without secrets.
+    fn log_words(&self, reason: &Reason) {
+        let reason = self.secrets.masked(&format!("{reason:#}"));
+        log::warn!(reason:%; "the server failed");
     }
 
     pub(super) fn send_later(&self, event: RelayEvent, delay: std::time::Duration) {

@@ -40,7 +40,7 @@ impl Relay {
         };
         pending.sent = true;
         if let Err(error) = link.send(pending.outgoing(number)) {
-            let failure = failure_of(&LinkError::NotSent(error.to_string()));
+            let failure = failure_of(&LinkError::NotSent(error.to_string().into()));
             match self.pending.remove(&number) {
                 Some(pending) if pending.from_client => {
                     self.write(pending.failure_answer(&failure).into()).await;

@@ -49,7 +49,7 @@ pub(crate) async fn run(url: &str, version: ProtocolVersion) -> Fallible<()> {
     Ok(())
 }
 
-/// What came without being asked for.
+/// Messages that came without being asked for.
 #[derive(Default)]
 struct Received {
     progress: Mutex<Vec<(f64, Option<f64>)>>,

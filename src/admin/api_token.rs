@@ -1,0 +1,135 @@
+//! The token of the HTTP API: 256 random bits in `api-token` in the data directory, made once.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use secrecy::{ExposeSecret as _, SecretString};
+use subtle::ConstantTimeEq as _;
+
+use super::data_dir::write_private;
+use crate::store::{private_dir, private_file};
+
+/// Bytes of a token; it is written as twice as many hexadecimal digits.
+const TOKEN_BYTES: usize = 32;
+
+/// The token that requests to the API carry.
+pub struct ApiToken {
+    path: PathBuf,
+    token: RwLock<SecretString>,
+}
+
+impl ApiToken {
+    /// Reads the token of a data directory, which is made if there is none that can be used.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the file can neither be read nor written.
+    pub fn open(data_dir: &Path) -> io::Result<Self> {
+        let path = data_dir.join("api-token");
+        private_dir(data_dir)?;
+        if path.symlink_metadata().is_ok() {
+            // Closed to others, if it was open, and refused if it is not ours.
+            private_file(&path)?;
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        let kept = kept.trim_end();
+        let token = match is_token(kept) {
+            true => SecretString::from(kept),
+            false => mint_into(&path)?,
+        };
+        let token = RwLock::new(token);
+        Ok(Self { path, token })
+    }
+
+    /// Replaces the token: from now on the old one is refused.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the new one cannot be kept; then the old one holds.
+    pub fn rotate(&self) -> io::Result<()> {
+        let mut token = self.token.write().unwrap_or_else(PoisonError::into_inner);
+        *token = mint_into(&self.path)?;
+        Ok(())
+    }
+
+    /// The whole token, for its owner.
+    pub fn expose(&self) -> String {
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        token.expose_secret().to_owned()
+    }
+
+    /// Whether this is the token, in a time that does not tell how much of it is right.
+    pub fn matches(&self, presented: &str) -> bool {
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let token = token.expose_secret().as_bytes();
+        bool::from(token.ct_eq(presented.as_bytes()))
+    }
+}
+
+impl fmt::Debug for ApiToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiToken").finish_non_exhaustive()
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == 2 * TOKEN_BYTES && text.bytes().all(is_digit)
+}
+
+fn mint_into(path: &Path) -> io::Result<SecretString> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    write_private(path, format!("{token}\n").as_bytes())?;
+    Ok(token.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_is_for_its_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let first = ApiToken::open(&path).unwrap();
+        let token = first.expose();
+        assert!(is_token(&token), "{token}");
+        assert_eq!(ApiToken::open(&path).unwrap().expose(), token);
+        let file = path.join("api-token");
+        let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        ApiToken::open(&path).unwrap();
+        assert_eq!(mode(), 0o600);
+        // One that was not written whole is no token.
+        fs::write(&file, "abc\n").unwrap();
+        let anew = ApiToken::open(&path).unwrap().expose();
+        assert!(is_token(&anew) && anew != token, "{anew}");
+        assert!(!format!("{first:?}").contains(&token));
+    }
+
+    #[test]
+    fn only_the_whole_token_matches_and_a_rotated_one_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let token = ApiToken::open(directory.path()).unwrap();
+        let old = token.expose();
+        assert!(token.matches(&old));
+        let upper = old.to_uppercase() + "A";
+        for wrong in ["", " ", old.get(1..).unwrap(), &upper, &format!("{old} ")] {
+            assert!(!token.matches(wrong), "{wrong}");
+        }
+        token.rotate().unwrap();
+        assert!(!token.matches(&old) && token.matches(&token.expose()));
+        let kept = ApiToken::open(directory.path()).unwrap();
+        assert_eq!(kept.expose(), token.expose());
+    }
+}

@@ -1,0 +1,70 @@
+//! Requests to read and change the servers of the configuration file.
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::protocol::{ErrorKind, Failure};
+
+/// Requests that wait; more are refused.
+const WAITING_MAX: usize = 64;
+
+/// A request about the servers of the file. An entry is found by its id and by its name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConfigOrder {
+    List,
+    Get(String),
+    Create(Map<String, Value>),
+    /// Replaces the members that it has.
+    Update(String, Map<String, Value>),
+    Delete(String),
+}
+
+/// The outcome: JSON in the form of the API, and the tag of the whole file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigAnswer {
+    pub body: Value,
+    pub etag: String,
+}
+
+/// A request on its way to whoever owns the configuration.
+pub struct ConfigRequest {
+    pub order: ConfigOrder,
+    /// The tag that the file must have, if the client said one.
+    pub if_match: Option<String>,
+    pub reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
+}
+
+/// Hands requests over, one after the other. Cheap to clone.
+#[derive(Clone)]
+pub struct ConfigOrders(mpsc::Sender<ConfigRequest>);
+
+impl ConfigOrders {
+    pub fn channel() -> (Self, mpsc::Receiver<ConfigRequest>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        (Self(sender), receiver)
+    }
+
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub async fn ask(
+        &self,
+        order: ConfigOrder,
+        if_match: Option<String>,
+    ) -> Result<ConfigAnswer, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let request = ConfigRequest {
+            order,
+            if_match,
+            reply,
+        };
+        self.0.try_send(request).map_err(|_| {
+            let message = "too many changes of the configuration wait; try again later";
+            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
+        })?;
+        answer.await.unwrap_or_else(|_| {
+            let message = "the gateway is shutting down";
+            Err(Failure::new(ErrorKind::ShuttingDown, message))
+        })
+    }
+}

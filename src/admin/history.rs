@@ -1,0 +1,102 @@
+//! The history of calls and the log for operators: pages, single calls, and calls made again.
+
+use actix_rt::ArbiterHandle;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::history::{History, HistoryEntry, HistoryError, HistoryQuery, NotReplayable};
+use crate::protocol::{Envelope, Request};
+use crate::sessions::Sessions;
+use crate::telemetry::{LogQuery, LogRecords};
+
+/// Why an operator does not get what was asked for. The sentences are for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordsError {
+    /// A parameter is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there is no call with the id {0}; it may have been removed")]
+    NotFound(String),
+    #[error("the call cannot be made again: {0}")]
+    NotReplayable(#[from] NotReplayable),
+    #[error(transparent)]
+    Unavailable(#[from] HistoryError),
+    /// The gateway stops.
+    #[error("the call was not answered")]
+    Unanswered,
+}
+
+/// One page of calls: `entries`, the newest first, `total`, and `next` for the page after it.
+///
+/// # Errors
+///
+/// Says which parameter is wrong, or why the history cannot be read.
+pub async fn history_page<'p>(
+    history: &History,
+    parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
+) -> Result<Value, RecordsError> {
+    let query = HistoryQuery::from_pairs(parameters).map_err(RecordsError::Invalid)?;
+    Ok(history.page(query).await?.to_json())
+}
+
+/// One call.
+///
+/// # Errors
+///
+/// Says that there is none of this id, or why the history cannot be read.
+pub async fn history_entry(history: &History, id: &str) -> Result<Value, RecordsError> {
+    Ok(entry(history, id).await?.to_json())
+}
+
+/// The records of the log that match: `entries`, the newest first, and `total`.
+///
+/// # Errors
+///
+/// Says which parameter is wrong.
+pub fn log_page<'p>(
+    log: &LogRecords,
+    parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
+) -> Result<Value, RecordsError> {
+    let query = LogQuery::from_pairs(parameters).map_err(RecordsError::Invalid)?;
+    Ok(log.page(&query))
+}
+
+/// Makes a call again as an operator without a session, on the arbiter of this index, and returns
+/// its JSON-RPC answer. It is recorded as any other call.
+///
+/// # Errors
+///
+/// Says that there is none of this id, or why it cannot be made again.
+pub async fn replay(
+    history: &History,
+    sessions: &Sessions,
+    (index, arbiter): (usize, &ArbiterHandle),
+    id: &str,
+) -> Result<Value, RecordsError> {
+    let request = replay_request(&entry(history, id).await?)?;
+    let (sender, answer) = oneshot::channel();
+    let sessions = sessions.clone();
+    arbiter.spawn_fn(move || {
+        actix_rt::spawn(async move {
+            // Whoever asked may be gone.
+            let _ = sender.send(sessions.answer_operator(request, index).await);
+        });
+    });
+    let frame = answer.await.ok().flatten();
+    let frame = frame.ok_or(RecordsError::Unanswered)?;
+    Ok(serde_json::from_slice(&frame).unwrap_or_else(|_| json!(null)))
+}
+
+fn replay_request(entry: &HistoryEntry) -> Result<Request, RecordsError> {
+    match Envelope::parse(entry.replay_frame(1)?) {
+        Ok(Envelope::Request(request)) => Ok(request),
+        _ => Err(NotReplayable::Cut.into()),
+    }
+}
+
+async fn entry(history: &History, id: &str) -> Result<HistoryEntry, RecordsError> {
+    let number = id.parse();
+    let must_be = |_| RecordsError::Invalid("`id` must be the id of an entry".to_owned());
+    let found = history.entry(number.map_err(must_be)?).await?;
+    found.ok_or_else(|| RecordsError::NotFound(id.to_owned()))
+}

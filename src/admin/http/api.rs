@@ -1,0 +1,182 @@
+//! The intake of the API: who may ask, which route it is, and the request's body.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::{ConnectionType, Method};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::BytesMut;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::time::timeout;
+
+use super::answer::{ApiAnswer, failure_response};
+use super::request::{ApiRequest, Query, header_text, invalid, object, presented_token};
+use super::route;
+use super::routes::ROUTES;
+use super::{AdminEndpoints, AdminParts, with_title_case_headers};
+use crate::protocol::{ErrorKind, Failure};
+
+/// Largest body, in bytes.
+const BODY_MAX: usize = 1 << 20;
+
+/// Bytes of a larger body that are read before the answer: a client that is still sending would
+/// not see it otherwise.
+const DRAIN_MAX: usize = 16 << 20;
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+type Check = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
+
+/// Every request below the paths of the API. A panic on the way is answered, too.
+pub(super) async fn serve(
+    request: HttpRequest,
+    mut payload: web::Payload,
+    endpoints: web::Data<AdminEndpoints>,
+    check: web::Data<Check>,
+) -> HttpResponse {
+    let parts = endpoints.parts().await;
+    if let Err(refused) = check(&request) {
+        return failure_response(&refused, "");
+    }
+    if request.method() == Method::OPTIONS {
+        return with_allow(HttpResponse::NoContent().finish(), request.path());
+    }
+    let handled = AssertUnwindSafe(handle(&request, &mut payload, parts));
+    let failure = match handled.catch_unwind().await {
+        Ok(Ok(answer)) => return answer.into_response(),
+        Ok(Err(failure)) => failure,
+        Err(_) => {
+            log::error!(path = request.path(); "handling a request panicked");
+            let message = "a bug of the gateway ended this request; it is in the gateway's log";
+            Failure::new(ErrorKind::Internal, message)
+        }
+    };
+    let mut response = failure_response(&failure, &base_url(&request));
+    match failure.kind {
+        ErrorKind::HttpMethodNotAllowed => with_allow(response, request.path()),
+        ErrorKind::TooLarge => {
+            let head = response.head_mut();
+            head.set_connection_type(ConnectionType::Close);
+            response
+        }
+        _ => response,
+    }
+}
+
+async fn handle(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    parts: &AdminParts,
+) -> Result<ApiAnswer, Failure> {
+    authorize(request, parts)?;
+    let path = request.path();
+    let (route, segments) = route::find(ROUTES, request.method().as_str(), path)?;
+    let query = Query::read(request.query_string(), route.query)?;
+    let body = read_body(payload).await?;
+    let content_type = header_text(request, &header::CONTENT_TYPE)?;
+    let body = match route.method {
+        // As HTTP has it: a body means nothing here.
+        "GET" => None,
+        _ => object(route.body, content_type, &body)?,
+    };
+    (route.handler)(ApiRequest {
+        parts,
+        segments,
+        query,
+        body,
+        if_match: header_text(request, &header::IF_MATCH)?.map(str::to_owned),
+    })
+    .await
+}
+
+/// Being on this machine is no right: behind a tunnel everybody is.
+fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
+    let presented = presented_token(request)?;
+    let token = parts.operator.token();
+    let matches = |presented| token.is_some_and(|token| token.matches(presented));
+    let message = match presented {
+        Some(presented) if matches(presented) => return Ok(()),
+        Some(_) => "this is not the token of this gateway; `mcpvisor token` shows it",
+        None => {
+            "the API needs its token, as `X-Session-Token` or `Authorization: Bearer`; \
+             `mcpvisor token` shows it"
+        }
+    };
+    Err(Failure::new(ErrorKind::SessionInvalid, message))
+}
+
+async fn read_body(payload: &mut web::Payload) -> Result<BytesMut, Failure> {
+    let mut body = BytesMut::new();
+    let mut length = 0_usize;
+    let reading = async {
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk.map_err(|error| invalid(format!("body: not readable: {error}")))?;
+            length += chunk.len();
+            if length <= BODY_MAX {
+                body.extend_from_slice(&chunk);
+            } else if length > DRAIN_MAX {
+                break;
+            }
+        }
+        Ok::<_, Failure>(())
+    };
+    let arrived = timeout(BODY_TIMEOUT, reading).await;
+    if length > BODY_MAX {
+        let message = format!("body: larger than {BODY_MAX} bytes");
+        return Err(Failure::new(ErrorKind::TooLarge, message));
+    }
+    arrived.map_err(|_| {
+        let within = humantime::format_duration(BODY_TIMEOUT);
+        let message = format!("body: did not arrive within {within}");
+        Failure::new(ErrorKind::BodyTimeout, message)
+    })??;
+    Ok(body)
+}
+
+/// The URL by which the client knows this gateway. The host was checked.
+fn base_url(request: &HttpRequest) -> String {
+    let forwarded = request.headers().get("x-forwarded-proto");
+    let scheme = match forwarded {
+        Some(proto) if proto.as_bytes() == b"https" => "https",
+        _ => "http",
+    };
+    let host = request.headers().get(header::HOST);
+    match host.and_then(|host| host.to_str().ok()) {
+        Some(host) => format!("{scheme}://{host}"),
+        None => String::new(),
+    }
+}
+
+fn with_allow(mut response: HttpResponse, path: &str) -> HttpResponse {
+    let methods = route::methods(ROUTES, path);
+    if let Ok(methods) = HeaderValue::from_str(&methods) {
+        response.headers_mut().insert(header::ALLOW, methods);
+    }
+    with_title_case_headers(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::http::request::BodyRule;
+
+    #[test]
+    fn routes_are_below_the_scopes_and_stand_once() {
+        let mut seen = std::collections::BTreeSet::new();
+        for route in ROUTES {
+            let name = format!("{} {}", route.method, route.path);
+            let below = |scope: &&str| {
+                let rest = route.path.strip_prefix(scope);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            assert!(route::SCOPES.iter().any(below), "{name}");
+            assert!(
+                route.method != "GET" || route.body == BodyRule::None,
+                "{name}"
+            );
+            assert!(seen.insert(name.clone()), "{name}");
+        }
+    }
+}

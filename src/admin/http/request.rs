@@ -1,0 +1,307 @@
+//! A request to the API after its checks, and what can be wrong with it.
+
+use std::ops::RangeInclusive;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{self, HeaderName};
+use serde_json::{Map, Value};
+use url::form_urlencoded;
+
+use super::AdminParts;
+use crate::protocol::{ErrorKind, Failure};
+
+/// Longest query, in bytes.
+const QUERY_MAX: usize = 8192;
+
+/// Entries of a page that nobody set a limit for, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+/// Whether a request has a body, which is a JSON object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyRule {
+    None,
+    Optional,
+    Required,
+}
+
+pub(super) struct ApiRequest<'a> {
+    pub(super) parts: &'a AdminParts,
+    /// The values of the braces in the path.
+    pub(super) segments: Vec<&'a str>,
+    pub(super) query: Query,
+    pub(super) body: Option<Map<String, Value>>,
+    /// The tag that what is changed must have.
+    pub(super) if_match: Option<String>,
+}
+
+impl<'a> ApiRequest<'a> {
+    /// The first segment in braces.
+    pub(super) fn name(&self) -> &'a str {
+        self.segments.first().copied().unwrap_or_default()
+    }
+
+    /// A member of the body that is a text.
+    ///
+    /// # Errors
+    ///
+    /// Returns the 400 that the client is to read when it is something else, or another member is
+    /// there.
+    pub(super) fn sole_text(&self, name: &str) -> Result<Option<String>, Failure> {
+        let Some(body) = &self.body else {
+            return Ok(None);
+        };
+        if let Some(other) = body.keys().find(|key| *key != name) {
+            let other: String = other.chars().take(64).collect();
+            return Err(invalid(format!(
+                "body: {other:?} is unknown; it has `{name}` only"
+            )));
+        }
+        match body.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(invalid(format!("body: `{name}` must be a text"))),
+        }
+    }
+}
+
+/// The parameters of a query.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// # Errors
+    ///
+    /// Returns the 400 that the client is to read when a parameter is unknown or comes twice.
+    pub(super) fn read(text: &str, known: &[&str]) -> Result<Self, Failure> {
+        if text.len() > QUERY_MAX {
+            return Err(invalid(format!("query is longer than {QUERY_MAX} bytes")));
+        }
+        let mut read: Vec<(String, String)> = Vec::new();
+        for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+            let shown: String = name.chars().take(64).collect();
+            if !known.contains(&name.as_ref()) {
+                let known = match known {
+                    [] => "none".to_owned(),
+                    known => known.join(", "),
+                };
+                let message = format!("query: {shown:?} is unknown here; there are: {known}");
+                return Err(invalid(message));
+            }
+            if read.iter().any(|(other, _)| *other == name) {
+                return Err(invalid(format!("query: `{shown}` comes twice")));
+            }
+            read.push((name.into_owned(), value.into_owned()));
+        }
+        Ok(Self(read))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        let mut read = self.0.iter();
+        let found = read.find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// A whole number in these bounds.
+    ///
+    /// # Errors
+    ///
+    /// Returns the 400 that the client is to read.
+    pub(super) fn number(
+        &self,
+        name: &str,
+        bounds: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let number = text.parse().ok().filter(|number| bounds.contains(number));
+        let number = number.ok_or_else(|| {
+            let (first, last) = (bounds.start(), bounds.end());
+            invalid(format!(
+                "query: `{name}` must be a number from {first} to {last}"
+            ))
+        });
+        number.map(Some)
+    }
+
+    /// The page that `limit` and `offset` name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Query::number`].
+    pub(super) fn page(&self) -> Result<Page, Failure> {
+        let limit = self.number("limit", 1..=PAGE_MAX as u64)?;
+        let offset = self.number("offset", 0..=u64::from(u32::MAX))?;
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Page {
+            limit: limit.map_or(PAGE, size),
+            offset: offset.map_or(0, size),
+        })
+    }
+}
+
+/// A part of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) limit: usize,
+    pub(super) offset: usize,
+}
+
+pub(super) fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(ErrorKind::InvalidRequest, message)
+}
+
+/// A header as text.
+///
+/// # Errors
+///
+/// Returns the 400 that the client is to read when it came more than once, or is not ASCII: it
+/// must not count as absent.
+pub(super) fn header_text<'a>(
+    request: &'a HttpRequest,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, Failure> {
+    let mut values = request.headers().get_all(name);
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(text) if values.next().is_none() => Ok(Some(text)),
+        _ => Err(invalid(format!(
+            "header `{name}` cannot be read: send it once, in ASCII"
+        ))),
+    }
+}
+
+/// The body of a request as the JSON object that it must be.
+///
+/// # Errors
+///
+/// Returns the 400 or 415 that the client is to read.
+pub(super) fn object(
+    rule: BodyRule,
+    content_type: Option<&str>,
+    body: &[u8],
+) -> Result<Option<Map<String, Value>>, Failure> {
+    match (rule, body.is_empty()) {
+        (BodyRule::None | BodyRule::Optional, true) => return Ok(None),
+        (BodyRule::Required, true) => return Err(invalid("body: a JSON object is missing")),
+        (BodyRule::None, false) => return Err(invalid("body: this request takes none")),
+        (BodyRule::Optional | BodyRule::Required, false) => {}
+    }
+    let media = content_type.and_then(|value| value.split(';').next());
+    if !media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
+        let message = "`Content-Type` must be application/json";
+        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message));
+    }
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => Ok(Some(object)),
+        Ok(_) => Err(invalid("body: must be a JSON object")),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let message = format!("body: no JSON at line {line}, column {column}");
+            Err(Failure::new(ErrorKind::ParseError, message))
+        }
+    }
+}
+
+/// The token that a request carries.
+///
+/// # Errors
+///
+/// Returns the 400 that the client is to read when a header cannot be read.
+pub(super) fn presented_token(request: &HttpRequest) -> Result<Option<&str>, Failure> {
+    const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
+    if let Some(token) = header_text(request, &SESSION_TOKEN)? {
+        return Ok(Some(token));
+    }
+    let authorization = header_text(request, &header::AUTHORIZATION)?;
+    let words = authorization.and_then(|value| value.split_once(' '));
+    let bearer = words.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    Ok(bearer.map(|(_, token)| token.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn queries_have_known_parameters_once() {
+        let read = |text: &str| Query::read(text, &["limit", "offset"]);
+        let page = |text: &str| read(text).and_then(|query| query.page());
+        let table = [
+            ("", Some((100, 0))),
+            ("limit=3", Some((3, 0))),
+            ("offset=7&limit=1000", Some((1000, 7))),
+            ("limit=0", None),
+            ("limit=1001", None),
+            ("limit=-1", None),
+            ("limit=", None),
+            ("limit=1&limit=2", None),
+            ("offset=99999999999999999999", None),
+            ("colour=red", None),
+            ("%ff=1", None),
+        ];
+        for (text, expected) in table {
+            let found = page(text).ok().map(|page| (page.limit, page.offset));
+            assert_eq!(found, expected, "{text}");
+        }
+        assert!(read(&"x".repeat(QUERY_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn a_body_is_an_object_where_there_is_one() {
+        use BodyRule::{None as NoBody, Optional, Required};
+        const JSON: Option<&str> = Some("application/json; charset=utf-8");
+        let table = [
+            (NoBody, None, "", "none"),
+            (NoBody, JSON, "{}", "invalid_request"),
+            (Optional, None, "", "none"),
+            (Optional, JSON, "{}", "some"),
+            (Required, JSON, "", "invalid_request"),
+            (Required, JSON, "[]", "invalid_request"),
+            (Required, JSON, "{", "parse_error"),
+            (Required, JSON, "\u{1}", "parse_error"),
+            (Required, None, "{}", "unsupported_media_type"),
+            (Required, Some("text/plain"), "{}", "unsupported_media_type"),
+        ];
+        for (rule, media, body, expected) in table {
+            let found = match object(rule, media, body.as_bytes()) {
+                Ok(Some(_)) => "some",
+                Ok(None) => "none",
+                Err(failure) => failure.kind.as_str(),
+            };
+            assert_eq!(found, expected, "{rule:?} {media:?} {body:?}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(object(Required, JSON, deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn the_token_stands_in_one_of_two_headers() {
+        let token = |name: &'static str, value: &str| {
+            let request = TestRequest::default().insert_header((name, value));
+            let request = request.to_http_request();
+            presented_token(&request).unwrap().map(str::to_owned)
+        };
+        let table = [
+            ("X-Session-Token", "abc", Some("abc")),
+            ("Authorization", "Bearer abc", Some("abc")),
+            ("Authorization", "bearer abc", Some("abc")),
+            ("Authorization", "Basic abc", None),
+            ("Authorization", "Bearer", None),
+            ("X-Other", "abc", None),
+        ];
+        for (name, value, expected) in table {
+            assert_eq!(token(name, value).as_deref(), expected, "{name}: {value}");
+        }
+        let twice = TestRequest::default()
+            .append_header(("X-Session-Token", "a"))
+            .append_header(("X-Session-Token", "b"))
+            .to_http_request();
+        assert!(presented_token(&twice).is_err());
+    }
+}

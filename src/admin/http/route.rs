@@ -1,0 +1,159 @@
+//! How a path of the API finds its handler. Pure.
+
+use futures_util::future::LocalBoxFuture;
+
+use super::answer::ApiAnswer;
+use super::request::{ApiRequest, BodyRule};
+use crate::protocol::{ErrorKind, Failure};
+
+/// Below these all paths belong to the API.
+pub(super) const SCOPES: [&str; 2] = ["/api", "/config"];
+
+/// Answers a request.
+pub(super) type Handler =
+    for<'a> fn(ApiRequest<'a>) -> LocalBoxFuture<'a, Result<ApiAnswer, Failure>>;
+
+/// One endpoint.
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    /// A segment in braces stands for any one.
+    pub(super) path: &'static str,
+    /// Names of the parameters that its query may have.
+    pub(super) query: &'static [&'static str],
+    pub(super) body: BodyRule,
+    pub(super) handler: Handler,
+}
+
+impl Route {
+    pub(super) const fn get(
+        path: &'static str,
+        query: &'static [&'static str],
+        handler: Handler,
+    ) -> Self {
+        Self {
+            method: "GET",
+            path,
+            query,
+            body: BodyRule::None,
+            handler,
+        }
+    }
+
+    pub(super) const fn post(path: &'static str, body: BodyRule, handler: Handler) -> Self {
+        Self {
+            method: "POST",
+            body,
+            ..Self::get(path, &[], handler)
+        }
+    }
+
+    pub(super) const fn put(path: &'static str, handler: Handler) -> Self {
+        Self {
+            method: "PUT",
+            body: BodyRule::Required,
+            ..Self::get(path, &[], handler)
+        }
+    }
+
+    pub(super) const fn delete(path: &'static str, handler: Handler) -> Self {
+        Self {
+            method: "DELETE",
+            ..Self::get(path, &[], handler)
+        }
+    }
+}
+
+/// The route of a request, and the segments that stand in its braces.
+///
+/// # Errors
+///
+/// Returns the 404 or 405 that the client is to read.
+pub(super) fn find<'r, 'p>(
+    routes: &'r [Route],
+    method: &str,
+    path: &'p str,
+) -> Result<(&'r Route, Vec<&'p str>), Failure> {
+    // As GET, without the body.
+    let method = if method == "HEAD" { "GET" } else { method };
+    let mut matching = of_path(routes, path).peekable();
+    if matching.peek().is_none() {
+        let path: String = path.chars().take(100).collect();
+        let message = format!("there is nothing at `{path}`; docs/api.md lists what there is");
+        return Err(Failure::new(ErrorKind::NotFound, message));
+    }
+    matching
+        .find(|(route, _)| route.method == method)
+        .ok_or_else(|| {
+            let message = format!("this path answers {} only", methods(routes, path));
+            Failure::new(ErrorKind::HttpMethodNotAllowed, message)
+        })
+}
+
+/// The methods of a path, as `Allow` lists them.
+pub(super) fn methods(routes: &[Route], path: &str) -> String {
+    let methods = of_path(routes, path).map(|(route, _)| route.method);
+    methods.collect::<Vec<_>>().join(", ")
+}
+
+fn of_path<'r, 'p>(
+    routes: &'r [Route],
+    path: &'p str,
+) -> impl Iterator<Item = (&'r Route, Vec<&'p str>)> {
+    let matching = routes.iter();
+    matching.filter_map(move |route| Some((route, segments(route.path, path)?)))
+}
+
+/// The segments of a path that stand for those in braces, if it has this form.
+fn segments<'p>(form: &str, path: &'p str) -> Option<Vec<&'p str>> {
+    let mut found = Vec::new();
+    let mut path = path.split('/');
+    for expected in form.split('/') {
+        let segment = path.next()?;
+        if expected.starts_with('{') && !segment.is_empty() {
+            found.push(segment);
+        } else if expected != segment {
+            return None;
+        }
+    }
+    path.next().is_none().then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_finds_its_route() {
+        fn nothing(_: ApiRequest<'_>) -> LocalBoxFuture<'_, Result<ApiAnswer, Failure>> {
+            Box::pin(std::future::ready(Ok(ApiAnswer::no_content())))
+        }
+        let routes = [
+            Route::get("/api/a", &[], nothing),
+            Route::get("/api/a/{one}", &[], nothing),
+            Route::delete("/api/a/{one}", nothing),
+            Route::post("/api/a/{one}/stop", BodyRule::None, nothing),
+        ];
+        let found = |method, path| match find(&routes, method, path) {
+            Ok((route, segments)) => format!("{} {} {segments:?}", route.method, route.path),
+            Err(failure) => failure.kind.as_str().to_owned(),
+        };
+        let table = [
+            ("GET", "/api/a", "GET /api/a []"),
+            ("HEAD", "/api/a", "GET /api/a []"),
+            ("GET", "/api/a/x", "GET /api/a/{one} [\"x\"]"),
+            ("DELETE", "/api/a/x", "DELETE /api/a/{one} [\"x\"]"),
+            ("POST", "/api/a/x/stop", "POST /api/a/{one}/stop [\"x\"]"),
+            ("PUT", "/api/a/x", "http_method_not_allowed"),
+            ("get", "/api/a", "http_method_not_allowed"),
+            ("GET", "/api/a/", "not_found"),
+            ("GET", "/api//a", "not_found"),
+            ("GET", "/api", "not_found"),
+            ("GET", "/api/a/x/y", "not_found"),
+            ("GET", "/api/a/../a", "not_found"),
+        ];
+        for (method, path, expected) in table {
+            assert_eq!(found(method, path), expected, "{method} {path}");
+        }
+        assert_eq!(methods(&routes, "/api/a/x"), "GET, DELETE");
+    }
+}

@@ -1,0 +1,169 @@
+//! Which lists a request waits for (B-LIST-02). Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::publisher::KnownList;
+use crate::supervision::ChildPhase;
+
+/// The lists of servers that a request needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListNeed {
+    /// All items of all servers: it asks for a list.
+    All,
+    /// The tool or prompt of this public name, which is in no list so far.
+    Item(String),
+    /// Nothing but that servers were listed once.
+    Any,
+}
+
+/// The list of one server, for the client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerList {
+    pub(crate) known: Option<KnownList>,
+    /// It is read from the connection of the client's audience, not from everybody's.
+    pub(crate) is_own: bool,
+    /// How long a kept list may say that an item does not exist.
+    pub(crate) fresh_for: Duration,
+}
+
+/// The connection that a list is read from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListSource {
+    /// It is in this phase since then.
+    Open(ChildPhase, Instant),
+    /// It is to be opened, beside the shared connection, which is in this phase and was listed or
+    /// not.
+    Unopened {
+        shared: ChildPhase,
+        was_listed: bool,
+    },
+}
+
+/// Whether a list is to be read before the request is answered.
+pub(crate) fn is_needed(need: &ListNeed, list: ServerList, now: Instant) -> bool {
+    match (need, list.known) {
+        (ListNeed::Any, _) | (_, Some(KnownList::Live)) => false,
+        (ListNeed::All, None) => list.is_own,
+        (ListNeed::All, Some(KnownList::Kept { is_outdated, .. })) => list.is_own && is_outdated,
+        (ListNeed::Item(_), None) => true,
+        (ListNeed::Item(_), Some(KnownList::Kept { since, is_outdated })) => {
+            is_outdated || since + list.fresh_for <= now
+        }
+    }
+}
+
+/// Whether a list can be expected of a connection soon: it does not wait for its next attempt, and
+/// has not taken longer than `wait_max` already. A list of all items opens no second connection to
+/// a server that was never listed: that would only be slower.
+pub(crate) fn is_coming(
+    need: &ListNeed,
+    source: ListSource,
+    wait_max: Duration,
+    now: Instant,
+) -> bool {
+    match source {
+        ListSource::Open(ChildPhase::Idle, _) => true,
+        ListSource::Open(ChildPhase::Starting | ChildPhase::Up, since) => since + wait_max > now,
+        ListSource::Open(..) => false,
+        ListSource::Unopened { shared, was_listed } => {
+            let is_away = !matches!(
+                shared,
+                ChildPhase::Idle | ChildPhase::Starting | ChildPhase::Up
+            );
+            !is_away && (was_listed || *need != ListNeed::All)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn b_list_02_a_list_is_read_when_it_is_unknown_or_doubtful() {
+        let begun = Instant::now();
+        let now = begun + 10 * SECOND;
+        let kept = |is_outdated| {
+            Some(KnownList::Kept {
+                since: begun,
+                is_outdated,
+            })
+        };
+        let item = ListNeed::Item("a__b".to_owned());
+        let live = Some(KnownList::Live);
+        // The need, the list, whether it is the audience's, for how many seconds it is fresh.
+        let table = [
+            (&ListNeed::All, None, true, 11, true),
+            (&ListNeed::All, None, false, 11, false),
+            (&ListNeed::All, live, true, 11, false),
+            (&ListNeed::All, kept(false), true, 9, false),
+            (&ListNeed::All, kept(true), true, 11, true),
+            (&item, None, true, 11, true),
+            (&item, None, false, 11, true),
+            (&item, live, true, 9, false),
+            (&item, kept(false), true, 11, false),
+            (&item, kept(false), true, 10, true),
+            (&item, kept(true), true, 11, true),
+            (&ListNeed::Any, None, true, 11, false),
+        ];
+        for (need, known, is_own, fresh_for, expected) in table {
+            let list = ServerList {
+                known,
+                is_own,
+                fresh_for: fresh_for * SECOND,
+            };
+            assert_eq!(is_needed(need, list, now), expected, "{need:?} {list:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_waited_for_only_while_it_may_come() {
+        let begun = Instant::now();
+        let now = begun + 10 * SECOND;
+        let unopened = |shared, was_listed| ListSource::Unopened { shared, was_listed };
+        let item = ListNeed::Item("a__b".to_owned());
+        let table = [
+            (&item, ListSource::Open(ChildPhase::Idle, begun), 1, true),
+            (
+                &item,
+                ListSource::Open(ChildPhase::Starting, begun),
+                11,
+                true,
+            ),
+            (
+                &item,
+                ListSource::Open(ChildPhase::Starting, begun),
+                10,
+                false,
+            ),
+            (&item, ListSource::Open(ChildPhase::Up, begun), 11, true),
+            (&item, ListSource::Open(ChildPhase::Up, begun), 10, false),
+            (&item, ListSource::Open(ChildPhase::Backoff, now), 11, false),
+            (&item, ListSource::Open(ChildPhase::Broken, now), 11, false),
+            (&item, ListSource::Open(ChildPhase::Stopped, now), 11, false),
+            (&item, unopened(ChildPhase::Starting, false), 1, true),
+            (&item, unopened(ChildPhase::Backoff, true), 1, false),
+            (
+                &ListNeed::All,
+                unopened(ChildPhase::Starting, false),
+                1,
+                false,
+            ),
+            (&ListNeed::All, unopened(ChildPhase::Idle, true), 1, true),
+            (
+                &ListNeed::All,
+                unopened(ChildPhase::Stopped, true),
+                1,
+                false,
+            ),
+        ];
+        for (need, source, wait_max, expected) in table {
+            let found = is_coming(need, source, wait_max * SECOND, now);
+            assert_eq!(found, expected, "{need:?} {source:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A request that waits for lists: those of servers that start for the first time (B-LIST-01), and
+//! those that clients like its own see, whose connections are opened for it (B-LIST-02).
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout_at};
+
+use crate::calls::awaited_lists::{ListNeed, ListSource, ServerList, is_coming, is_needed};
+use crate::calls::call_context::CallContext;
+use crate::calls::call_target;
+use crate::catalog::{self, ItemKind, Snapshot};
+use crate::downstream::{Caller, ConnectionKey, Server};
+use crate::protocol::{Method, Request};
+use crate::supervision::ChildPhase;
+
+/// A request that is to be answered when the lists are there, or when they took too long.
+pub(crate) struct ListWait {
+    context: Arc<CallContext>,
+    caller: Arc<Caller>,
+    /// Index of the arbiter that connections are opened on.
+    arbiter: usize,
+    need: ListNeed,
+}
+
+/// A list that is to be read from this connection.
+struct AwaitedList {
+    server: Arc<Server>,
+    key: ConnectionKey,
+}
+
+impl ListWait {
+    /// `None` for a request that can be answered at once.
+    pub(crate) fn of(
+        context: &Arc<CallContext>,
+        request: &Request,
+        caller: &Arc<Caller>,
+        arbiter: usize,
+    ) -> Option<Self> {
+        let wait = Self {
+            need: need_of(context, request, caller)?,
+            context: context.clone(),
+            caller: caller.clone(),
+            arbiter,
+        };
+        let must_wait = !context.catalog.is_listed() || !wait.awaited().is_empty();
+        must_wait.then_some(wait)
+    }
+
+    /// Ends when the lists are there. Those of servers that start for the first time may take as
+    /// long as they are configured to, the others `first_list_wait_max`.
+    pub(crate) async fn end(&self) {
+        self.context.catalog.clone().wait_listed().await;
+        let max = self.context.settings.load().first_list_wait_max;
+        let until = Instant::now() + max;
+        let reads = self.awaited().into_iter().map(|list| self.read(list));
+        // A list that is not there by then is shown later.
+        drop(timeout_at(until, join_all(reads)).await);
+    }
+
+    /// For the client: the reason of the wait.
+    pub(crate) fn reason(&self) -> String {
+        let catalog = &self.context.catalog;
+        if !catalog.is_listed() {
+            let missing = catalog.missing();
+            return format!("servers start for the first time: {missing}");
+        }
+        let awaited = self.awaited();
+        let servers: Vec<_> = awaited
+            .iter()
+            .map(|list| list.server.name().as_str())
+            .collect();
+        format!(
+            "servers are asked what they offer to this client: {}",
+            servers.join(", ")
+        )
+    }
+
+    fn awaited(&self) -> Vec<AwaitedList> {
+        let is_plain = self.caller.profile.is_plain();
+        if self.need == ListNeed::Any || self.need == ListNeed::All && is_plain {
+            return Vec::new();
+        }
+        let settings = self.context.settings.load();
+        if settings.first_list_wait.is_zero() {
+            return Vec::new();
+        }
+        let (known_lists, now) = (self.context.catalog.known_lists(), Instant::now());
+        let servers = self.context.downstreams.all();
+        let awaited = servers.values().filter_map(|server| {
+            let limits = server.settings();
+            if let ListNeed::Item(name) = &self.need
+                && !catalog::may_belong_to(name, server.name(), &limits.names)
+            {
+                return None;
+            }
+            let key = server.list_key_for(&self.caller);
+            let list = ServerList {
+                known: known_lists.of(server.name(), &key),
+                is_own: !key.is_shared(),
+                fresh_for: limits.limits.refresh_every,
+            };
+            let source = || list_source(server, &key);
+            let is_awaited = is_needed(&self.need, list, now)
+                && !server.is_halted()
+                && is_coming(&self.need, source(), settings.first_list_wait_max, now);
+            is_awaited.then(|| AwaitedList {
+                server: server.clone(),
+                key,
+            })
+        });
+        awaited.collect()
+    }
+
+    /// Ends when a list was read, or its connection failed.
+    async fn read(&self, AwaitedList { server, key }: AwaitedList) {
+        let _in_use = key.is_shared().then(|| server.enter());
+        if server.find(&key).is_none() {
+            let (name, session) = (server.name().clone(), self.caller.session);
+            let downstreams = &self.context.downstreams;
+            // Why there is none is told to the call that needs it.
+            drop(
+                downstreams
+                    .open(name, key.clone(), self.arbiter, session)
+                    .await,
+            );
+        }
+        let Some(child) = server.find(&key) else {
+            return;
+        };
+        let mut changes = child.subscribe();
+        if child.snapshot().status.phase() == ChildPhase::Idle {
+            child.wake();
+        }
+        let failed = changes.wait_for(|snapshot| {
+            let phase = snapshot.status.phase();
+            !matches!(
+                phase,
+                ChildPhase::Idle | ChildPhase::Starting | ChildPhase::Up
+            )
+        });
+        tokio::select! {
+            _ = failed => {}
+            () = self.context.catalog.wait_live(server.name(), &key) => {}
+        }
+    }
+}
+
+/// What a request needs to know of the lists before it is answered.
+fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<ListNeed> {
+    let catalog = &context.catalog;
+    match &request.method {
+        Method::Discover | Method::Listen => Some(ListNeed::Any),
+        Method::Ping | Method::Initialize | Method::LoggingSetLevel => None,
+        Method::ToolsCall | Method::PromptsGet => {
+            let name = request.name()?;
+            let is_listed = |snapshot: &Snapshot| match request.method {
+                Method::ToolsCall => snapshot.tool(&name).is_some(),
+                _ => snapshot.prompt(&name).is_some(),
+            };
+            let is_known = is_listed(&catalog.snapshot())
+                || catalog.own(caller).is_some_and(|own| is_listed(&own));
+            (!is_known).then(|| ListNeed::Item(name.into_owned()))
+        }
+        method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),
+        _ if catalog.is_listed() => None,
+        _ => call_target::target(request, &context.catalog_of(caller))
+            .is_err()
+            .then_some(ListNeed::Any),
+    }
+}
+
+/// Where the list of a connection is read.
+fn list_source(server: &Server, key: &ConnectionKey) -> ListSource {
+    match server.find(key) {
+        Some(child) => {
+            let snapshot = child.snapshot();
+            ListSource::Open(snapshot.status.phase(), snapshot.since)
+        }
+        None => ListSource::Unopened {
+            shared: server.shared().snapshot().status.phase(),
+            was_listed: server.was_listed(),
+        },
+    }
+}

@@ -1,0 +1,154 @@
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Map;
+
+use super::sealing_keys::SealingKeys;
+use super::used_states::{ReturnedState, TakeError};
+use crate::bridge::seal::{
+    Continuation, Digest, ExpectedBinding, InvalidState, RefusedState, RequestState, StateBinding,
+};
+use crate::calls::settings::SessionSettings;
+use crate::id::ServerName;
+use crate::protocol::Method;
+use crate::store::{MemoryStore, SqliteStore, Store};
+
+const HOUR: u64 = 3600;
+
+thread_local!(static SECONDS: Cell<u64> = const { Cell::new(0) });
+
+fn clock() -> u64 {
+    SECONDS.get() * 1000
+}
+
+fn settings() -> SessionSettings {
+    SessionSettings {
+        answer_timeout: Duration::from_secs(HOUR),
+        state_key_every: Duration::from_secs(2 * HOUR),
+        ..SessionSettings::default()
+    }
+}
+
+fn state() -> RequestState {
+    let binding = StateBinding::new(Method::ToolsCall, "alice", "tool", None, &Map::new());
+    RequestState {
+        binding: binding.unwrap(),
+        issued_at: 0,
+        expires_at: u64::MAX,
+        server: ServerName::try_new("db").unwrap(),
+        declaration: Digest::of_declaration(&["db"]),
+        round: 1,
+        id: [1; 16],
+        continuation: Continuation::Pass { state: None },
+    }
+}
+
+fn seal(keys: &SealingKeys) -> String {
+    keys.states().sealer.seal(&state(), [1; 12]).unwrap()
+}
+
+fn open(keys: &SealingKeys, text: &str) -> Result<RequestState, RefusedState> {
+    let state = state();
+    let expected = ExpectedBinding {
+        binding: &state.binding,
+        server: &state.server,
+        declaration: state.declaration,
+    };
+    keys.states().sealer.open(text, &expected, keys.now())
+}
+
+/// Lets time pass, and the key change if it is due.
+async fn at(keys: &Arc<SealingKeys>, seconds: u64) {
+    SECONDS.set(seconds);
+    keys.change_if_due(&settings());
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+}
+
+#[actix::test]
+async fn the_key_of_states_changes_and_the_one_before_it_opens_what_it_sealed() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let keys = SealingKeys::load(store.clone(), clock).await.unwrap();
+    let first = seal(&keys);
+    at(&keys, 2 * HOUR - 1).await;
+    assert_eq!(seal(&keys), first);
+    at(&keys, 2 * HOUR).await;
+    let second = seal(&keys);
+    assert_ne!(second, first);
+    // The next process has the same keys.
+    let next = SealingKeys::load(store, clock).await.unwrap();
+    assert_eq!(seal(&next), second);
+    for keys in [&keys, &next] {
+        assert!(open(keys, &first).is_ok() && open(keys, &second).is_ok());
+    }
+    at(&next, 4 * HOUR).await;
+    assert!(open(&next, &second).is_ok());
+    let invalid = RefusedState::Invalid(InvalidState);
+    assert_eq!(open(&next, &first), Err(invalid));
+    assert_eq!(format!("{next:?}"), "SealingKeys");
+}
+
+#[actix::test]
+async fn the_key_does_not_change_while_states_of_the_one_before_it_live() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let keys = SealingKeys::load(store, clock).await.unwrap();
+    let first = seal(&keys);
+    let hasty = SessionSettings {
+        state_key_every: Duration::from_secs(1),
+        ..settings()
+    };
+    SECONDS.set(HOUR - 1);
+    keys.change_if_due(&hasty);
+    tokio::task::yield_now().await;
+    assert_eq!(seal(&keys), first);
+}
+
+fn returned(id: u8, expires_at: u64) -> ReturnedState {
+    ReturnedState::of(&RequestState {
+        id: [id; 16],
+        expires_at,
+        ..state()
+    })
+}
+
+async fn loaded(path: &Path) -> Arc<SealingKeys> {
+    let store = SqliteStore::open(path, clock).unwrap();
+    SealingKeys::load(Arc::new(store), clock).await.unwrap()
+}
+
+#[actix::test]
+async fn a_used_state_stays_used_in_the_next_process_until_it_expires() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let keys = loaded(&path).await;
+    let (kept, lost) = (returned(1, 600), returned(2, 600));
+    for state in [kept, lost] {
+        assert_eq!(keys.used().take(state, 10, 0), Ok(()));
+    }
+    keys.used().keep(kept, 0).await.unwrap();
+    drop(keys);
+    let keys = loaded(&path).await;
+    assert_eq!(keys.used().take(kept, 10, 0), Err(TakeError::Used));
+    // It was not sent on, since it was not kept.
+    assert_eq!(keys.used().take(lost, 10, 0), Ok(()));
+    drop(keys);
+    SECONDS.set(700);
+    let keys = loaded(&path).await;
+    assert_eq!(keys.used().take(kept, 10, 700), Ok(()));
+}
+
+#[actix::test]
+async fn used_states_are_bounded_and_those_that_expired_make_room() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let keys = SealingKeys::load(store, clock).await.unwrap();
+    let used = keys.used();
+    assert_eq!(used.take(returned(1, 700), 2, 0), Ok(()));
+    assert_eq!(used.take(returned(2, 600), 2, 0), Ok(()));
+    assert_eq!(used.take(returned(3, 700), 2, 600), Err(TakeError::Full));
+    // The clock may have been set back, so that it is remembered a little longer than it lives.
+    assert_eq!(used.take(returned(2, 600), 2, 659), Err(TakeError::Used));
+    assert_eq!(used.take(returned(3, 700), 2, 660), Ok(()));
+    assert_eq!(used.take(returned(1, 700), 2, 660), Err(TakeError::Used));
+}

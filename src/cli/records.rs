@@ -1,0 +1,122 @@
+//! The words for looking at calls and at the log.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::Args;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct HistoryArguments {
+    /// Calls to this server only
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+
+    /// Calls of this method only, as tools/call
+    #[arg(long)]
+    pub method: Option<String>,
+
+    /// Calls that ended so only, as ok, tool_error, timeout or server_lost
+    #[arg(long)]
+    pub outcome: Option<String>,
+
+    /// Calls of this session only: the first eight digits of its id
+    #[arg(long, value_name = "DIGITS")]
+    pub session: Option<String>,
+
+    /// Make the call with this id again, and show its answer
+    ///
+    /// Works for calls whose parameters were kept whole and held no secrets.
+    #[arg(long, value_name = "ID", exclusive = true)]
+    pub replay: Option<String>,
+
+    #[command(flatten)]
+    pub shown: ShownRecords,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct GatewayLogArguments {
+    /// Records of this level and worse only: trace, debug, info, warn or error
+    #[arg(long)]
+    pub level: Option<String>,
+
+    /// Records about this server only
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+
+    #[command(flatten)]
+    pub shown: ShownRecords,
+}
+
+/// Which records are shown, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct ShownRecords {
+    /// Only those in which this text stands
+    #[arg(long)]
+    pub text: Option<String>,
+
+    /// Only those since then: a time, as 2026-11-23T08:00:00Z, or how long ago, as 10m
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub since: Option<Moment>,
+
+    /// Show the last N, at most 1000
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub lines: u32,
+
+    /// Write JSON, for programs
+    #[arg(long, conflicts_with = "follow")]
+    pub json: bool,
+
+    /// Go on with new ones until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Ago(Duration),
+    /// Milliseconds since 1970.
+    At(u64),
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let ago = humantime::parse_duration(text).map(Moment::Ago);
+    let at = || {
+        let at = humantime::parse_rfc3339_weak(text).ok()?;
+        let since = at.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_millis()).ok().map(Moment::At)
+    };
+    let why = "a time is written as 2026-11-23T08:00:00Z, or as 10m for ten minutes ago";
+    ago.ok().or_else(at).ok_or_else(|| why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        shown: ShownRecords,
+    }
+
+    fn parse(since: &str) -> Result<ShownRecords, clap::Error> {
+        let line = Line::try_parse_from(["x", "--since", since, "-n", "5"]);
+        line.map(|line| line.shown)
+    }
+
+    #[test]
+    fn records_are_shown_since_a_time_or_for_so_long() {
+        let cases = [
+            ("10m", Some(Moment::Ago(Duration::from_secs(600)))),
+            ("1970-01-01T00:00:01Z", Some(Moment::At(1000))),
+            ("yesterday", None),
+        ];
+        for (since, expected) in cases {
+            let parsed = parse(since);
+            let found = parsed.ok().map(|shown| (shown.since, shown.lines));
+            assert_eq!(found, expected.map(|moment| (Some(moment), 5)), "{since}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A client's file: read, kept as a backup, replaced at once.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::clients::ClientError;
+
+/// Largest file of a client, in bytes: Claude Code keeps its history in the same one.
+const FILE_MAX: u64 = 64 * 1024 * 1024;
+
+/// Marks the copy of a file as it was before the last change.
+const BACKUP: &str = ".before-mcpvisor";
+
+/// A file that is to read otherwise.
+#[derive(Debug)]
+pub struct Change {
+    pub path: PathBuf,
+    /// `None` if there is no such file yet.
+    before: Option<String>,
+    after: String,
+}
+
+impl Change {
+    pub(super) fn new(path: PathBuf, before: Option<String>, after: String) -> Self {
+        Self {
+            path,
+            before,
+            after,
+        }
+    }
+
+    /// Where the file goes that is there now.
+    pub fn backup(&self) -> Option<PathBuf> {
+        self.before.as_ref().map(|_| beside(&self.path, BACKUP))
+    }
+
+    /// Replaces the file at once, after a copy of it is safe.
+    ///
+    /// # Errors
+    ///
+    /// The file is as it was then.
+    pub fn write(&self) -> Result<(), ClientError> {
+        // Where the files of the user are links, what they point to is replaced.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        self.write_to(&path)
+            .map_err(|source| ClientError::Io { path, source })
+    }
+
+    fn write_to(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        if let Some(backup) = self.backup() {
+            fs::copy(path, backup)?;
+        }
+        let unfinished = beside(path, ".mcpvisor-new");
+        // A rest of an earlier try may have other permissions.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = private(&unfinished)?;
+        if let Ok(there) = fs::metadata(path) {
+            file.set_permissions(there.permissions())?;
+        }
+        file.write_all(self.after.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    }
+}
+
+/// A new file for its owner alone: there may be secrets in it.
+fn private(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// The content of a file; `None` if it is not there.
+pub(super) fn read(path: &Path) -> Result<Option<String>, ClientError> {
+    let failed = |source| ClientError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(failed)?,
+    };
+    let mut text = String::new();
+    file.take(FILE_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    if text.len() as u64 > FILE_MAX {
+        let why = format!("larger than {FILE_MAX} bytes");
+        return Err(failed(std::io::Error::new(ErrorKind::FileTooLarge, why)));
+    }
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_change_keeps_the_link_the_mode_and_a_copy() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("real.json"), "old").unwrap();
+        fs::set_permissions(at("real.json"), fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(at("real.json"), at("link.json")).unwrap();
+        let change = Change::new(at("link.json"), Some("old".to_owned()), "new".to_owned());
+        change.write().unwrap();
+        change.write().unwrap();
+        assert!(fs::symlink_metadata(at("link.json")).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(at("real.json")).unwrap(), "new");
+        let mode = fs::metadata(at("real.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(
+            fs::read_to_string(at("link.json.before-mcpvisor")).unwrap(),
+            "new"
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_made_with_its_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/mcp.json");
+        assert!(read(&path).unwrap().is_none());
+        let change = Change::new(path.clone(), None, "{}\n".to_owned());
+        assert_eq!(change.backup(), None);
+        change.write().unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some("{}\n"));
+    }
+}

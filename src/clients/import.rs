@@ -1,0 +1,108 @@
+//! A client's servers as `[servers.NAME]` tables of the gateway's configuration.
+
+use std::path::Path;
+
+use serde_json::Value;
+use toml::Table;
+
+use crate::clients::known::Client;
+use crate::clients::{Change, ClientError, ENTRY, entries, files, understood};
+use crate::config::{Config, Environment, is_json, server_table};
+use crate::id::ServerName;
+
+/// The outcome of taking over a client's servers.
+#[derive(Debug, Default)]
+pub struct Import {
+    /// To the configuration; `None` if there is nothing to add.
+    pub change: Option<Change>,
+    /// Names of the new servers.
+    pub added: Vec<String>,
+    /// Names of the others, each with the reason.
+    pub skipped: Vec<(String, String)>,
+    /// One sentence for each key that was left out.
+    pub warnings: Vec<String>,
+}
+
+/// Adds the servers of a client to the configuration file at `path`, those that it does not have.
+///
+/// # Errors
+///
+/// When one of the files cannot be read, or the configuration is wrong already.
+pub fn import(
+    client: &'static Client,
+    path: &Path,
+    environment: &dyn Environment,
+) -> Result<Import, ClientError> {
+    let file = client.file(environment)?;
+    let servers = entries(client, &file)?.ok_or_else(|| ClientError::NoFile {
+        client: client.title,
+        path: file.clone(),
+    })?;
+    let before = files::read(path)?;
+    let mut text = before.clone().unwrap_or_default();
+    if is_json(&text) {
+        let why = "it is JSON; servers are added to a configuration in TOML".to_owned();
+        return understood(path, Err(why));
+    }
+    let mut import = Import::default();
+    let check = |text: &str| checked(path, text, environment);
+    let mut there = understood(path, check(&text))?;
+    for (name, server) in servers.iter().filter(|(name, _)| name != ENTRY) {
+        match with_server(&text, name, server, &there, &mut import.warnings) {
+            Err(why) => import.skipped.push((name.clone(), why)),
+            Ok((name, more)) => match check(&more) {
+                Ok(names) => {
+                    (text, there) = (more, names);
+                    import.added.push(name);
+                }
+                Err(why) => import.skipped.push((name, why)),
+            },
+        }
+    }
+    import.change = (!import.added.is_empty()).then(|| Change::new(path.to_owned(), before, text));
+    Ok(import)
+}
+
+/// The name that a server gets, and the text with it at its end.
+fn with_server(
+    text: &str,
+    name: &str,
+    server: &Value,
+    there: &[ServerName],
+    warnings: &mut Vec<String>,
+) -> Result<(String, String), String> {
+    let known_name = ServerName::try_new(name).ok();
+    let known_name = known_name.or_else(|| ServerName::similar(name));
+    let known_name = known_name.ok_or("no server can have this name")?;
+    if there.contains(&known_name) {
+        return Err("the configuration has a server of this name".to_owned());
+    }
+    let table = server_table(name, server, warnings);
+    let tables = Table::from_iter([(known_name.to_string(), table)]);
+    let added = Table::from_iter([("servers".to_owned(), toml::Value::Table(tables))]);
+    let added = toml::to_string(&added).map_err(|error| error.to_string())?;
+    let text = text.trim_end();
+    let gap = if text.is_empty() { "" } else { "\n\n" };
+    Ok((known_name.to_string(), format!("{text}{gap}{added}")))
+}
+
+/// The names of the servers of a configuration.
+fn checked(
+    path: &Path,
+    text: &str,
+    environment: &dyn Environment,
+) -> Result<Vec<ServerName>, String> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    match Config::parse(text, &path.to_string_lossy(), directory, environment) {
+        Ok(loaded) => Ok(loaded
+            .config
+            .servers
+            .into_iter()
+            .map(|it| it.name)
+            .collect()),
+        Err(error) => Err(match error.problems().first() {
+            Some(problem) => problem.message.clone(),
+            None => error.summary(),
+        }),
+    }
+}

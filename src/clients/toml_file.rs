@@ -1,0 +1,117 @@
+//! The servers of a client whose file is TOML.
+
+use serde_json::Value;
+use toml_edit::{DocumentMut, Item, Table, TableLike, value};
+
+fn parse(text: &str, key: &str) -> Result<DocumentMut, String> {
+    let parsed: Result<DocumentMut, toml_edit::TomlError> = text.parse();
+    let document = parsed.map_err(|error| format!("no valid TOML: {}", error.message()))?;
+    match document.get(key) {
+        Some(servers) if !servers.is_table_like() => Err(format!("`{key}` is no table")),
+        _ => Ok(document),
+    }
+}
+
+pub(super) fn entries(text: &str, key: &str) -> Result<Vec<(String, Value)>, String> {
+    let document = parse(text, key)?;
+    let servers = document.get(key).and_then(Item::as_table_like);
+    let servers = servers.into_iter().flat_map(TableLike::iter);
+    Ok(servers
+        .map(|(name, server)| (name.to_owned(), json(server)))
+        .collect())
+}
+
+/// Its members are texts.
+pub(super) fn with(text: &str, key: &str, name: &str, entry: &Value) -> Result<String, String> {
+    let mut document = parse(text, key)?;
+    let mut server = Table::new();
+    for (member, text) in entry.as_object().into_iter().flatten() {
+        server.insert(member, value(text.as_str().unwrap_or_default()));
+    }
+    let servers = document.entry(key).or_insert_with(|| {
+        let mut servers = Table::new();
+        servers.set_implicit(true);
+        Item::Table(servers)
+    });
+    if let Some(servers) = servers.as_table_like_mut() {
+        servers.insert(name, Item::Table(server));
+    }
+    Ok(document.to_string())
+}
+
+pub(super) fn without(text: &str, key: &str, name: &str) -> Result<String, String> {
+    let mut document = parse(text, key)?;
+    let servers = document.get_mut(key).and_then(Item::as_table_like_mut);
+    if let Some(servers) = servers {
+        servers.remove(name);
+    }
+    Ok(document.to_string())
+}
+
+/// The same in JSON, dates as texts.
+fn json(item: &Item) -> Value {
+    match item {
+        Item::None => Value::Null,
+        Item::Value(value) => json_of_value(value),
+        Item::Table(table) => json_of_table(table),
+        Item::ArrayOfTables(tables) => tables.iter().map(|it| json_of_table(it)).collect(),
+    }
+}
+
+fn json_of_table(table: &dyn TableLike) -> Value {
+    let members = table
+        .iter()
+        .map(|(name, item)| (name.to_owned(), json(item)));
+    Value::Object(members.collect())
+}
+
+fn json_of_value(value: &toml_edit::Value) -> Value {
+    use toml_edit::Value::{Array, Boolean, Datetime, Float, InlineTable, Integer, String};
+    match value {
+        String(text) => Value::from(text.value().as_str()),
+        Integer(number) => Value::from(*number.value()),
+        Float(number) => Value::from(*number.value()),
+        Boolean(flag) => Value::from(*flag.value()),
+        Datetime(time) => Value::from(time.value().to_string()),
+        Array(values) => values.iter().map(json_of_value).collect(),
+        InlineTable(table) => json_of_table(table),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const KEY: &str = "mcp_servers";
+
+    #[test]
+    fn an_entry_is_put_in_and_taken_out_and_nothing_else_changes() {
+        let entry = json!({"url": "http://127.0.0.1:12006/mcp"});
+        let added = "[mcp_servers.mcpvisor]\nurl = \"http://127.0.0.1:12006/mcp\"\n";
+        let before =
+            "# mine\nmodel = \"x\" # best\n\n[mcp_servers.a]\ncommand = \"b\"\nargs = [\"c\"]\n";
+        for (before, expected) in [
+            ("", added.to_owned()),
+            (before, format!("{before}\n{added}")),
+        ] {
+            let after = with(before, KEY, "mcpvisor", &entry).unwrap();
+            assert_eq!(after, expected);
+            assert_eq!(with(&after, KEY, "mcpvisor", &entry).unwrap(), after);
+            let found = entries(&after, KEY).unwrap();
+            assert!(found.contains(&("mcpvisor".to_owned(), entry.clone())));
+            assert_eq!(without(&after, KEY, "mcpvisor").unwrap(), before);
+        }
+        let a = json!({"command": "b", "args": ["c"]});
+        assert_eq!(entries(before, KEY).unwrap(), [("a".to_owned(), a)]);
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_refused_without_its_values() {
+        for text in ["mcp_servers = \"hidden\"", "a = hidden", "[\"hidden"] {
+            let refused = with(text, KEY, "mcpvisor", &json!({})).unwrap_err();
+            assert!(!refused.contains("hidden"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! One server in the form of the API, read from its table and written into it.
+//!
+//! Texts of the API are literal, while `${…}` in the file is filled in. What must not be shown, and
+//! what is no literal text, reads as [`REDACTED`]; where that comes back, the old value stays.
+
+use serde_json::{Map, Value, json};
+use toml_edit::{Array, InlineTable, Item, TableLike};
+use url::Url;
+
+use crate::config::units::parse_duration;
+use crate::protocol::{ErrorKind, Failure};
+use crate::transport::public_url;
+
+pub(super) const REDACTED: &str = "[REDACTED]";
+
+/// Members that a client may send back as it read them.
+const READ_ONLY: [&str; 4] = ["id", "name", "createdAt", "updatedAt"];
+
+/// Longest time of `timeouts`, in milliseconds.
+const TIMEOUT_MAX: u64 = 24 * 3600 * 1000;
+
+pub(super) fn invalid(message: &str) -> Failure {
+    Failure::new(ErrorKind::InvalidConfig, message)
+}
+
+/// The id of a server; its name, if the file says none.
+pub(super) fn id(name: &str, table: &dyn TableLike) -> String {
+    let id = table.get("id").and_then(Item::as_str);
+    id.unwrap_or(name).to_owned()
+}
+
+/// # Errors
+///
+/// Fails when the body names another id: an id stays.
+pub(super) fn check_id(body: &Map<String, Value>, id: &str) -> Result<(), Failure> {
+    match body.get("id") {
+        Some(named) if named.as_str() != Some(id) => Err(invalid("`id` cannot be changed")),
+        _ => Ok(()),
+    }
+}
+
+/// A server as the API shows it.
+pub(super) fn read(name: &str, table: &dyn TableLike) -> Value {
+    let transport = match table.get("transport").and_then(Item::as_str) {
+        Some("sse") => "sse",
+        None | Some("stdio") if table.contains_key("command") => "stdio",
+        _ => "streamableHttp",
+    };
+    let mut view = json!({ "id": id(name, table), "name": name, "transport": transport });
+    if let Some(command) = text(table, "command") {
+        view["command"] = json!(literal(command).unwrap_or_else(|| REDACTED.to_owned()));
+        view["args"] = json!(shown_arguments(table));
+    }
+    if let Some(url) = text(table, "url") {
+        view["url"] = json!(shown_url(url));
+    }
+    for key in ["env", "headers"] {
+        let values = table.get(key).and_then(Item::as_table_like);
+        let values = values.into_iter().flat_map(|values| values.iter());
+        let hidden: Map<String, Value> = values
+            .map(|(name, _)| (name.to_owned(), json!(REDACTED)))
+            .collect();
+        view[key] = Value::Object(hidden);
+    }
+    // Clients of the API connect to the gateway.
+    view["connectionMode"] = json!("proxy");
+    if let Some(enabled) = table.get("enabled").and_then(Item::as_bool) {
+        view["enabled"] = json!(enabled);
+    }
+    let supervision = table.get("supervision").and_then(Item::as_table_like);
+    let connection = supervision.and_then(|table| milliseconds(table, "connect_timeout"));
+    let request = milliseconds(table, "request_timeout");
+    if connection.is_some() || request.is_some() {
+        view["timeouts"] = json!({ "connection": connection, "request": request });
+    }
+    view
+}
+
+fn text<'t>(table: &'t dyn TableLike, key: &str) -> Option<&'t str> {
+    table.get(key).and_then(Item::as_str)
+}
+
+fn milliseconds(table: &dyn TableLike, key: &str) -> Option<u64> {
+    let duration = parse_duration(text(table, key)?)?;
+    u64::try_from(duration.as_millis()).ok()
+}
+
+/// A text of the file as it is meant, if nothing is filled in.
+fn literal(text: &str) -> Option<String> {
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        literal.push_str(before);
+        literal.push('$');
+        if after.starts_with('{') {
+            return None;
+        }
+        rest = after.strip_prefix('$').unwrap_or(after);
+    }
+    literal.push_str(rest);
+    Some(literal)
+}
+
+/// A literal text as the file writes it.
+fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+/// A URL without user, query and parts that may be secret is shown.
+fn shown_url(written: &str) -> String {
+    let url = literal(written).and_then(|text| Url::parse(&text).ok());
+    let plain = url.filter(|url| {
+        let is_bare = url.username().is_empty() && url.query().is_none();
+        is_bare && public_url(url) == url.as_str()
+    });
+    plain.map_or_else(|| REDACTED.to_owned(), |url| url.to_string())
+}
+
+/// Flags, paths and packages are shown; other words may be secrets.
+fn shown_arguments(table: &dyn TableLike) -> Vec<String> {
+    let written = table.get("args").and_then(Item::as_array);
+    let written = written.into_iter().flat_map(Array::iter);
+    let mut follows_secret = false;
+    let shown = written.map(|argument| {
+        let argument = argument.as_str().and_then(literal);
+        let argument = argument.filter(|text| !follows_secret && is_plain(text));
+        let names_secret = |text: &String| text.starts_with('-') && names_secret(text);
+        follows_secret = argument.as_ref().is_some_and(names_secret);
+        argument.unwrap_or_else(|| REDACTED.to_owned())
+    });
+    shown.collect()
+}
+
+fn names_secret(name: &str) -> bool {
+    const WORDS: [&str; 6] = ["token", "key", "secret", "pass", "auth", "cred"];
+    let name = name.to_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
+fn is_plain(argument: &str) -> bool {
+    argument.starts_with(['-', '/', '.', '@']) && !argument.contains(['=', ':', '?', ' '])
+}
+
+/// Writes the members of the body; those that it does not have stay, and `null` removes one.
+pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Result<(), Failure> {
+    drop_other_transport(table, body);
+    for (member, value) in body {
+        match member.as_str() {
+            known if READ_ONLY.contains(&known) => {}
+            "transport" => write_transport(table, value)?,
+            "command" | "url" => write_text(table, member, value)?,
+            "args" => write_arguments(table, value)?,
+            "env" | "headers" => write_named(table, member, value)?,
+            "timeouts" => write_timeouts(table, value)?,
+            "enabled" => match value {
+                Value::Null => drop(table.remove("enabled")),
+                Value::Bool(enabled) => drop(table.insert("enabled", toml_edit::value(*enabled))),
+                _ => return Err(invalid("`enabled` must be true or false")),
+            },
+            "connectionMode" if *value == "proxy" || value.is_null() => {}
+            "connectionMode" => return Err(invalid("`connectionMode` can only be \"proxy\" here")),
+            other => {
+                let other: String = other.chars().take(64).collect();
+                return Err(invalid(&format!("member {other:?} is unknown")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A server that becomes one of the other transport has the keys of the old one no more.
+fn drop_other_transport(table: &mut dyn TableLike, body: &Map<String, Value>) {
+    let sets = |member: &str| body.get(member).is_some_and(Value::is_string);
+    let dropped: &[&str] = match (sets("command"), sets("url")) {
+        (true, false) => &["url", "headers", "transport"],
+        (false, true) => &["command", "args", "env", "transport"],
+        _ => return,
+    };
+    for key in dropped {
+        table.remove(key);
+    }
+}
+
+fn write_transport(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
+    let written = match value.as_str() {
+        Some("stdio") => "stdio",
+        Some("streamableHttp" | "streamable-http" | "http") => "http",
+        Some("sse") => "sse",
+        _ => {
+            let message = "`transport` must be \"stdio\", \"streamableHttp\" or \"sse\"";
+            return Err(invalid(message));
+        }
+    };
+    table.insert("transport", toml_edit::value(written));
+    Ok(())
+}
+
+fn write_text(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<(), Failure> {
+    match value {
+        Value::Null => drop(table.remove(key)),
+        Value::String(text) if text == REDACTED => {
+            if !table.contains_key(key) {
+                return Err(nothing_kept(key));
+            }
+        }
+        Value::String(text) => drop(table.insert(key, toml_edit::value(escaped(text)))),
+        _ => return Err(invalid(&format!("`{key}` must be a text"))),
+    }
+    Ok(())
+}
+
+fn nothing_kept(place: &str) -> Failure {
+    invalid(&format!(
+        "`{place}` is \"{REDACTED}\", but there is no value to keep"
+    ))
+}
+
+fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
+    let arguments = match value {
+        Value::Null => {
+            table.remove("args");
+            return Ok(());
+        }
+        Value::Array(arguments) => arguments,
+        _ => return Err(invalid("`args` must be a list of texts")),
+    };
+    let old = table.get("args").and_then(Item::as_array).cloned();
+    let mut written = Array::new();
+    for (index, argument) in arguments.iter().enumerate() {
+        let text = argument.as_str();
+        let text = text.ok_or_else(|| invalid("`args` must be a list of texts"))?;
+        if text != REDACTED {
+            written.push(escaped(text));
+            continue;
+        }
+        let kept = old.as_ref().and_then(|old| old.get(index)?.as_str());
+        written.push(kept.ok_or_else(|| nothing_kept(&format!("args[{index}]")))?);
+    }
+    table.insert("args", toml_edit::value(written));
+    Ok(())
+}
+
+/// The texts of `env` and `headers`, by their names.
+fn write_named(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<(), Failure> {
+    let named = match value {
+        Value::Object(named) if !named.is_empty() => named,
+        Value::Null | Value::Object(_) => {
+            table.remove(key);
+            return Ok(());
+        }
+        _ => return Err(invalid(&format!("`{key}` must be an object of texts"))),
+    };
+    let mut written = InlineTable::new();
+    let old = table.get(key).and_then(Item::as_table_like);
+    for (name, value) in named {
+        if key == "env" && (name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(invalid("a variable of `env` has no name, or `=` in it"));
+        }
+        let text = value.as_str();
+        let text = text.ok_or_else(|| invalid(&format!("`{key}` must be an object of texts")))?;
+        if text != REDACTED {
+            written.insert(name, escaped(text).into());
+            continue;
+        }
+        let kept = old.and_then(|old| old.get(name)?.as_str());
+        let kept = kept.ok_or_else(|| nothing_kept(key))?;
+        written.insert(name, kept.into());
+    }
+    table.insert(key, toml_edit::value(written));
+    Ok(())
+}
+
+fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
+    let timeouts = match value {
+        Value::Null => &Map::new(),
+        Value::Object(timeouts) => timeouts,
+        _ => return Err(invalid("`timeouts` must be an object")),
+    };
+    if timeouts
+        .keys()
+        .any(|key| key != "connection" && key != "request")
+    {
+        return Err(invalid("`timeouts` has `connection` and `request` only"));
+    }
+    let written = |member: &str| match timeouts.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let number = value
+                .as_u64()
+                .filter(|number| (1..=TIMEOUT_MAX).contains(number));
+            let number = number.ok_or_else(|| {
+                invalid(&format!(
+                    "`timeouts.{member}` must be milliseconds, up to a day"
+                ))
+            })?;
+            Ok::<_, Failure>(Some(format!("{number}ms")))
+        }
+    };
+    set_or_remove(table, "request_timeout", written("request")?);
+    let connection = written("connection")?;
+    if connection.is_some() && !table.contains_key("supervision") {
+        table.insert("supervision", toml_edit::value(InlineTable::new()));
+    }
+    let supervision = table
+        .get_mut("supervision")
+        .and_then(Item::as_table_like_mut);
+    if let Some(supervision) = supervision {
+        set_or_remove(supervision, "connect_timeout", connection);
+    }
+    Ok(())
+}
+
+fn set_or_remove(table: &mut dyn TableLike, key: &str, text: Option<String>) {
+    match text {
+        Some(text) => drop(table.insert(key, toml_edit::value(text))),
+        None => drop(table.remove(key)),
+    }
+}

@@ -1,0 +1,298 @@
+//! The servers of a configuration file as the API reads and changes them. Comments and order stay;
+//! what is written is checked first and replaces the file at once.
+
+mod form;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use toml_edit::{DocumentMut, Item, Table};
+use uuid::Uuid;
+
+use super::environment::Environment;
+use super::{Config, ConfigError, Fingerprint, json as json_file, place};
+use crate::admin::{ConfigAnswer, ConfigOrder};
+use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure};
+
+/// Servers and members that a message about an invalid configuration names.
+const PROBLEMS_SHOWN: usize = 5;
+
+/// The file, and what a check of it needs.
+pub struct ServerFile<'a> {
+    path: PathBuf,
+    environment: &'a dyn Environment,
+    mint: fn() -> Uuid,
+}
+
+/// The outcome of an order.
+pub struct FileOutcome {
+    pub answer: ConfigAnswer,
+    /// The id of the server that was changed or removed; nothing was written without one.
+    pub changed: Option<String>,
+}
+
+impl<'a> ServerFile<'a> {
+    /// # Errors
+    ///
+    /// Fails for the built-in configuration, which is no file.
+    pub fn new(
+        path: Option<&Path>,
+        environment: &'a dyn Environment,
+        mint: fn() -> Uuid,
+    ) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Err(conflict(
+                "the gateway runs with the built-in configuration, which cannot be changed: write it \
+                 to a file with `mcpvisor config default > config.toml` and start it again",
+            ));
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            environment,
+            mint,
+        })
+    }
+
+    /// Reads the file, carries the order out, and writes the file if it is another then.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read; then the file is as it was.
+    pub fn carry_out(
+        &self,
+        order: ConfigOrder,
+        if_match: Option<&str>,
+    ) -> Result<FileOutcome, Failure> {
+        let text = place::read(&self.path).map_err(|error| io_failure("read", &error))?;
+        if json_file::is_json(&text) {
+            return Err(conflict(
+                "the configuration is JSON: the API changes TOML only",
+            ));
+        }
+        check_tag(&text, if_match)?;
+        let mut document: DocumentMut = text.parse().map_err(|_| {
+            let message = "the configuration file is no valid TOML now: `mcpvisor check` says why";
+            Failure::new(ErrorKind::InvalidConfig, message)
+        })?;
+        let (body, changed) = self.apply(&mut document, order)?;
+        let mut now = text.clone();
+        if changed.is_some() {
+            now = document.to_string();
+            self.check(&now)?;
+            if now != text {
+                replace(&self.path, &now).map_err(|error| io_failure("written", &error))?;
+            }
+        }
+        let etag = tag(&now);
+        Ok(FileOutcome {
+            answer: ConfigAnswer { body, etag },
+            changed,
+        })
+    }
+
+    fn apply(
+        &self,
+        document: &mut DocumentMut,
+        order: ConfigOrder,
+    ) -> Result<(Value, Option<String>), Failure> {
+        match order {
+            ConfigOrder::List => Ok((json!({ "servers": views(document) }), None)),
+            ConfigOrder::Get(wanted) => {
+                let name = find(document, &wanted)?;
+                Ok((view(document, &name), None))
+            }
+            ConfigOrder::Create(body) => {
+                let name = self.create(document, &body)?;
+                let view = view(document, &name);
+                let id = view["id"].as_str().map(str::to_owned);
+                Ok((view, id))
+            }
+            ConfigOrder::Update(wanted, body) => {
+                let name = update(document, &wanted, &body)?;
+                let view = view(document, &name);
+                let id = view["id"].as_str().map(str::to_owned);
+                Ok((view, id))
+            }
+            ConfigOrder::Delete(wanted) => {
+                let name = find(document, &wanted)?;
+                let id = view(document, &name)["id"].as_str().map(str::to_owned);
+                servers(document)?.remove(&name);
+                Ok((Value::Null, id))
+            }
+        }
+    }
+
+    fn create(
+        &self,
+        document: &mut DocumentMut,
+        body: &Map<String, Value>,
+    ) -> Result<String, Failure> {
+        let name = body.get("name").and_then(Value::as_str);
+        let name = name.ok_or_else(|| form::invalid("`name` is missing"))?;
+        let name = free_name(document, name)?;
+        let mut table = Table::new();
+        table.insert("id", toml_edit::value((self.mint)().to_string()));
+        form::write(&mut table, body)?;
+        let servers = servers(document)?;
+        servers.insert(&name, Item::Table(table));
+        Ok(name)
+    }
+
+    fn check(&self, text: &str) -> Result<(), Failure> {
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        let shown = self.path.to_string_lossy();
+        let Err(error) = Config::parse(text, &shown, directory, self.environment) else {
+            return Ok(());
+        };
+        Err(Failure::new(ErrorKind::InvalidConfig, sentence(&error)))
+    }
+}
+
+/// Every problem, without any value.
+fn sentence(error: &ConfigError) -> String {
+    let problems = error.problems().iter().take(PROBLEMS_SHOWN);
+    let problems: Vec<&str> = problems.map(|problem| problem.message.as_str()).collect();
+    match problems.is_empty() {
+        true => error.summary(),
+        false => problems.join("; "),
+    }
+}
+
+/// The table of all servers.
+fn servers(document: &mut DocumentMut) -> Result<&mut dyn toml_edit::TableLike, Failure> {
+    let servers = document.entry("servers").or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    let servers = servers.as_table_like_mut();
+    servers.ok_or_else(|| Failure::new(ErrorKind::InvalidConfig, "`servers` must be a table"))
+}
+
+fn entries(document: &DocumentMut) -> impl Iterator<Item = (&str, &dyn toml_edit::TableLike)> {
+    let servers = document.get("servers").and_then(Item::as_table_like);
+    let entries = servers.into_iter().flat_map(|servers| servers.iter());
+    entries.filter_map(|(name, entry)| Some((name, entry.as_table_like()?)))
+}
+
+fn views(document: &DocumentMut) -> Vec<Value> {
+    let views = entries(document).map(|(name, table)| form::read(name, table));
+    views.collect()
+}
+
+fn view(document: &DocumentMut, name: &str) -> Value {
+    let mut entries = entries(document);
+    let found = entries.find(|(known, _)| *known == name);
+    found.map_or(Value::Null, |(name, table)| form::read(name, table))
+}
+
+/// The name of the server of this id or name.
+fn find(document: &DocumentMut, wanted: &str) -> Result<String, Failure> {
+    let by_id = entries(document).find(|(name, table)| form::id(name, *table) == wanted);
+    let found = by_id.or_else(|| entries(document).find(|(name, _)| *name == wanted));
+    found.map(|(name, _)| name.to_owned()).ok_or_else(|| {
+        let wanted: String = wanted.chars().take(64).collect();
+        let message = format!("no server of the configuration has the id or name {wanted:?}");
+        Failure::new(ErrorKind::ServerNotFound, message)
+    })
+}
+
+fn free_name(document: &DocumentMut, name: &str) -> Result<String, Failure> {
+    let checked = ServerName::try_new(name).map_err(|error| form::invalid(&error.to_string()))?;
+    if entries(document).any(|(known, table)| known == name || form::id(known, table) == name) {
+        let message = format!("there is a server `{checked}` already");
+        return Err(conflict(&message));
+    }
+    Ok(checked.as_str().to_owned())
+}
+
+fn update(
+    document: &mut DocumentMut,
+    wanted: &str,
+    body: &Map<String, Value>,
+) -> Result<String, Failure> {
+    let mut name = find(document, wanted)?;
+    let renamed = match body.get("name") {
+        None => None,
+        Some(Value::String(new)) if *new == name => None,
+        Some(Value::String(new)) => Some(free_name(document, new)?),
+        Some(_) => return Err(form::invalid("`name` must be a text")),
+    };
+    let servers = servers(document)?;
+    if let Some(new) = renamed
+        && let Some(mut entry) = servers.remove(&name)
+    {
+        if let Some(table) = entry.as_table_like_mut()
+            && !table.contains_key("id")
+        {
+            // Until now its name was its id, which stays.
+            table.insert("id", toml_edit::value(&name));
+        }
+        servers.insert(&new, entry);
+        name = new;
+    }
+    let entry = servers.get_mut(&name).and_then(Item::as_table_like_mut);
+    if let Some(table) = entry {
+        form::check_id(body, &form::id(&name, table))?;
+        form::write(table, body)?;
+    }
+    Ok(name)
+}
+
+/// The tag of a content.
+fn tag(text: &str) -> String {
+    format!("\"{}\"", Fingerprint::of(text.as_bytes()).short())
+}
+
+fn check_tag(text: &str, if_match: Option<&str>) -> Result<(), Failure> {
+    let Some(wanted) = if_match else {
+        return Ok(());
+    };
+    let now = tag(text);
+    if wanted
+        .split(',')
+        .any(|one| one.trim() == now || one.trim() == "*")
+    {
+        return Ok(());
+    }
+    let message = "the configuration was changed meanwhile: read it again (`ETag`)";
+    Err(Failure::new(ErrorKind::PreconditionFailed, message))
+}
+
+/// Writes a file beside the old one and puts it in its place: a reader finds one of them whole,
+/// whenever the process is killed. A link stays one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let mode = fs::metadata(&path)?.mode() & 0o777;
+    let mut beside = path.clone().into_os_string();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    // One that a killed process left.
+    let _ = fs::remove_file(&beside);
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&beside, &path)
+}
+
+fn conflict(message: &str) -> Failure {
+    Failure::new(ErrorKind::Conflict, message)
+}
+
+fn io_failure(what: &str, error: &io::Error) -> Failure {
+    let message = format!("the configuration file cannot be {what}: {error}");
+    Failure::new(ErrorKind::Conflict, message)
+}
+
+#[cfg(test)]
+mod tests;

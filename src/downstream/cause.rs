@@ -1,0 +1,53 @@
+//! The kind of failure that stands behind a server that is not there.
+
+use crate::protocol::ErrorKind;
+use crate::supervision::ExitReason;
+use crate::telemetry::{Cause, Reason};
+
+/// The cause for which a connection ended, where a program can tell.
+pub(crate) fn cause_of_exit(why: &ExitReason) -> Option<ErrorKind> {
+    if matches!(why, ExitReason::StartTimeout) {
+        return Some(ErrorKind::ConnectionTimeout);
+    }
+    let reason = why.error()?.downcast_ref::<Reason>()?;
+    reason.cause().map(error_kind)
+}
+
+pub(crate) fn error_kind(cause: Cause) -> ErrorKind {
+    match cause {
+        Cause::SpawnFailed => ErrorKind::SpawnFailed,
+        Cause::Refused => ErrorKind::ConnectionRefused,
+        Cause::TimedOut => ErrorKind::ConnectionTimeout,
+        Cause::Crashed => ErrorKind::ProcessCrashed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn an_end_tells_its_cause_if_it_has_one() {
+        let crashed = Reason::quoting("process ended", "words").because(Cause::Crashed);
+        let shown = crashed.map(|text| format!("server: {text}"));
+        let table = [
+            (
+                ExitReason::Failed(Arc::new(shown.clone())),
+                Some(ErrorKind::ProcessCrashed),
+            ),
+            (
+                ExitReason::LimitReached(Arc::new(shown)),
+                Some(ErrorKind::ProcessCrashed),
+            ),
+            (ExitReason::StartTimeout, Some(ErrorKind::ConnectionTimeout)),
+            (ExitReason::Failed(Arc::new(Reason::from("odd"))), None),
+            (ExitReason::failed("a text"), None),
+            (ExitReason::Killed, None),
+        ];
+        for (why, expected) in table {
+            assert_eq!(cause_of_exit(&why), expected, "{why}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! A client's socket with the deadlines that actix-http lacks: it times the head of the first
+//! request of a connection only, and no write at all.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_web::web;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::request_clock::RequestClock;
+use crate::front::settings::FrontSettings;
+use crate::front::state::FrontGate;
+use crate::memory::{KeptBytes, KeptShare, trim_heap};
+use crate::telemetry::Counter;
+
+/// While clients leave more unread than they may in all, one that reads nothing for so long is
+/// disconnected; and how often this is looked at.
+const UNREAD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client that leaves so many bytes unread is worth a look at memory, and how long after it left.
+const TRIM_MIN: usize = 32 * 1024;
+const TRIM_DELAY: Duration = Duration::from_secs(1);
+
+/// The answer to a request whose head does not come, as actix-http writes it.
+const HEAD_TIMEOUT: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+pub(super) struct ClientSocket<S> {
+    stream: S,
+    clock: Rc<RequestClock>,
+    limits: Rc<SocketLimits>,
+    /// Wakes the connection at the next deadline or before. It is kept: to set it anew for each
+    /// request would cost more than to be woken in vain now and then.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when the client reads nothing of what is to be written.
+    stalled: Option<Instant>,
+    /// The bytes of that.
+    unread: KeptShare,
+}
+
+/// The limits of all sockets of a worker.
+pub(super) struct SocketLimits {
+    /// Holds until the front is there, and where nothing else can be set later.
+    settings: FrontSettings,
+    gate: web::Data<FrontGate>,
+    unread: UnreadAnswers,
+}
+
+/// The answers that clients leave unread.
+#[derive(Clone, Default)]
+pub(super) struct UnreadAnswers {
+    bytes: KeptBytes,
+    trim_planned: Arc<AtomicBool>,
+}
+
+/// A stream of which what is written and not sent can be thrown away.
+pub(super) trait Discard {
+    /// Its end does not wait for anything to be sent.
+    fn discard_unsent(&self);
+}
+
+impl Discard for TcpStream {
+    fn discard_unsent(&self) {
+        // Otherwise the system keeps it for a while.
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl SocketLimits {
+    pub(super) fn new(
+        settings: FrontSettings,
+        gate: web::Data<FrontGate>,
+        unread: UnreadAnswers,
+    ) -> Self {
+        Self {
+            settings,
+            gate,
+            unread,
+        }
+    }
+
+    /// How long a client may read nothing while all of them leave so much unread.
+    fn patience(&self, unread: usize) -> Duration {
+        match self.gate.front.get() {
+            Some(front) => patience(&front.settings.load(), unread),
+            None => patience(&self.settings, unread),
+        }
+    }
+
+    fn count(&self) {
+        if let Some(front) = self.gate.front.get() {
+            front.counters.add(Counter::ClientsTooSlow);
+        }
+    }
+}
+
+impl UnreadAnswers {
+    /// Gives the memory of clients that read nothing back to the system, once all that leave now
+    /// have left.
+    fn plan_trim(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.trim_planned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let planned = Arc::clone(&self.trim_planned);
+        runtime.spawn(async move {
+            sleep(TRIM_DELAY).await;
+            planned.store(false, Ordering::Relaxed);
+            // Who stops the gateway needs no memory back.
+            let _ = tokio::task::spawn_blocking(trim_heap).await;
+        });
+    }
+}
+
+fn patience(settings: &FrontSettings, unread: usize) -> Duration {
+    if unread > settings.unread_bytes_max {
+        settings.body_timeout.min(UNREAD_PATIENCE)
+    } else {
+        settings.body_timeout
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Discard + Unpin> ClientSocket<S> {
+    pub(super) fn new(stream: S, limits: Rc<SocketLimits>) -> Self {
+        Self {
+            stream,
+            clock: Rc::default(),
+            unread: limits.unread.bytes.share(),
+            limits,
+            timer: None,
+            stalled: None,
+        }
+    }
+
+    /// Knows whether a request is served; whoever serves one says so there.
+    pub(super) fn clock(&self) -> Rc<RequestClock> {
+        Rc::clone(&self.clock)
+    }
+
+    /// Is woken at this time or before.
+    fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if timer.is_elapsed() || timer.deadline() > at {
+            timer.as_mut().reset(at);
+        }
+        timer.as_mut().poll(cx)
+    }
+
+    /// The client has sent nothing. A head that does not come ends the connection as its client
+    /// would.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let limits = Rc::clone(&self.limits);
+        let (head, idle) = (limits.settings.head_timeout, limits.settings.keep_alive);
+        while let Some(due) = self.clock.due(head, idle) {
+            if Instant::now() >= due {
+                limits.count();
+                if self.stalled.is_none() {
+                    // A client that reads learns why.
+                    let _ = Pin::new(&mut self.stream).poll_write(cx, HEAD_TIMEOUT);
+                }
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_timer(due, cx));
+        }
+        Poll::Pending
+    }
+
+    /// The client has not read so many bytes.
+    fn poll_stalled(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let since = *self.stalled.get_or_insert_with(Instant::now);
+        if self.unread.own() == 0 {
+            self.unread.add(bytes);
+        }
+        loop {
+            let now = Instant::now();
+            let due = since + self.limits.patience(self.unread.all());
+            if now >= due {
+                self.limits.count();
+                self.stream.discard_unsent();
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            ready!(self.poll_timer(due.min(now + UNREAD_PATIENCE), cx));
+        }
+    }
+
+    fn has_read(&mut self) {
+        if self.stalled.take().is_some() {
+            self.unread.subtract(self.unread.own());
+        }
+    }
+}
+
+impl<S> Drop for ClientSocket<S> {
+    fn drop(&mut self) {
+        if self.unread.own() >= TRIM_MIN {
+            self.limits.unread.plan_trim();
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Discard + Unpin> AsyncRead for ClientSocket<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let socket = self.get_mut();
+        let before = buffer.filled().len();
+        match Pin::new(&mut socket.stream).poll_read(cx, buffer) {
+            Poll::Pending => socket.poll_head(cx),
+            Poll::Ready(read) => {
+                if buffer.filled().len() > before {
+                    socket.clock.received();
+                }
+                Poll::Ready(read)
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Discard + Unpin> AsyncWrite for ClientSocket<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let socket = self.get_mut();
+        match Pin::new(&mut socket.stream).poll_write(cx, bytes) {
+            Poll::Pending => socket.poll_stalled(bytes.len() + socket.clock.unsent(), cx),
+            Poll::Ready(written) => {
+                socket.has_read();
+                Poll::Ready(written)
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use actix_web::body::MessageBody as _;
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+    use crate::front::http::request_clock::ServedBody;
+
+    impl Discard for DuplexStream {
+        fn discard_unsent(&self) {}
+    }
+
+    const HEAD: Duration = Duration::from_secs(10);
+    const BODY: Duration = Duration::from_secs(30);
+
+    /// Sockets of clients with small buffers, and the clients' ends.
+    fn sockets<const N: usize>(
+        unread_max: usize,
+    ) -> [(ClientSocket<DuplexStream>, DuplexStream); N] {
+        let settings = FrontSettings {
+            head_timeout: HEAD,
+            body_timeout: BODY,
+            unread_bytes_max: unread_max,
+            ..FrontSettings::for_tests()
+        };
+        let gate = web::Data::new(FrontGate::default());
+        let limits = Rc::new(SocketLimits::new(settings, gate, UnreadAnswers::default()));
+        std::array::from_fn(|_| {
+            let (ours, theirs) = duplex(100);
+            (ClientSocket::new(ours, Rc::clone(&limits)), theirs)
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_head_has_its_time() {
+        let [(mut socket, mut client)] = sockets(1000);
+        let clock = socket.clock();
+        let mut buffer = [0; 10];
+        for _ in 0..3 {
+            client.write_all(b"GET").await.unwrap();
+            assert_eq!(socket.read(&mut buffer).await.unwrap(), 3);
+            let serving = clock.serve();
+            // However long it is served.
+            let waited = tokio::time::timeout(HEAD * 100, socket.read(&mut buffer)).await;
+            assert!(waited.is_err());
+            drop(serving);
+        }
+        client.write_all(b"G").await.unwrap();
+        let began = Instant::now();
+        assert_eq!(socket.read(&mut buffer).await.unwrap(), 1);
+        assert_eq!(socket.read(&mut buffer).await.unwrap(), 0);
+        assert_eq!(began.elapsed().as_secs(), HEAD.as_secs());
+        drop(socket);
+        let mut told = Vec::new();
+        client.read_to_end(&mut told).await.unwrap();
+        assert_eq!(told, HEAD_TIMEOUT);
+    }
+
+    /// A head that came with the request before it is not seen to begin.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_another_request_ends() {
+        let [(mut socket, _client)] = sockets(1000);
+        let keep_alive = FrontSettings::for_tests().keep_alive;
+        drop(socket.clock().serve());
+        let began = Instant::now();
+        assert_eq!(socket.read(&mut [0; 10]).await.unwrap(), 0);
+        assert_eq!(began.elapsed().as_secs(), (keep_alive + HEAD).as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_disconnected_in_time() {
+        let [(mut socket, mut client)] = sockets(1000);
+        socket.write_all(&[0; 100]).await.unwrap();
+        // It reads slowly.
+        for _ in 0..5 {
+            let mut writing = Box::pin(socket.write_all(&[0; 20]));
+            let waited = tokio::time::timeout(BODY * 2 / 3, &mut writing).await;
+            assert!(waited.is_err());
+            client.read_exact(&mut [0; 20]).await.unwrap();
+            writing.await.unwrap();
+        }
+        let began = Instant::now();
+        let error = socket.write_all(&[0; 20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), BODY.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_an_answer_counts_as_unread() {
+        let [(mut socket, _client)] = sockets(1 << 20);
+        let answer = Bytes::from(vec![0; 100_000]);
+        let mut body = ServedBody::new(answer, Some(socket.clock().serve()));
+        let part = poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await;
+        let part = part.unwrap().unwrap();
+        let waited = tokio::time::timeout(UNREAD_PATIENCE, socket.write_all(&part)).await;
+        assert!(waited.is_err());
+        // Those that the system has are its own.
+        assert_eq!(socket.unread.all(), 100_000 - 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_leave_too_much_unread_together_have_less_time() {
+        let [(mut one, _reader), (mut other, _client)] = sockets(1000);
+        let all = one.limits.unread.bytes.clone();
+        let waited = tokio::time::timeout(UNREAD_PATIENCE * 5, one.write_all(&[0; 700])).await;
+        assert!(waited.is_err());
+        let began = Instant::now();
+        let error = other.write_all(&[0; 700]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed(), UNREAD_PATIENCE);
+        drop((one, other));
+        assert_eq!(all.share().all(), 0);
+    }
+}

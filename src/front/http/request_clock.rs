@@ -1,0 +1,184 @@
+//! Whether a connection serves a request, or waits for one, and the answer on its way out.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_web::body::{BodySize, MessageBody};
+use bytes::Bytes;
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+/// Of one connection.
+#[derive(Debug, Default)]
+pub(super) struct RequestClock {
+    phase: Cell<Phase>,
+    /// Bytes of the answer that the connection has not taken yet.
+    unsent: Cell<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    /// Before the first request, whose head is timed elsewhere.
+    #[default]
+    New,
+    Serving,
+    /// Since then, and nothing of another request has come.
+    Idle(Instant),
+    /// Since then a head is on its way.
+    Head(Instant),
+}
+
+/// A request that is served: until the last of its answer is handed on.
+#[derive(Debug)]
+pub(super) struct Serving(Rc<RequestClock>);
+
+impl RequestClock {
+    /// A request has come.
+    pub(super) fn serve(self: &Rc<Self>) -> Serving {
+        self.phase.set(Phase::Serving);
+        Serving(Rc::clone(self))
+    }
+
+    /// Bytes of the answer that is under way and that the connection has not taken.
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent.get()
+    }
+
+    /// Bytes have come.
+    pub(super) fn received(&self) {
+        if let Phase::Idle(_) = self.phase.get() {
+            self.phase.set(Phase::Head(Instant::now()));
+        }
+    }
+
+    /// When the connection is to end for want of a head. A connection that is idle is ended by
+    /// actix-http before that, unless it holds what it takes for the beginning of a head.
+    pub(super) fn due(&self, head_timeout: Duration, keep_alive: Duration) -> Option<Instant> {
+        match self.phase.get() {
+            Phase::New | Phase::Serving => None,
+            Phase::Idle(since) => Some(since + keep_alive + head_timeout),
+            Phase::Head(since) => Some(since + head_timeout),
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.unsent.set(0);
+        self.0.phase.set(Phase::Idle(Instant::now()));
+    }
+}
+
+/// How much of an answer the connection is handed at a time, in bytes. It copies what it is handed,
+/// so that a client which does not read holds no more than this beside the answer itself.
+const PART_MAX: usize = 32 * 1024;
+
+pin_project! {
+    /// The body of an answer in parts, with the request that it ends.
+    pub(super) struct ServedBody<B> {
+        #[pin]
+        body: B,
+        rest: Bytes,
+        serving: Option<Serving>,
+    }
+}
+
+impl<B> ServedBody<B> {
+    pub(super) fn new(body: B, serving: Option<Serving>) -> Self {
+        let rest = Bytes::new();
+        Self {
+            body,
+            rest,
+            serving,
+        }
+    }
+}
+
+impl<B: MessageBody> MessageBody for ServedBody<B> {
+    type Error = B::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let this = self.project();
+        if this.rest.is_empty() {
+            match ready!(this.body.poll_next(cx)) {
+                Some(Ok(bytes)) => *this.rest = bytes,
+                end => return Poll::Ready(end),
+            }
+        }
+        let part = this.rest.split_to(PART_MAX.min(this.rest.len()));
+        if let Some(Serving(clock)) = this.serving {
+            clock.unsent.set(this.rest.len());
+        }
+        Poll::Ready(Some(Ok(part)))
+    }
+
+    fn try_into_bytes(self) -> Result<Bytes, Self> {
+        if !self.rest.is_empty() {
+            return Err(self);
+        }
+        let Self { body, serving, .. } = self;
+        body.try_into_bytes()
+            .map_err(|body| Self::new(body, serving))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use actix_web::body::BodyStream;
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_large_answer_is_handed_on_in_parts() {
+        let chunks = [3 * PART_MAX + 1, 0, 5].map(|size| Bytes::from(vec![b'x'; size]));
+        let chunks = stream::iter(chunks.map(Ok::<_, Infallible>));
+        let clock = Rc::new(RequestClock::default());
+        let body = ServedBody::new(BodyStream::new(chunks), Some(clock.serve()));
+        let mut seen = Vec::new();
+        {
+            let mut body = pin!(body);
+            while let Some(part) = poll_fn(|cx| body.as_mut().poll_next(cx)).await {
+                seen.push((part.unwrap().len(), clock.unsent()));
+            }
+        }
+        let whole = PART_MAX;
+        let expected = [
+            (whole, 2 * whole + 1),
+            (whole, whole + 1),
+            (whole, 1),
+            (1, 0),
+            (5, 0),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_dropped_is_not_unsent() {
+        let clock = Rc::new(RequestClock::default());
+        let body = ServedBody::new(Bytes::from(vec![b'x'; 2 * PART_MAX]), Some(clock.serve()));
+        {
+            let mut body = pin!(body);
+            poll_fn(|cx| body.as_mut().poll_next(cx))
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!(clock.unsent(), PART_MAX);
+        }
+        assert_eq!(clock.unsent(), 0);
+    }
+}

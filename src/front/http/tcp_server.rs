@@ -1,0 +1,101 @@
+//! The TCP server under the HTTP server: as that of actix-web, with sockets of our own.
+
+use std::fmt;
+use std::future::ready;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix_http::error::DispatchError;
+use actix_http::{HttpService, Request, Response};
+use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, fn_service, map_config};
+use actix_web::body::MessageBody;
+use actix_web::dev::{AppConfig, Server, Service, ServiceFactory};
+use actix_web::{Error, web};
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
+use tokio::net::TcpStream;
+
+use super::client_socket::{ClientSocket, SocketLimits, UnreadAnswers};
+use super::new_connections::NewConnections;
+use crate::front::settings::FrontSettings;
+use crate::front::state::FrontGate;
+
+/// How long a client may take to close its end after a refused body.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How much the system takes of an answer before it is sent, in bytes.
+#[cfg(target_os = "linux")]
+const UNSENT_MAX: u32 = 256 * 1024;
+
+/// Serves an application on each worker.
+///
+/// # Errors
+///
+/// Returns the system's error when the listener cannot be used.
+pub(super) fn serve<F, I, S, B>(
+    listener: TcpListener,
+    settings: &FrontSettings,
+    gate: web::Data<FrontGate>,
+    new_connections: NewConnections,
+    app: F,
+) -> io::Result<Server>
+where
+    F: Fn() -> I + Clone + Send + 'static,
+    I: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<Request, Config = AppConfig> + 'static,
+    S::Error: Into<Error> + 'static,
+    S::InitError: fmt::Debug,
+    S::Response: Into<Response<B>> + 'static,
+    S::Future: 'static,
+    S::Service: 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    let server = Server::build()
+        .workers(settings.workers)
+        .max_concurrent_connections(settings.connections_max)
+        .disable_signals()
+        .shutdown_timeout(1);
+    let stopping = server.graceful_shutdown_signal();
+    let (settings, unread) = (settings.clone(), UnreadAnswers::default());
+    let server = server.listen("mcp", listener, move || {
+        let limits = SocketLimits::new(settings.clone(), gate.clone(), unread.clone());
+        let limits = Rc::new(limits);
+        let (stopping, arriving) = (stopping.clone(), new_connections.clone());
+        let app = app().into_factory();
+        let app = app.map_err(|error| error.into().error_response());
+        let http = HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            .keep_alive(settings.keep_alive)
+            .client_request_timeout(settings.head_timeout)
+            .client_disconnect_timeout(DISCONNECT_TIMEOUT)
+            // A client that left is noticed at once.
+            .h1_allow_half_closed(false)
+            .on_connect_ext(move |socket: &ClientSocket<TcpStream>, data| {
+                arriving.on_connect(data);
+                data.insert(socket.clock());
+            })
+            .h1(map_config(app, |()| AppConfig::default()));
+        let accepted = move |stream: TcpStream| {
+            let peer = stream.peer_addr().ok();
+            set_options(&stream);
+            let socket = ClientSocket::new(stream, Rc::clone(&limits));
+            ready(Ok::<_, DispatchError>((socket, peer)))
+        };
+        fn_service(accepted).and_then(http)
+    })?;
+    Ok(server.run())
+}
+
+/// Both are better to have, and not needed.
+fn set_options(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    // Otherwise the system takes megabytes, and a client that reads slowly seems to read nothing.
+    #[cfg(target_os = "linux")]
+    let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX);
+}

@@ -1,0 +1,56 @@
+//! Parts of the configuration in the words of those who use them. Pure.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::state::ConfiguredServer;
+use crate::admin::ConfigView;
+use crate::config::{Config, ServerEntry, ServerState};
+use crate::downstream::{ServerSettings, start_kind};
+use crate::publisher::{Arrangement, FirstListWait};
+
+/// Servers that can be started, in config order.
+pub(super) fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
+    let servers = config.servers.iter();
+    let ready = servers.filter_map(|server| match &server.state {
+        ServerState::Ready(settings) => Some(settings.clone()),
+        ServerState::Disabled | ServerState::Misconfigured(_) => None,
+    });
+    ready.collect()
+}
+
+pub(super) fn arrangement(config: &Config) -> Arrangement {
+    let servers = ready_servers(config);
+    let named = servers.iter().map(|it| (it.name.clone(), it.names.clone()));
+    let kinds = servers
+        .iter()
+        .map(|it| (it.name.clone(), start_kind(&it.transport)));
+    Arrangement {
+        servers: named.collect(),
+        catalog: config.catalog.clone(),
+        first_list_wait: FirstListWait {
+            usual: config.session.first_list_wait,
+            max: config.session.first_list_wait_max,
+            kinds: kinds.collect(),
+        },
+    }
+}
+
+pub(super) fn config_view(path: Option<PathBuf>, warnings: Vec<String>) -> ConfigView {
+    let path = path.map(|path| path.display().to_string());
+    ConfigView {
+        path,
+        warnings,
+        refused: None,
+        needs_restart: Vec::new(),
+    }
+}
+
+pub(super) fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
+    let server = |server: &ServerEntry| ConfiguredServer {
+        id: server.id().to_owned(),
+        name: server.name.to_string(),
+        state: server.state.clone(),
+    };
+    config.servers.iter().map(server).collect()
+}

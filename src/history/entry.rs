@@ -1,0 +1,230 @@
+//! Calls that were read, as operators see them.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::file::{IS_REDACTED, WHOLE};
+use crate::protocol::{Method, request};
+
+/// A call that was kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryEntry {
+    pub(super) id: i64,
+    pub(super) method: String,
+    /// Empty: none was found.
+    pub(super) server: String,
+    pub(super) outcome: String,
+    pub(super) session: Option<u32>,
+    pub(super) name: String,
+    pub(super) client: Option<String>,
+    pub(super) revision: String,
+    pub(super) request_id: String,
+    pub(super) code: Option<String>,
+    pub(super) total_us: i64,
+    pub(super) server_us: i64,
+    pub(super) queue_us: i64,
+    pub(super) request_bytes: i64,
+    pub(super) answer_bytes: i64,
+    pub(super) params_state: i64,
+    pub(super) result_state: i64,
+    pub(super) params: Option<String>,
+    pub(super) result: Option<String>,
+}
+
+/// One page of calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryPage {
+    pub(super) entries: Vec<HistoryEntry>,
+    /// All that match; absent where only a search would tell.
+    pub(super) total: Option<u64>,
+    /// There are more than `total`.
+    pub(super) has_more_than_total: bool,
+    pub(super) limit: usize,
+    pub(super) offset: usize,
+    /// Nothing that belongs on the page was left out.
+    pub(super) is_complete: bool,
+    pub(super) has_more: bool,
+    /// The last id that was looked at.
+    pub(super) last: Option<i64>,
+}
+
+impl Default for HistoryPage {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            total: None,
+            has_more_than_total: false,
+            limit: 0,
+            offset: 0,
+            is_complete: true,
+            has_more: false,
+            last: None,
+        }
+    }
+}
+
+/// Why a call cannot be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReplayable {
+    #[error("its parameters were not kept, or were cut: `history.bodies` says how much is kept")]
+    Cut,
+    #[error("its parameters held secrets, which are not kept")]
+    Redacted,
+}
+
+impl HistoryPage {
+    /// The page as JSON.
+    pub fn to_json(&self) -> Value {
+        let entries: Vec<Value> = self.entries.iter().map(HistoryEntry::to_json).collect();
+        let goes_on = self.has_more || !self.is_complete;
+        json!({
+            "entries": entries,
+            "total": self.total,
+            "totalIsLowerBound": self.has_more_than_total,
+            "limit": self.limit,
+            "offset": self.offset,
+            "complete": self.is_complete,
+            "next": self.last.filter(|_| goes_on).map(|id| id.to_string()),
+        })
+    }
+}
+
+impl HistoryEntry {
+    pub fn to_json(&self) -> Value {
+        let millis = |micros: i64| json!(micros as f64 / 1000.0);
+        let error = self.code.as_ref().map(|code| json!({ "code": code }));
+        json!({
+            "id": self.id.to_string(),
+            "timestamp": self.id / 1000,
+            "method": self.method,
+            "target": self.name,
+            "serverId": (!self.server.is_empty()).then_some(&self.server),
+            "session": self.session.map(|session| format!("{session:08x}")),
+            "client": self.client,
+            "revision": self.revision,
+            "requestId": value(&self.request_id),
+            "outcome": self.outcome,
+            "success": self.outcome == "ok",
+            "error": error,
+            "duration": millis(self.total_us),
+            "durations": {
+                "total": millis(self.total_us),
+                "server": millis(self.server_us),
+                "queue": millis(self.queue_us),
+            },
+            "requestBytes": self.request_bytes,
+            "answerBytes": self.answer_bytes,
+            "params": self.params.as_deref().map(value),
+            "paramsState": state(self.params.as_ref(), self.params_state),
+            "result": self.result.as_deref().map(value),
+            "resultState": state(self.result.as_ref(), self.result_state),
+            "replayable": self.replay_frame(0).is_ok(),
+        })
+    }
+
+    /// Whether a text stands in it.
+    pub(super) fn contains(&self, text: &str) -> bool {
+        let texts = [
+            Some(&self.name),
+            self.client.as_ref(),
+            self.code.as_ref(),
+            self.params.as_ref(),
+            self.result.as_ref(),
+        ];
+        let mut texts = texts.into_iter().flatten();
+        texts.any(|in_text| contains(in_text.as_bytes(), text.as_bytes()))
+    }
+
+    /// The request once more, as a client writes it.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not known as it was.
+    pub fn replay_frame(&self, id: u64) -> Result<Bytes, NotReplayable> {
+        if self.params_state & IS_REDACTED != 0 {
+            return Err(NotReplayable::Redacted);
+        }
+        if self.params_state & WHOLE == 0 {
+            return Err(NotReplayable::Cut);
+        }
+        let params = self.params.as_deref().ok_or(NotReplayable::Cut)?;
+        let params: Value = serde_json::from_str(params).map_err(|_| NotReplayable::Cut)?;
+        let method = Method::parse(&self.method);
+        Ok(request(id, &method, &params))
+    }
+}
+
+/// JSON as it is, and a piece of it as text.
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+/// How much of a body was kept.
+fn state(body: Option<&String>, state: i64) -> &'static str {
+    match (body, state & WHOLE != 0, state & IS_REDACTED != 0) {
+        (None, _, _) => "none",
+        (Some(_), true, false) => "whole",
+        (Some(_), true, true) => "redacted",
+        (Some(_), false, false) => "cut",
+        (Some(_), false, true) => "cut and redacted",
+    }
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    let Some((first, rest)) = wanted.split_first() else {
+        return true;
+    };
+    let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
+    memchr::memchr2_iter(lower, upper, text).any(|at| {
+        let found = text.get(at + 1..at + 1 + rest.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(rest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_whatever_its_case() {
+        let table = [
+            ("Hello World", "o w", true),
+            ("Hello World", "WORLD", true),
+            ("Hello World", "worlds", false),
+            ("aab", "ab", true),
+            ("é", "É", false),
+            ("é", "é", true),
+            ("", "a", false),
+        ];
+        for (text, wanted, expected) in table {
+            assert_eq!(
+                contains(text.as_bytes(), wanted.as_bytes()),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_was_kept_whole_can_be_called_again() {
+        let entry = |params: Option<&str>, params_state| HistoryEntry {
+            method: "tools/call".to_owned(),
+            params: params.map(str::to_owned),
+            params_state,
+            ..HistoryEntry::default()
+        };
+        let frame = entry(Some(r#"{"name":"a"}"#), WHOLE)
+            .replay_frame(7)
+            .unwrap();
+        let expected = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}"#;
+        assert_eq!(frame, expected);
+        let table = [
+            (Some("{}"), 0, NotReplayable::Cut),
+            (None, 0, NotReplayable::Cut),
+            (Some("{}"), WHOLE | IS_REDACTED, NotReplayable::Redacted),
+        ];
+        for (params, state, expected) in table {
+            assert_eq!(entry(params, state).replay_frame(1), Err(expected));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The history of calls: one record for each call at the edge, however it ended.
+//!
+//! A call begins a [`PendingCall`] and ends it with its outcome; what is kept of its bodies is
+//! without secrets from the start (`redaction`). Records wait in a bounded queue for the one
+//! thread that writes them to a file of the data directory: no call ever waits for the disk, and
+//! what does not fit is lost and counted. Operators read pages of it (`query`).
+
+mod entry;
+mod file;
+mod pending;
+mod query;
+mod queue;
+mod record;
+mod redaction;
+mod search;
+mod settings;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
+
+use crate::protocol::Request;
+use crate::store::database;
+use crate::telemetry::{Counter, Counters, Secrets};
+use queue::RecordQueue;
+use record::CallRecord;
+use writer::HistoryState;
+
+pub use entry::{HistoryEntry, HistoryPage, NotReplayable};
+pub use pending::{CallEnding, PendingCall, RecordedCaller};
+pub use query::{HistoryFilter, HistoryQuery, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX};
+pub use record::CallOutcome;
+pub use redaction::REDACTED;
+pub use settings::HistorySettings;
+
+/// How long a page is looked for; what was found until then is answered.
+const SEARCH_TIME: Duration = Duration::from_millis(40);
+
+/// How long a reader waits for the records before its request to be written, and for the file.
+const READ_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Readers at the same time; one more is refused.
+const READERS_MAX: usize = 4;
+
+/// Why the history cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HistoryError {
+    #[error("calls are not recorded: set `history.enabled = true`")]
+    Off,
+    #[error("the history cannot be read: {0}")]
+    Unavailable(String),
+    #[error("the history is read by as many as may at once; try again")]
+    Busy,
+}
+
+/// A handle; clones are of the same history.
+#[derive(Clone)]
+pub struct History(Arc<Parts>);
+
+struct Parts {
+    state: Arc<HistoryState>,
+    secrets: ArcSwap<Secrets>,
+    readers: Arc<Semaphore>,
+    /// A connection that no reader uses now.
+    idle: Mutex<Option<Connection>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl History {
+    /// Starts the thread. A file that cannot be used is no error: then nothing is recorded, and
+    /// [`History::failure`] says why.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the thread cannot be made.
+    pub fn start(path: &Path, settings: HistorySettings, counters: Counters) -> io::Result<Self> {
+        let history = Self::new(path, settings, counters);
+        let state = history.0.state.clone();
+        let thread = std::thread::Builder::new().name("history".to_owned());
+        let thread = thread.spawn(move || writer::run(&state))?;
+        *lock(&history.0.thread) = Some(thread);
+        Ok(history)
+    }
+
+    /// One that records nothing.
+    pub fn off() -> Self {
+        let settings = HistorySettings {
+            enabled: false,
+            ..HistorySettings::default()
+        };
+        Self::new(Path::new(""), settings, Counters::default())
+    }
+
+    fn new(path: &Path, settings: HistorySettings, counters: Counters) -> Self {
+        Self(Arc::new(Parts {
+            state: Arc::new(HistoryState {
+                path: path.to_owned(),
+                settings: ArcSwap::from_pointee(settings),
+                queue: RecordQueue::default(),
+                counters,
+                failure: ArcSwapOption::empty(),
+            }),
+            secrets: ArcSwap::default(),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+            idle: Mutex::default(),
+            thread: Mutex::default(),
+        }))
+    }
+
+    /// Goes over to other settings.
+    pub fn configure(&self, settings: HistorySettings) {
+        self.0.state.settings.store(Arc::new(settings));
+    }
+
+    /// These are not kept from now on, wherever they stand.
+    pub fn hide(&self, secrets: Secrets) {
+        self.0.secrets.store(Arc::new(secrets));
+    }
+
+    /// Begins the record of a call; `None` while nothing is recorded.
+    pub fn begin(
+        &self,
+        request: &Request,
+        caller: &RecordedCaller<'_>,
+    ) -> Option<Box<PendingCall>> {
+        let settings = self.0.state.settings.load();
+        let begin = || PendingCall::new(self.clone(), request, caller, settings.body_max);
+        let is_wanted = settings.enabled || PendingCall::is_logged();
+        is_wanted.then(|| Box::new(begin()))
+    }
+
+    /// Why calls are not recorded, though they should be.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.0.state.failure.load();
+        let failure = failure.as_deref().filter(|_| self.0.state.is_enabled());
+        failure.cloned()
+    }
+
+    /// Reads one page. All calls that ended before are in it.
+    ///
+    /// # Errors
+    ///
+    /// Says why the history cannot be read now.
+    pub async fn page(&self, query: HistoryQuery) -> Result<HistoryPage, HistoryError> {
+        self.read(move |connection| {
+            let deadline = Instant::now() + SEARCH_TIME;
+            search::page(connection, &query, deadline)
+        })
+        .await
+    }
+
+    /// Reads one call; `None` if there is none of this id.
+    ///
+    /// # Errors
+    ///
+    /// Says why the history cannot be read now.
+    pub async fn entry(&self, id: i64) -> Result<Option<HistoryEntry>, HistoryError> {
+        self.read(move |connection| search::one(connection, id))
+            .await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        if !self.0.state.is_enabled() {
+            return Err(HistoryError::Off);
+        }
+        let permit = self.0.readers.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| HistoryError::Busy)?;
+        let late = |_| HistoryError::Unavailable("it takes too long".to_owned());
+        // If the thread is gone, what is in the file is read.
+        drop(
+            timeout(READ_TIMEOUT, self.0.state.queue.flush())
+                .await
+                .map_err(late)?,
+        );
+        if let Some(failure) = self.failure() {
+            // It may be of a file that is to be moved away.
+            *lock(&self.0.idle) = None;
+            return Err(HistoryError::Unavailable(failure));
+        }
+        let history = self.clone();
+        let reading = spawn_blocking(move || {
+            let _permit = permit;
+            history.read_now(read)
+        });
+        let read = timeout(READ_TIMEOUT, reading).await.map_err(late)?;
+        read.map_err(|error| HistoryError::Unavailable(error.to_string()))?
+    }
+
+    fn read_now<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, HistoryError> {
+        let unavailable = |error: String| HistoryError::Unavailable(error);
+        let idle = lock(&self.0.idle).take();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => database::connect(&self.0.state.path)
+                .map_err(|error| unavailable(error.to_string()))?,
+        };
+        let found = read(&connection).map_err(|error| unavailable(error.to_string()))?;
+        *lock(&self.0.idle) = Some(connection);
+        Ok(found)
+    }
+
+    /// Writes what waits, and ends the thread. Blocks for as long as that takes.
+    pub fn stop(&self) {
+        self.0.state.queue.close();
+        if let Some(thread) = lock(&self.0.thread).take() {
+            // Its panic, if any, was reported where it happened.
+            drop(thread.join());
+        }
+    }
+
+    fn secrets(&self) -> Arc<Secrets> {
+        self.0.secrets.load_full()
+    }
+
+    fn push(&self, record: CallRecord) {
+        let state = &self.0.state;
+        let settings = state.settings.load();
+        if settings.enabled && !state.queue.push(record, settings.queue_max) {
+            state.counters.add(Counter::HistoryLost);
+        }
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.state.queue.close();
+    }
+}
+
+/// A panic elsewhere leaves whole values behind.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,228 @@
+//! A call that is not over yet.
+
+use std::sync::Arc;
+
+use memchr::memmem;
+use tokio::time::Instant;
+
+use super::History;
+use super::record::{CallDurations, CallOutcome, CallRecord};
+use super::redaction::{KeptBody, redact, redact_member};
+use crate::id::ServerName;
+use crate::protocol::{Failure, Method, RawJson, Request, Revision};
+use crate::telemetry::unix_millis;
+
+/// Under which name calls are logged.
+const CALLS: &str = "mcpvisor::calls";
+
+/// Bytes of a result that are looked through.
+const SEARCHED_MAX: usize = 64 * 1024;
+
+/// Bytes of each end of a larger one.
+const END: usize = 1024;
+
+/// Longest texts of a record, in bytes; longer ones are cut.
+const METHOD_MAX: usize = 64;
+const NAME_MAX: usize = 512;
+const REQUEST_ID_MAX: usize = 128;
+
+/// Who makes a call.
+#[derive(Clone, Debug)]
+pub struct RecordedCaller<'c> {
+    /// The handle of its session.
+    pub session: Option<u32>,
+    /// The name that it gives itself.
+    pub client: Option<&'c Arc<str>>,
+    pub revision: Revision,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug)]
+pub enum CallEnding<'r> {
+    Result(&'r RawJson),
+    /// The gateway answered that it is done.
+    Done,
+    /// The error object of a server.
+    Error(&'r RawJson),
+    /// The gateway failed it.
+    Failed(&'r Failure),
+    /// Its client is asked first, and comes back with another request.
+    InputRequired,
+    /// It goes on in a task.
+    Task,
+}
+
+/// A call that is being recorded. Dropped without an end, it was cancelled: nobody was answered.
+pub struct PendingCall {
+    history: History,
+    started: Instant,
+    sent: Option<Instant>,
+    body_max: usize,
+    /// `None` once it has ended.
+    record: Option<CallRecord>,
+}
+
+impl PendingCall {
+    /// Whether calls are logged, a line for the request and one for its answer.
+    pub(super) fn is_logged() -> bool {
+        log::log_enabled!(target: CALLS, log::Level::Debug)
+    }
+
+    pub(super) fn new(
+        history: History,
+        request: &Request,
+        caller: &RecordedCaller<'_>,
+        body_max: usize,
+    ) -> Self {
+        let frame = request.frame.as_str();
+        let secrets = history.secrets();
+        let params = (body_max > 0).then(|| redact_member(frame, "params", body_max, &secrets));
+        let name = request.item().unwrap_or_default();
+        let record = CallRecord {
+            at: 0,
+            method: cut(request.method.as_str(), METHOD_MAX),
+            server: None,
+            outcome: CallOutcome::Cancelled,
+            name: match secrets.replaced(&name, super::REDACTED) {
+                Some(masked) => cut(&masked, NAME_MAX),
+                None => cut(&name, NAME_MAX),
+            },
+            session: caller.session,
+            client: caller.client.cloned(),
+            revision: caller.revision.as_str(),
+            request_id: cut(request.id.as_str(), REQUEST_ID_MAX),
+            code: None,
+            durations: CallDurations::default(),
+            request_bytes: frame.len() as u64,
+            answer_bytes: 0,
+            params: params.flatten(),
+            result: None,
+        };
+        log::debug!(
+            target: CALLS, "type" = "mcp_request", method = &*record.method,
+            target = &*record.name, "requestId" = &*record.request_id; "request"
+        );
+        Self {
+            history,
+            started: Instant::now(),
+            sent: None,
+            body_max,
+            record: Some(record),
+        }
+    }
+
+    /// The server that it goes to.
+    pub fn at_server(&mut self, server: &ServerName) {
+        if let Some(record) = &mut self.record {
+            record.server = Some(server.clone());
+        }
+    }
+
+    /// When it was sent to its server last.
+    pub fn sent_at(&mut self, sent: Instant) {
+        self.sent = Some(sent);
+    }
+
+    pub fn end(mut self, ending: CallEnding<'_>, answer_bytes: usize) {
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
+        if let CallEnding::Failed(failure) = ending
+            && record.server.is_none()
+        {
+            let server = failure.server.as_deref();
+            record.server = server.and_then(|server| ServerName::try_new(server).ok());
+        }
+        record.outcome = outcome(&record.method, ending);
+        record.code = code(ending);
+        record.result = self.kept_result(ending);
+        record.answer_bytes = answer_bytes as u64;
+        self.push(record);
+    }
+
+    fn kept_result(&self, ending: CallEnding<'_>) -> Option<KeptBody> {
+        let keep = |text: &str| redact(text, self.body_max, &self.history.secrets());
+        match ending {
+            _ if self.body_max == 0 => None,
+            CallEnding::Result(value) | CallEnding::Error(value) => Some(keep(value.as_str())),
+            CallEnding::Failed(failure) => {
+                Some(keep(RawJson::from_value(&failure.error_object()).as_str()))
+            }
+            CallEnding::Done | CallEnding::InputRequired | CallEnding::Task => None,
+        }
+    }
+
+    fn push(&self, mut record: CallRecord) {
+        let now = Instant::now();
+        let micros = |from: Instant, to: Instant| {
+            let time = to.saturating_duration_since(from);
+            u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+        };
+        record.at = unix_millis();
+        record.durations = CallDurations {
+            total: micros(self.started, now),
+            server: self.sent.map_or(0, |sent| micros(sent, now)),
+            queue: micros(self.started, self.sent.unwrap_or(now)),
+        };
+        log::debug!(
+            target: CALLS, "type" = "mcp_response", method = &*record.method,
+            target = &*record.name, "requestId" = &*record.request_id,
+            server = record.server.as_ref().map_or("", |server| server.as_str()),
+            duration = record.durations.total as f64 / 1000.0,
+            success = record.outcome == CallOutcome::Ok,
+            outcome = record.outcome.as_str(), code = record.code.as_deref().unwrap_or("");
+            "answer"
+        );
+        self.history.push(record);
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.push(record);
+        }
+    }
+}
+
+fn outcome(method: &str, ending: CallEnding<'_>) -> CallOutcome {
+    match ending {
+        CallEnding::Result(result) if is_tool_error(method, result) => CallOutcome::ToolError,
+        CallEnding::Result(_) | CallEnding::Done => CallOutcome::Ok,
+        CallEnding::Error(_) => CallOutcome::ProtocolError,
+        CallEnding::Failed(failure) => CallOutcome::of_failure(failure.kind),
+        CallEnding::InputRequired => CallOutcome::InputRequired,
+        CallEnding::Task => CallOutcome::Task,
+    }
+}
+
+/// Most results do not say whether they are one, and are not parsed again. Of a large one only both
+/// ends are looked at.
+fn is_tool_error(method: &str, result: &RawJson) -> bool {
+    let text = result.as_bytes();
+    let says_so = |part: &[u8]| memmem::find(part, b"\"isError\"").is_some();
+    let may_be = method == Method::ToolsCall.as_str()
+        && match text.len() {
+            0..=SEARCHED_MAX => says_so(text),
+            length => says_so(&text[..END]) || says_so(&text[length - END..]),
+        };
+    may_be
+        && result
+            .member("isError")
+            .is_some_and(|value| value.as_str() == "true")
+}
+
+fn code(ending: CallEnding<'_>) -> Option<Box<str>> {
+    match ending {
+        CallEnding::Failed(failure) => Some(failure.kind.as_str().into()),
+        CallEnding::Error(error) => Some(cut(error.member("code")?.as_str(), METHOD_MAX)),
+        CallEnding::Result(_) | CallEnding::Done | CallEnding::InputRequired | CallEnding::Task => {
+            None
+        }
+    }
+}
+
+fn cut(text: &str, max: usize) -> Box<str> {
+    let end = text.floor_char_boundary(max);
+    text.get(..end).unwrap_or_default().into()
+}

@@ -1,0 +1,141 @@
+//! One call, as it is kept.
+
+use std::sync::Arc;
+
+use super::redaction::KeptBody;
+use crate::id::ServerName;
+use crate::protocol::ErrorKind;
+
+macro_rules! outcomes {
+    ($($(#[$doc:meta])* $outcome:ident = $name:literal,)*) => {
+        /// How a call ended.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum CallOutcome {
+            $($(#[$doc])* $outcome,)*
+        }
+
+        impl CallOutcome {
+            pub const ALL: &[Self] = &[$(Self::$outcome,)*];
+
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$outcome => $name,)* }
+            }
+        }
+    };
+}
+
+outcomes! {
+    Ok = "ok",
+    /// A result with `isError`.
+    ToolError = "tool_error",
+    /// A JSON-RPC error, of the server or of the gateway.
+    ProtocolError = "protocol_error",
+    /// A policy forbids it.
+    Denied = "denied",
+    Timeout = "timeout",
+    /// The client took it back, or left.
+    Cancelled = "cancelled",
+    ServerLost = "server_lost",
+    /// A limit on work under way was reached.
+    Shed = "shed",
+    BreakerOpen = "breaker_open",
+    /// The server is away, or the gateway stops.
+    Unavailable = "unavailable",
+    /// The server needs input that the client cannot or would not give.
+    RefusedInput = "refused_input",
+    /// Answered with questions; the client comes back with another request.
+    InputRequired = "input_required",
+    /// Answered with a task, which goes on.
+    Task = "task",
+}
+
+impl CallOutcome {
+    pub fn parse(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.iter();
+        all.find(|outcome| outcome.as_str() == name).copied()
+    }
+
+    /// The outcome of a call that the gateway failed.
+    pub const fn of_failure(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Forbidden => Self::Denied,
+            ErrorKind::Timeout | ErrorKind::BodyTimeout => Self::Timeout,
+            ErrorKind::Cancelled => Self::Cancelled,
+            ErrorKind::ServerLost => Self::ServerLost,
+            ErrorKind::Overloaded => Self::Shed,
+            ErrorKind::BreakerOpen => Self::BreakerOpen,
+            ErrorKind::ServerUnavailable
+            | ErrorKind::ServerMisconfigured
+            | ErrorKind::ShuttingDown => Self::Unavailable,
+            ErrorKind::InputRefused | ErrorKind::MissingCapability => Self::RefusedInput,
+            _ => Self::ProtocolError,
+        }
+    }
+}
+
+/// A call that is over.
+#[derive(Clone, Debug)]
+pub(super) struct CallRecord {
+    /// When it ended, in milliseconds since 1970.
+    pub(super) at: u64,
+    pub(super) method: Box<str>,
+    pub(super) server: Option<ServerName>,
+    pub(super) outcome: CallOutcome,
+    /// The public name of the tool or prompt, or the URI.
+    pub(super) name: Box<str>,
+    /// The handle of the session.
+    pub(super) session: Option<u32>,
+    pub(super) client: Option<Arc<str>>,
+    pub(super) revision: &'static str,
+    /// Raw JSON.
+    pub(super) request_id: Box<str>,
+    /// Of a failure of the gateway the text code, of an error of a server the JSON-RPC code.
+    pub(super) code: Option<Box<str>>,
+    pub(super) durations: CallDurations,
+    pub(super) request_bytes: u64,
+    pub(super) answer_bytes: u64,
+    pub(super) params: Option<KeptBody>,
+    pub(super) result: Option<KeptBody>,
+}
+
+/// Where the time of a call went, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CallDurations {
+    pub(super) total: u64,
+    /// From the sending to the server to its answer.
+    pub(super) server: u64,
+    /// Before it was sent: waiting for a connection or a turn.
+    pub(super) queue: u64,
+}
+
+impl CallRecord {
+    /// Bytes that it takes while it waits to be written, roughly.
+    pub(super) fn size(&self) -> usize {
+        let body = |body: &Option<KeptBody>| body.as_ref().map_or(0, |body| body.text.len());
+        let texts = self.method.len() + self.name.len() + self.request_id.len();
+        size_of::<Self>() + texts + body(&self.params) + body(&self.result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_found_by_their_names() {
+        for outcome in CallOutcome::ALL {
+            assert_eq!(CallOutcome::parse(outcome.as_str()), Some(*outcome));
+        }
+        assert_eq!(CallOutcome::parse("OK"), None);
+    }
+
+    #[test]
+    fn every_failure_has_an_outcome() {
+        let failed = ErrorKind::ALL
+            .iter()
+            .map(|kind| CallOutcome::of_failure(*kind));
+        assert!(failed.into_iter().all(|outcome| outcome != CallOutcome::Ok));
+        let shed = CallOutcome::of_failure(ErrorKind::Overloaded);
+        assert_eq!(shed, CallOutcome::Shed);
+    }
+}

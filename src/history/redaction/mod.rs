@@ -1,0 +1,243 @@
+//! The kept part of a message's body: its beginning, without secrets.
+
+mod names;
+mod text;
+
+use memchr::memchr2;
+
+use crate::telemetry::Secrets;
+use names::{names_count, names_secret};
+use text::push_redacted;
+
+/// The text in place of a secret.
+pub const REDACTED: &str = "[REDACTED]";
+
+/// The kept part of a JSON value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeptBody {
+    pub(super) text: String,
+    /// Nothing was cut off.
+    pub(super) is_whole: bool,
+    /// A secret was replaced.
+    pub(super) is_redacted: bool,
+}
+
+/// Copies a JSON value, up to about `limit` bytes. Values of members whose names name secrets,
+/// tokens behind `Bearer` and all that `secrets` knows are replaced.
+pub(super) fn redact(json: &str, limit: usize, secrets: &Secrets) -> KeptBody {
+    let mut copy = Copy {
+        json,
+        limit,
+        at: 0,
+        out: String::with_capacity(json.len().min(limit) + 16),
+        is_redacted: false,
+    };
+    let is_whole = copy.run().is_some();
+    let Copy {
+        mut out,
+        mut is_redacted,
+        ..
+    } = copy;
+    if !is_whole {
+        out.truncate(out.floor_char_boundary(limit));
+        // It may end in the middle of a secret.
+        let masked = secrets.masked_with(&out, REDACTED);
+        is_redacted |= masked != out;
+        out = masked;
+    } else if let Some(masked) = secrets.replaced(&out, REDACTED) {
+        is_redacted = true;
+        out = masked;
+    }
+    KeptBody {
+        text: out,
+        is_whole,
+        is_redacted,
+    }
+}
+
+/// A pass over valid JSON.
+struct Copy<'j> {
+    json: &'j str,
+    limit: usize,
+    at: usize,
+    out: String,
+    is_redacted: bool,
+}
+
+impl<'j> Copy<'j> {
+    /// `None` when the limit was reached.
+    fn run(&mut self) -> Option<()> {
+        while let Some(first) = self.json.as_bytes().get(self.at) {
+            if self.out.len() >= self.limit {
+                return None;
+            }
+            if *first == b'"' {
+                self.string()?;
+            } else {
+                self.until_string()?;
+            }
+        }
+        (self.out.len() <= self.limit).then_some(())
+    }
+
+    /// Copies what lies between two strings.
+    fn until_string(&mut self) -> Option<()> {
+        let rest = self.json.get(self.at..)?;
+        let window = rest.get(..rest.floor_char_boundary(self.room() + 1))?;
+        let length = memchr::memchr(b'"', window.as_bytes()).unwrap_or(window.len());
+        self.out.push_str(window.get(..length)?);
+        self.at += length.max(1);
+        Some(())
+    }
+
+    fn room(&self) -> usize {
+        self.limit.saturating_sub(self.out.len())
+    }
+
+    fn string(&mut self) -> Option<()> {
+        let start = self.at + 1;
+        let rest = self.json.get(start..)?;
+        let window = rest.get(..rest.floor_char_boundary(self.room() + 1))?;
+        let Some(length) = string_length(window) else {
+            self.out.push('"');
+            self.is_redacted |= push_redacted(window, &mut self.out);
+            return None;
+        };
+        let content = window.get(..length)?;
+        self.at = start + length + 1;
+        self.out.push('"');
+        let value = value_after(self.json, self.at);
+        let is_secret = value.is_some() && is_secret_name(content);
+        if value.is_some() {
+            self.out.push_str(content);
+        } else {
+            self.is_redacted |= push_redacted(content, &mut self.out);
+        }
+        self.out.push('"');
+        match value.filter(|_| is_secret) {
+            Some(value) => self.secret(content, value),
+            None => Some(()),
+        }
+    }
+
+    /// The value of a secret, which begins at `start`. Truth values and nothing are no secrets.
+    fn secret(&mut self, name: &str, start: usize) -> Option<()> {
+        let rest = self.json.get(start..)?;
+        let is_kept = match rest.as_bytes().first()? {
+            b't' | b'f' | b'n' => true,
+            b'"' => rest.starts_with("\"\""),
+            b'[' | b'{' => false,
+            _ => names_count(name),
+        };
+        if is_kept {
+            return Some(());
+        }
+        self.out.push_str(self.json.get(self.at..start)?);
+        self.out.push('"');
+        self.out.push_str(REDACTED);
+        self.out.push('"');
+        self.is_redacted = true;
+        self.at = start + value_length(rest, SKIP_MAX)?;
+        Some(())
+    }
+}
+
+/// Bytes of a value that are passed over at most; what follows a longer one is not kept.
+const SKIP_MAX: usize = 64 * 1024;
+
+fn is_secret_name(content: &str) -> bool {
+    if !content.contains('\\') {
+        return names_secret(content);
+    }
+    let unescaped = serde_json::from_str::<String>(&format!("\"{content}\""));
+    unescaped.is_ok_and(|name| names_secret(&name))
+}
+
+/// Where the value of a member begins whose name ends at `at`; `None` if it is no member's name.
+fn value_after(json: &str, at: usize) -> Option<usize> {
+    let colon = at + spaces(json, at);
+    if json.as_bytes().get(colon) != Some(&b':') {
+        return None;
+    }
+    Some(colon + 1 + spaces(json, colon + 1))
+}
+
+fn spaces(json: &str, at: usize) -> usize {
+    let rest = json.as_bytes().get(at..).unwrap_or_default();
+    rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
+}
+
+/// Bytes of a string's content, whose first quote is before `text`.
+fn string_length(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    loop {
+        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        match bytes.get(at) {
+            Some(b'"') => return Some(at),
+            _ => at += 2,
+        }
+    }
+}
+
+/// Bytes of the JSON value that `json` begins with; `None` if it has more than `max`.
+fn value_length(json: &str, max: usize) -> Option<usize> {
+    let json = json.get(..json.floor_char_boundary(max))?;
+    let bytes = json.as_bytes();
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        match bytes.get(at)? {
+            b'"' => at += string_length(json.get(at + 1..)?)? + 2,
+            b'[' | b'{' => (at, depth) = (at + 1, depth + 1),
+            b']' | b'}' if depth > 0 => (at, depth) = (at + 1, depth - 1),
+            b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' if depth > 0 => at += 1,
+            _ => {
+                let rest = bytes.get(at..)?.iter();
+                at += rest.take_while(|b| !b",]} \n\r\t".contains(b)).count();
+            }
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// Keeps a member of an object; `None` if it has none, or only behind a long other one.
+pub(super) fn redact_member(
+    object: &str,
+    name: &str,
+    limit: usize,
+    secrets: &Secrets,
+) -> Option<KeptBody> {
+    let rest = member(object, name)?;
+    let Some(length) = value_length(rest, SKIP_MAX) else {
+        let start = rest.get(..rest.floor_char_boundary(SKIP_MAX))?;
+        let mut kept = redact(start, limit, secrets);
+        kept.is_whole = false;
+        return Some(kept);
+    };
+    Some(redact(rest.get(..length)?, limit, secrets))
+}
+
+/// The text of an object from the value of a member on.
+fn member<'j>(object: &'j str, name: &str) -> Option<&'j str> {
+    let mut at = spaces(object, 0) + 1;
+    loop {
+        at += spaces(object, at);
+        let key = object.get(at..)?.strip_prefix('"')?;
+        let key = key.get(..key.floor_char_boundary(SKIP_MAX))?;
+        let key = key.get(..string_length(key)?)?;
+        let value = value_after(object, at + key.len() + 2)?;
+        let rest = object.get(value..)?;
+        if key == name {
+            return Some(rest);
+        }
+        let end = value + value_length(rest, SKIP_MAX)?;
+        let comma = end + spaces(object, end);
+        object.get(comma..)?.strip_prefix(',')?;
+        at = comma + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

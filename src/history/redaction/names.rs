@@ -1,0 +1,115 @@
+//! Which names name secrets.
+
+/// A name that holds one of these, without signs between its words, names a secret.
+const PARTS: [&str; 10] = [
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "token",
+    "apikey",
+    "credential",
+    "authorization",
+    "cookie",
+    "requeststate",
+];
+
+/// A name of which one word is one of these names a secret.
+const WORDS: [&str; 7] = ["key", "keys", "auth", "pwd", "pass", "jwt", "bearer"];
+
+/// Names of the protocol that are no secrets.
+const PLAIN: [&str; 2] = ["progresstoken", "maxtokens"];
+
+/// A longer name, in bytes, is none that anybody thought of.
+const LENGTH_MAX: usize = 64;
+
+/// Whether the value of a member or variable of this name is likely to be a secret.
+pub(super) fn names_secret(name: &str) -> bool {
+    if name.len() > LENGTH_MAX {
+        return false;
+    }
+    let compact: String = letters(name).collect();
+    if PLAIN.contains(&compact.as_str()) {
+        return false;
+    }
+    PARTS.iter().any(|part| compact.contains(part)) || words(name).any(is_word)
+}
+
+/// Whether a number under this name counts something, as in `input_tokens`.
+pub(super) fn names_count(name: &str) -> bool {
+    letters(name).collect::<String>().ends_with("tokens")
+}
+
+fn letters(name: &str) -> impl Iterator<Item = char> {
+    let letters = name.chars().filter(|letter| letter.is_ascii_alphanumeric());
+    letters.map(|letter| letter.to_ascii_lowercase())
+}
+
+fn is_word(word: &str) -> bool {
+    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// The words of `snake_case`, `kebab-case` and `camelCase`.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let parts = name.split(|letter: char| !letter.is_ascii_alphanumeric());
+    parts.flat_map(|part| {
+        let bytes = part.as_bytes();
+        let humps = (1..bytes.len())
+            .filter(|at| bytes[at - 1].is_ascii_lowercase() && bytes[*at].is_ascii_uppercase());
+        let ends = humps.chain([bytes.len()]);
+        ends.scan(0, |start, end| {
+            let word = part.get(*start..end);
+            *start = end;
+            word
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_told_by_their_names() {
+        let secret = [
+            "key",
+            "api_key",
+            "apiKey",
+            "API-KEY",
+            "X-Api-Key",
+            "accessToken",
+            "token",
+            "password",
+            "client_secret",
+            "Authorization",
+            "Cookie",
+            "set-cookie",
+            "dbPassword",
+            "auth",
+            "pwd",
+            "requestState",
+            "AWS_SECRET_ACCESS_KEY",
+        ];
+        for name in secret {
+            assert!(names_secret(name), "{name}");
+        }
+        let plain = [
+            "keyword",
+            "monkeys",
+            "author",
+            "passenger",
+            "progressToken",
+            "maxTokens",
+            "name",
+            "path",
+            "compass",
+            "",
+            "é",
+            "keyboardLayout",
+        ];
+        for name in plain {
+            assert!(!names_secret(name), "{name}");
+        }
+        assert!(names_count("input_tokens") && !names_count("token"));
+    }
+}

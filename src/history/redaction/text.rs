@@ -1,0 +1,134 @@
+//! Secrets in the middle of texts: `password=x`, `"token": "x"` in embedded JSON, `Bearer x`.
+
+use std::ops::Range;
+
+use memchr::{memchr2_iter, memmem};
+
+use super::REDACTED;
+use super::names::names_secret;
+
+/// A shorter value, in bytes, is no secret: it stands in every other sentence.
+const VALUE_MIN: usize = 4;
+
+/// Signs that may stand between a name, its `:` or `=`, and the value.
+const GAP_MAX: usize = 6;
+
+/// Words before a token.
+const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
+
+/// Appends the text with its secrets replaced. True if there were any.
+pub(super) fn push_redacted(text: &str, out: &mut String) -> bool {
+    let mut spans = named_values(text);
+    spans.extend(bearer_tokens(text));
+    spans.sort_by_key(|span| span.start);
+    let mut copied = 0;
+    for span in &spans {
+        if span.end <= copied {
+            continue;
+        }
+        out.push_str(text.get(copied..span.start).unwrap_or_default());
+        out.push_str(REDACTED);
+        copied = span.end;
+    }
+    out.push_str(text.get(copied..).unwrap_or_default());
+    !spans.is_empty()
+}
+
+/// The values behind names of secrets.
+fn named_values(text: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let found = memchr2_iter(b':', b'=', bytes).filter_map(|sign| {
+        let before = text.get(..sign)?;
+        let name_end = sign - gap(before.bytes().rev());
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+        let length = bytes
+            .get(..name_end)?
+            .iter()
+            .rev()
+            .take_while(|b| is_part(b));
+        let name = text.get(name_end - length.count()..name_end)?;
+        if !names_secret(name) {
+            return None;
+        }
+        let start = sign + 1 + gap(bytes.get(sign + 1..)?.iter().copied());
+        let end = start + value_length(text.get(start..)?);
+        let value = text.get(start..end)?;
+        if SCHEMES
+            .iter()
+            .any(|scheme| value.eq_ignore_ascii_case(scheme))
+        {
+            let rest = text.get(end..)?;
+            let next = rest.len() - rest.trim_start_matches(' ').len();
+            let length = value_length(rest.get(next..)?);
+            return Some(start..end + next + length);
+        }
+        (value.len() >= VALUE_MIN).then_some(start..end)
+    });
+    found.collect()
+}
+
+fn gap(bytes: impl Iterator<Item = u8>) -> usize {
+    let signs = bytes
+        .take(GAP_MAX)
+        .take_while(|byte| b"\"'\\ `".contains(byte));
+    signs.count()
+}
+
+fn value_length(text: &str) -> usize {
+    let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'\\`,;&<>(){}[]".contains(byte);
+    text.bytes().take_while(|byte| !is_end(byte)).count()
+}
+
+fn bearer_tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
+    // Its first letter may be large or small.
+    memmem::find_iter(text.as_bytes(), "earer ").filter_map(|at| {
+        let first = text.as_bytes().get(at.checked_sub(1)?)?;
+        let start = at + "earer ".len();
+        let length = value_length(text.get(start..)?);
+        (b"bB".contains(first) && length >= VALUE_MIN).then_some(start..start + length)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_in_the_middle_of_a_text() {
+        let table = [
+            ("plain text: nothing", "plain text: nothing"),
+            ("password=hunter22 and more", "password=[REDACTED] and more"),
+            ("API_KEY: abcd1234, x", "API_KEY: [REDACTED], x"),
+            (
+                r#"{\"token\":\"abcd\",\"a\":1}"#,
+                r#"{\"token\":\"[REDACTED]\",\"a\":1}"#,
+            ),
+            (
+                "Authorization: Bearer abcd.ef-g",
+                "Authorization: [REDACTED]",
+            ),
+            (
+                "sent Bearer abcd.ef-g to it",
+                "sent Bearer [REDACTED] to it",
+            ),
+            (
+                "https://a.example/?api_key=abcd&x=1",
+                "https://a.example/?api_key=[REDACTED]&x=1",
+            ),
+            ("the key: a", "the key: a"),
+            ("key:", "key:"),
+            ("=", "="),
+            ("earer abcd", "earer abcd"),
+            ("é password = ä1234é", "é password = [REDACTED]"),
+        ];
+        for (text, expected) in table {
+            let mut out = String::new();
+            let found = push_redacted(text, &mut out);
+            assert_eq!(
+                (out.as_str(), found),
+                (expected, text != expected),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The thread that writes records. A file that cannot be used costs records, and nothing else.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::time::Instant;
+
+use super::file::HistoryFile;
+use super::queue::{Batch, RecordQueue};
+use super::settings::HistorySettings;
+use crate::telemetry::{Counter, Counters, unix_millis};
+
+/// Time before a file that failed is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The parts that calls, the thread and readers share.
+#[derive(Debug)]
+pub(super) struct HistoryState {
+    pub(super) path: PathBuf,
+    pub(super) settings: ArcSwap<HistorySettings>,
+    pub(super) queue: RecordQueue,
+    pub(super) counters: Counters,
+    /// Why the file cannot be written now.
+    pub(super) failure: ArcSwapOption<String>,
+}
+
+impl HistoryState {
+    pub(super) fn is_enabled(&self) -> bool {
+        self.settings.load().enabled
+    }
+}
+
+/// Works until the queue is closed.
+pub(super) fn run(state: &Arc<HistoryState>) {
+    let mut writer = Writer {
+        state: state.clone(),
+        file: None,
+        retry_at: None,
+    };
+    writer.open();
+    while let Some(batch) = state.queue.take() {
+        writer.work(batch);
+    }
+}
+
+struct Writer {
+    state: Arc<HistoryState>,
+    file: Option<HistoryFile>,
+    /// Set while the file fails.
+    retry_at: Option<Instant>,
+}
+
+impl Writer {
+    fn work(&mut self, batch: Batch) {
+        self.open();
+        let is_written = match &mut self.file {
+            Some(file) => {
+                let settings = self.state.settings.load();
+                let written = file
+                    .write(&batch.records)
+                    .and_then(|()| file.trim(unix_millis(), &settings));
+                self.note(written.map_err(|error| error.to_string()))
+            }
+            None => false,
+        };
+        if !is_written {
+            let lost = batch.records.len();
+            (0..lost).for_each(|_| self.state.counters.add(Counter::HistoryLost));
+        }
+        for flushed in batch.flushes {
+            // Whoever asked may be gone.
+            let _ = flushed.send(());
+        }
+    }
+
+    fn open(&mut self) {
+        let is_pausing = self.retry_at.is_some_and(|at| Instant::now() < at);
+        if self.file.is_some() || is_pausing || !self.state.is_enabled() {
+            return;
+        }
+        let opened = HistoryFile::open(&self.state.path);
+        let opened = opened.map(|file| self.file = Some(file));
+        self.note(opened.map_err(|error| error.to_string()));
+    }
+
+    /// Remembers whether the file can be used, and says so when that changes.
+    fn note<T>(&mut self, outcome: Result<T, String>) -> bool {
+        let before = self.state.failure.load_full();
+        match outcome {
+            Ok(_) => {
+                if before.is_some() {
+                    log::info!("calls are recorded again");
+                    self.state.failure.store(None);
+                }
+                self.retry_at = None;
+                true
+            }
+            Err(error) => {
+                if before.is_none() {
+                    log::warn!(error; "calls are not recorded");
+                }
+                self.state.failure.store(Some(Arc::new(error)));
+                self.file = None;
+                self.retry_at = Some(Instant::now() + RETRY_AFTER);
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::record;
+    use super::*;
+
+    fn batch(count: u64) -> Batch {
+        Batch {
+            records: (1..=count).map(record).collect(),
+            ..Batch::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_disk_costs_records_until_there_is_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let counters = Counters::default();
+        let settings = HistorySettings {
+            enabled: true,
+            age_max: Duration::from_secs(u64::from(u32::MAX)),
+            ..HistorySettings::default()
+        };
+        let state = Arc::new(HistoryState {
+            path: directory.path().join("history.sqlite"),
+            settings: ArcSwap::from_pointee(settings),
+            queue: RecordQueue::default(),
+            counters: counters.clone(),
+            failure: ArcSwapOption::empty(),
+        });
+        let mut writer = Writer {
+            state: state.clone(),
+            file: None,
+            retry_at: None,
+        };
+        writer.work(batch(10));
+        assert_eq!(counters.view()["history_lost"], 0);
+        writer.file.as_ref().unwrap().fill_disk(1);
+        writer.work(batch(1000));
+        assert_eq!(counters.view()["history_lost"], 1000);
+        assert!(state.failure.load_full().unwrap().contains("full"));
+        // It is not tried again at once.
+        writer.work(batch(5));
+        assert_eq!(counters.view()["history_lost"], 1005);
+        tokio::time::advance(RETRY_AFTER).await;
+        writer.work(batch(1000));
+        assert_eq!(counters.view()["history_lost"], 1005);
+        assert!(state.failure.load_full().is_none());
+    }
+}

@@ -1,0 +1,7 @@
+//! Memory: what is kept of others is counted, and free pages are given back to the system.
+
+mod heap;
+mod kept_bytes;
+
+pub(crate) use heap::trim_heap;
+pub(crate) use kept_bytes::{KeptBytes, KeptShare};

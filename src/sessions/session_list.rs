@@ -1,0 +1,143 @@
+//! The sessions as operators see them: by a handle, since an id is a credential.
+
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::id::SessionId;
+use crate::protocol::Revision;
+use crate::sessions::all_sessions::Sessions;
+use crate::sessions::message::SessionCommand;
+use crate::sessions::session_record::{SessionRecord, record_key};
+
+/// How long the actor of a session may take to count its streams.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bytes of a handle; it is written as twice as many hexadecimal digits.
+const HANDLE_BYTES: usize = 8;
+
+/// Longest part of a `clientInfo` that is shown, in characters.
+const CLIENT_TEXT_MAX: usize = 200;
+
+/// One session.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionView {
+    /// Names the session here; its id cannot be found from it.
+    pub handle: String,
+    /// The client as it describes itself.
+    pub client: ClientView,
+    pub revision: Revision,
+    /// Seconds since it was opened; absent if another release opened it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// Seconds since its client was last heard.
+    pub idle_seconds: u64,
+    /// Event streams that its client reads.
+    pub streams: usize,
+}
+
+/// Name and version of a client, as it says them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ClientView {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub version: Option<String>,
+}
+
+impl ClientView {
+    fn of(record: &SessionRecord) -> Self {
+        let client = record.client.as_deref();
+        let client: Option<Self> = client.and_then(|info| serde_json::from_str(info.get()).ok());
+        let Self { name, version } = client.unwrap_or_default();
+        let cut = |text: String| text.chars().take(CLIENT_TEXT_MAX).collect();
+        Self {
+            name: name.map(cut),
+            version: version.map(cut),
+        }
+    }
+}
+
+impl Sessions {
+    /// How many sessions there are, and those from `offset` on, `limit` of them, in an order that
+    /// stays.
+    pub async fn list(&self, offset: usize, limit: usize) -> (usize, Vec<SessionView>) {
+        let mut all = self.context().registry.ids();
+        all.sort_unstable();
+        let mut views = Vec::new();
+        for id in all.iter().skip(offset).take(limit) {
+            // One that has ended meanwhile is left out.
+            views.extend(self.view(*id).await);
+        }
+        (all.len(), views)
+    }
+
+    /// The session of a handle.
+    pub async fn find_by_handle(&self, wanted: &str) -> Option<SessionView> {
+        self.view(self.id_of(wanted)?).await
+    }
+
+    /// Ends the session of a handle for good; false when there is none.
+    pub async fn end_by_handle(&self, wanted: &str) -> bool {
+        match self.id_of(wanted) {
+            Some(id) => self.end(id).await,
+            None => false,
+        }
+    }
+
+    fn id_of(&self, wanted: &str) -> Option<SessionId> {
+        let mut all = self.context().registry.ids().into_iter();
+        all.find(|id| handle(*id) == wanted)
+    }
+
+    async fn view(&self, id: SessionId) -> Option<SessionView> {
+        let context = self.context();
+        let record = context.store.get(&record_key(id)).await.ok()??;
+        let record = SessionRecord::from_bytes(&record)?;
+        let streams = match context.registry.address(id) {
+            None => 0,
+            Some(address) => {
+                let (reply, counted) = oneshot::channel();
+                address.do_send(SessionCommand::CountStreams(reply));
+                let counted = timeout(COUNT_TIMEOUT, counted).await;
+                counted.ok().and_then(Result::ok).unwrap_or(0)
+            }
+        };
+        let now = (context.clock)();
+        Some(SessionView {
+            handle: handle(id),
+            client: ClientView::of(&record),
+            revision: record.revision,
+            age_seconds: record.opened_at.map(|at| now.saturating_sub(at) / 1000),
+            idle_seconds: context.registry.idle_seconds(id)?,
+            streams,
+        })
+    }
+}
+
+/// The name of a session for operators.
+fn handle(id: SessionId) -> String {
+    let digest = digest(&SHA256, format!("handle {}", id.expose()).as_bytes());
+    let bytes = digest.as_ref().iter().take(HANDLE_BYTES);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_tells_nothing_of_its_id() {
+        let id = SessionId::new(Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0));
+        let other = SessionId::new(Uuid::from_u128(7));
+        assert_eq!(handle(id).len(), 2 * HANDLE_BYTES);
+        assert_ne!(handle(id), handle(other));
+        assert!(!id.expose().contains(&handle(id)));
+    }
+}

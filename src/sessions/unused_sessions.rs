@@ -1,0 +1,80 @@
+//! Sessions that were opened and never used: they make room before anybody is refused.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::id::{Peer, SessionId};
+
+/// A session that is younger, in seconds, may be about to be used.
+const AGE_MIN: u32 = 10;
+
+/// By the second in which each was opened.
+#[derive(Default)]
+pub(crate) struct UnusedSessions(Mutex<OrderedSessions>);
+
+#[derive(Default)]
+struct OrderedSessions {
+    by_age: BTreeSet<(u32, SessionId)>,
+    by_peer: BTreeSet<(Peer, u32, SessionId)>,
+}
+
+impl UnusedSessions {
+    pub(crate) fn add(&self, peer: Peer, opened: u32, id: SessionId) {
+        let mut sessions = self.lock();
+        sessions.by_age.insert((opened, id));
+        sessions.by_peer.insert((peer, opened, id));
+    }
+
+    /// It was used, or is over.
+    pub(crate) fn remove(&self, peer: Peer, opened: u32, id: SessionId) {
+        let mut sessions = self.lock();
+        sessions.by_age.remove(&(opened, id));
+        sessions.by_peer.remove(&(peer, opened, id));
+    }
+
+    /// The one that has been there longest, of one peer or of all.
+    pub(crate) fn oldest(&self, of: Option<Peer>, now: u32) -> Option<SessionId> {
+        let sessions = self.lock();
+        let oldest = match of {
+            None => sessions.by_age.first().copied(),
+            Some(peer) => {
+                let mut own = sessions.by_peer.range((peer, 0, SessionId::FIRST)..);
+                let own = own.next().filter(|(found, ..)| *found == peer);
+                own.map(|(_, opened, id)| (*opened, *id))
+            }
+        };
+        let (_, id) = oldest.filter(|(opened, _)| opened.saturating_add(AGE_MIN) <= now)?;
+        Some(id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OrderedSessions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_makes_room_first_and_no_young_one_does() {
+        let unused = UnusedSessions::default();
+        let peers = [1, 2].map(|last| Peer::of([10, 0, 0, last].into()));
+        let id = |number| SessionId::new(Uuid::from_u128(number));
+        unused.add(peers[1], 100, id(3));
+        unused.add(peers[0], 101, id(2));
+        unused.add(peers[1], 102, id(1));
+        let oldest = |of, now| unused.oldest(of, now);
+        assert_eq!(oldest(None, 109), None);
+        assert_eq!(oldest(None, 110), Some(id(3)));
+        assert_eq!(oldest(Some(peers[0]), 110), None);
+        assert_eq!(oldest(Some(peers[0]), 111), Some(id(2)));
+        assert_eq!(oldest(Some(peers[1]), 111), Some(id(3)));
+        assert_eq!(oldest(Some(Peer::Local), 200), None);
+        unused.remove(peers[1], 100, id(3));
+        assert_eq!(oldest(None, 200), Some(id(2)));
+        assert_eq!(oldest(Some(peers[1]), 200), Some(id(1)));
+    }
+}

@@ -1,0 +1,41 @@
+//! The error of opening the file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("file `{path}` is damaged ({reason}): move it away to start without what it holds")]
+    Damaged { path: PathBuf, reason: String },
+    #[error(
+        "file `{path}` was written by a newer release (format {found}, this one knows {known}): \
+         run that one, or set another `gateway.data_dir`"
+    )]
+    Newer {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
+    #[error("file `{path}` cannot be used: {reason}")]
+    Unusable { path: PathBuf, reason: String },
+}
+
+impl OpenError {
+    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
+        let (path, reason) = (path.to_owned(), error.to_string());
+        Self::Unusable { path, reason }
+    }
+
+    pub(crate) fn sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+        let (path, reason) = (path.to_owned(), error.to_string());
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Damaged { path, reason }
+            }
+            _ => Self::Unusable { path, reason },
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! docs/api.md: each of its lines works as it stands there.
+
+use std::fs;
+use std::process::Command;
+
+use super::{get, token_of};
+use crate::support::{Client, Gateway, example, quick, soon};
+
+/// The commands of the document, in order.
+fn lines() -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/api.md");
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("curl "));
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn every_line_of_the_document_works() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let _client = Client::open(&gateway).await;
+    let sessions = get(&gateway, "/api/sessions").await;
+    let handle = sessions["sessions"][0]["handle"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let lines = lines();
+    assert!(lines.len() > 10, "{lines:?}");
+    for line in lines {
+        let mut command = Command::new("sh");
+        // Some answers have no body.
+        let asked = line.replacen("curl ", "curl -sS --max-time 20 -w '\\n%{http_code}' ", 1);
+        command
+            .args(["-c", &asked])
+            .env("URL", format!("http://{}", gateway.address))
+            .env("TOKEN", token_of(&gateway))
+            .env("HANDLE", &handle);
+        let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let output = soon("the answer to curl", ran).await.unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let status = said.lines().last().unwrap_or_default().to_owned();
+        assert!(status.starts_with('2'), "{line}: {said}");
+    }
+}

@@ -1,0 +1,161 @@
+//! `mcpvisor clients`: real files of clients in a home directory of the test.
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::{Setup, example};
+
+struct Home(Setup);
+
+impl Home {
+    fn new() -> Self {
+        Self(Setup::new(&example("one")))
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.0.command(&[&["clients"], arguments].concat());
+        let command = command.env("HOME", self.0.path("home"));
+        command.env_remove("XDG_CONFIG_HOME").output().unwrap()
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.path("home").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.0.path("home").join(path)).unwrap()
+    }
+}
+
+#[test]
+fn every_client_is_connected_once_and_disconnected() {
+    let home = Home::new();
+    let listed: Value = serde_json::from_str(&home.ok(&["--json"])).unwrap();
+    let clients = listed.as_array().unwrap();
+    assert!(clients.len() >= 12);
+    for client in clients {
+        let name = client["client"].as_str().unwrap();
+        let file = client["file"].as_str().unwrap();
+        assert!(
+            home.ok(&["connect", name, "--dry-run"])
+                .contains("would write")
+        );
+        assert!(!fs::exists(file).unwrap(), "{file}");
+        assert!(home.ok(&["connect", name]).contains(file));
+        let written = fs::read_to_string(file).unwrap();
+        assert!(written.contains("/mcp"), "{written}");
+        assert!(home.ok(&["connect", name]).contains("nothing to do"));
+        assert_eq!(fs::read_to_string(file).unwrap(), written);
+    }
+    let table = home.ok(&[]);
+    assert_eq!(table.matches("connected").count(), clients.len(), "{table}");
+    for client in clients {
+        let name = client["client"].as_str().unwrap();
+        home.ok(&["disconnect", name]);
+        let left = fs::read_to_string(client["file"].as_str().unwrap()).unwrap();
+        assert!(!left.contains("mcpvisor"), "{left}");
+        assert!(home.ok(&["disconnect", name]).contains("nothing to do"));
+    }
+}
+
+#[test]
+fn the_rest_of_a_clients_file_stays() {
+    let home = Home::new();
+    let before = "{\n  // my servers\n  \"mcpServers\": {\n    \"git\": { \"command\": \"git-mcp\" }\n  }\n}\n";
+    home.write(".cursor/mcp.json", before);
+    home.ok(&["connect", "cursor"]);
+    let after = home.read(".cursor/mcp.json");
+    assert!(
+        after.contains("// my servers") && after.contains("\"git\": { \"command\""),
+        "{after}"
+    );
+    assert_eq!(home.read(".cursor/mcp.json.before-mcpvisor"), before);
+}
+
+#[test]
+fn what_is_no_file_of_the_client_is_left_alone() {
+    let home = Home::new();
+    home.write(".cursor/mcp.json", "{\"mcpServers\": [\"hidden\"]}");
+    let refused = home.run(&["connect", "cursor"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        error.contains("mcp.json: `mcpServers` is no object"),
+        "{error}"
+    );
+    assert!(!error.contains("hidden"), "{error}");
+    assert_eq!(
+        home.read(".cursor/mcp.json"),
+        "{\"mcpServers\": [\"hidden\"]}"
+    );
+    assert!(home.ok(&[]).contains("cannot be read"));
+    let unknown = home.run(&["connect", "emacs"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("known are claude-code"));
+}
+
+#[test]
+fn the_servers_of_a_client_are_imported() {
+    let home = Home::new();
+    let servers = json!({"mcpServers": {
+        "mcpvisor": {"url": "http://127.0.0.1:12006/mcp"},
+        "one": {"command": "other"},
+        "my_files": {"command": "sh", "args": ["-c", 5], "env": {"A": "b"}, "alwaysAllow": []},
+        "docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"X": "y"}},
+        "broken": {"command": "sh", "url": "https://example.com/mcp"},
+    }});
+    home.write(".claude.json", &servers.to_string());
+    let codex = "[mcp_servers.time]\ncommand = \"sh\"\nargs = [\"-c\", \"true\"]\n";
+    home.write(".codex/config.toml", codex);
+    let opencode =
+        json!({"mcp": {"local": {"type": "local", "command": ["sh", "-c"], "enabled": false}}});
+    home.write(".config/opencode/opencode.json", &opencode.to_string());
+    let config = home.0.path("config.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    home.ok(&["import", "claude-code", "--dry-run"]);
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+    let said = home.ok(&["import", "claude-code"]);
+    for line in [
+        "added    my-files",
+        "added    docs",
+        "skipped  one: the configuration has a server of this name",
+        "skipped  broken: ",
+        "warning  `alwaysAllow` of server `my_files`",
+    ] {
+        assert!(said.contains(line), "{line} in {said}");
+    }
+    home.ok(&["import", "codex"]);
+    home.ok(&["import", "opencode"]);
+    assert!(home.ok(&["import", "codex"]).contains("nothing to do"));
+    let after = fs::read_to_string(&config).unwrap();
+    assert!(after.starts_with(before.trim_end()), "{after}");
+    let check = home.0.command(&["check"]).output().unwrap();
+    let out = String::from_utf8_lossy(&check.stdout).into_owned();
+    for name in ["one", "my-files", "docs", "time", "local"] {
+        assert!(out.contains(name), "{name} in {out}");
+    }
+}
+
+#[test]
+fn a_first_import_makes_the_users_configuration() {
+    let home = Home::new();
+    fs::remove_file(home.0.path("config.toml")).unwrap();
+    home.write(
+        ".cursor/mcp.json",
+        "{\"mcpServers\": {\"git\": {\"command\": \"sh\"}}}",
+    );
+    home.ok(&["import", "cursor"]);
+    let made = home.read(".config/mcpvisor/config.toml");
+    assert_eq!(made, "[servers.git]\ncommand = \"sh\"\n");
+}

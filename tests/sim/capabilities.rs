@@ -1,0 +1,189 @@
+//! Capabilities of a server: nothing else is asked of it.
+
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::modern::sessionless;
+use crate::served::Served;
+use crate::server::Server;
+use crate::tasks::{task, tasking};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
+
+/// A server that declares `capabilities` and offers `x://1` and the prompt `p`.
+async fn world(capabilities: Value) -> (Rc<World>, Server, Client) {
+    let world = Rc::new(World::new());
+    let plan = |plan: &mut Plan| {
+        plan.script.capabilities = capabilities;
+        let lists = &mut plan.script.lists;
+        lists.insert("resources", vec![json!({"uri": "x://1", "name": "x"})]);
+        lists.insert("prompts", vec![json!({"name": "p"})]);
+    };
+    let server = world.stdio("a", plan).await;
+    pass(millis(50)).await;
+    let client = world.client(json!({})).await;
+    (world, server, client)
+}
+
+fn completion() -> Value {
+    json!({
+        "ref": {"type": "ref/prompt", "name": "a__p"},
+        "argument": {"name": "x", "value": "y"},
+    })
+}
+
+#[test]
+fn s_life_05_a_server_is_not_asked_for_what_it_did_not_declare() {
+    run(async {
+        let wrapped = json!({"uri": "mcpgw+a+x://1"});
+        let plain = json!({"uri": "x://1"});
+        for (capabilities, method, params, needed) in [
+            (
+                json!({"resources": {}}),
+                "resources/subscribe",
+                plain,
+                "resources.subscribe",
+            ),
+            (json!({"tools": {}}), "resources/read", wrapped, "resources"),
+            (
+                json!({"prompts": {}}),
+                "completion/complete",
+                completion(),
+                "completions",
+            ),
+        ] {
+            let (_world, server, client) = world(capabilities).await;
+            let refused = client.request(method, params).await;
+            assert_eq!(refused.error()["code"], -32601, "{method}");
+            let message = refused.error()["message"].to_string();
+            let says = format!("server `a` does not declare the capability `{needed}`");
+            assert!(message.contains(&says), "{message}");
+            assert!(server.of(method).is_empty(), "{method}");
+        }
+    });
+}
+
+#[test]
+fn s_life_05_a_subscription_ends_without_the_server_that_declares_it_no_more() {
+    run(async {
+        let (_world, server, client) = world(json!({"resources": {"subscribe": true}})).await;
+        let uri = json!({"uri": "x://1"});
+        let subscribed = client.request("resources/subscribe", uri.clone()).await;
+        assert_eq!(subscribed.result(), json!({}));
+        server.script(|script| script.capabilities = json!({"resources": {}}));
+        server.crash("again");
+        pass(seconds(10)).await;
+        assert_eq!(server.of("resources/subscribe").len(), 1);
+        let ended = client.request("resources/unsubscribe", uri).await;
+        assert_eq!(ended.result(), json!({}));
+        client.end().await;
+        assert!(server.of("resources/unsubscribe").is_empty());
+    });
+}
+
+#[test]
+fn s_life_05_a_task_is_cancelled_only_where_that_is_declared() {
+    run(async {
+        let world = Rc::new(World::new());
+        let plan = |plan: &mut Plan| {
+            tasking(plan);
+            plan.script.capabilities =
+                json!({"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}});
+        };
+        let server = world.stdio("a", plan).await;
+        pass(millis(50)).await;
+        let client = world.client(json!({})).await;
+        let params = json!({"name": "a__required", "task": {}});
+        let call = client.request("tools/call", params).await;
+        server.answer(
+            &server.last("tools/call"),
+            json!({"task": task("working", 0)}),
+        );
+        settle().await;
+        let id = call.result()["task"]["taskId"].clone();
+        let cancelled = client
+            .request("tasks/cancel", json!({ "taskId": id }))
+            .await;
+        assert_eq!(cancelled.error()["code"], -32601);
+        // One that the gateway follows for its client ends with its time to live.
+        let followed = client.call("a__required").await;
+        server.answer(
+            &server.last("tools/call"),
+            json!({"task": task("working", 0)}),
+        );
+        settle().await;
+        client.cancel(&followed).await;
+        // One that begins after its call was taken back.
+        let late = client.call("a__required").await;
+        client.cancel(&late).await;
+        server.answer(
+            &server.last("tools/call"),
+            json!({"task": task("working", 0)}),
+        );
+        settle().await;
+        assert!(server.of("tasks/cancel").is_empty());
+    });
+}
+
+#[test]
+fn s_comp_02_a_client_is_shown_100_values_and_that_there_are_more() {
+    run(async {
+        let values: Vec<String> = (0..150).map(|number| number.to_string()).collect();
+        for is_modern in [false, true] {
+            let world = Rc::new(World::new());
+            let plan = |plan: &mut Plan| {
+                if is_modern {
+                    sessionless(plan);
+                }
+                plan.script.capabilities = json!({"prompts": {}, "completions": {}});
+                plan.script.mute.insert("completion/complete");
+                let lists = &mut plan.script.lists;
+                lists.insert("prompts", vec![json!({"name": "p"})]);
+            };
+            let server = world.stdio("a", plan).await;
+            pass(millis(50)).await;
+            let completed = json!({"completion": {"values": values, "total": 400}});
+            let expected = json!({"values": values[..100], "total": 400, "hasMore": true});
+            let client = world.client(json!({})).await;
+            let asked = client.request("completion/complete", completion()).await;
+            server.answer(&server.last("completion/complete"), completed.clone());
+            settle().await;
+            assert_eq!(asked.result()["completion"], expected);
+            let method = "completion/complete";
+            let mut served = Served::send(&world, &json!({}), method, completion()).await;
+            server.answer(&server.last("completion/complete"), completed);
+            settle().await;
+            assert_eq!(served.result()["completion"], expected);
+        }
+    });
+}
+
+#[test]
+fn s_mrtr_05_a_client_without_a_session_is_asked_only_for_what_it_declared() {
+    run(async {
+        let form = json!({"method": "elicitation/create", "params": {
+            "mode": "form", "message": "who?", "requestedSchema": {"type": "object", "properties": {}},
+        }});
+        let sampling =
+            json!({"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}});
+        let world = Rc::new(World::new());
+        let server = world.http("a", sessionless).await;
+        pass(millis(50)).await;
+        let params = json!({"name": "a__hold", "arguments": {}});
+        for (declared, asked) in [
+            (json!({}), json!({"q": form})),
+            (
+                json!({"elicitation": {}}),
+                json!({"q": form, "r": sampling}),
+            ),
+        ] {
+            let mut call = Served::send(&world, &declared, "tools/call", params.clone()).await;
+            server.need(&server.last("tools/call"), asked, "state");
+            settle().await;
+            let answer = call.answer().unwrap();
+            assert_eq!(answer["error"]["code"], -32021, "{answer}");
+        }
+        assert_eq!(world.view("a").in_flight, 0);
+    });
+}
