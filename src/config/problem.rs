@@ -9,7 +9,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use strsim::osa_distance;
 
-use crate::telemetry::is_unprintable;
+use crate::telemetry::{is_unprintable, printable};
 
 /// Problems that are shown of one file; more are only counted.
 const SHOWN_MAX: usize = 20;
@@ -169,9 +169,11 @@ fn render(file: &str, source: &str, problem: &Problem) -> String {
     if let Some(help) = &problem.help {
         group = group.element(Level::HELP.message(help));
     }
-    Renderer::plain()
+    // The renderer shows C0 and direction marks as symbols, and leaves C1 as it is.
+    let rendered = Renderer::plain()
         .decor_style(DecorStyle::Ascii)
-        .render(&[group])
+        .render(&[group]);
+    printable(&rendered)
 }
 
 /// A caret under a whole table says less than one under its first line.
@@ -231,6 +233,15 @@ mod tests {
         for (written, meant) in cases {
             assert_eq!(nearest(written, keys), meant, "{written}");
         }
+    }
+
+    #[test]
+    fn a_shown_line_holds_no_control_character() {
+        let source = "k = '\u{93}\u{1b}\u{202e}\u{7f}'\n";
+        let problem = Problem::new("k", "wrong".to_owned()).at(Some(0..1));
+        let rendered = Invalid::new("config.toml", source, vec![problem]).to_string();
+        let is_safe = |character| character == '\n' || !is_unprintable(character);
+        assert!(rendered.chars().all(is_safe), "{rendered:?}");
     }
 
     #[test]
