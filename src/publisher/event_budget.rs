@@ -47,7 +47,7 @@ impl EventBudget {
         }
         if !was_dropping {
             let server = message.server.as_str();
-            log::warn!(server, limit_bytes = max; "it says more than can be passed on: some of it is lost (`limits.news_per_server`)");
+            log::warn!(server, limit_bytes = max; "it says more than can be passed on: some of it is lost (`limits.events_per_server`)");
         }
         None
     }

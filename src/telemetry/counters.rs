@@ -76,7 +76,7 @@ counters! {
     /// Times that the merged lists changed.
     CatalogChanged = "catalog_changed",
     /// Messages of servers outside of calls that were lost, since there were too many.
-    ServerEventsLost = "news_lost",
+    ServerEventsLost = "server_events_lost",
     /// Progress and log lines of calls that were lost, since there were too many.
     CallNotificationsLost = "call_notifications_lost",
     /// Times that the machine had slept, or the process was stopped.

@@ -300,7 +300,7 @@ fn a_server_that_floods_loses_only_its_own_events() {
         calm.say(log_line("error"));
         settle().await;
         let seen = levels(&stream);
-        assert!(world.counted("news_lost") > 0);
+        assert!(world.counted("server_events_lost") > 0);
         assert_eq!(seen.iter().filter(|level| *level == "error").count(), 1);
         for server in ["calm", "loud"] {
             client.call(&format!("{server}__echo")).await.result();

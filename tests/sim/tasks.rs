@@ -230,7 +230,7 @@ fn a_task_without_updates_runs_into_the_deadline() {
     run(async {
         let (world, server, client) = world(tasking, true).await;
         let (exchange, _) = begun(&server, &client).await;
-        // News keep it alive for longer than the limit.
+        // Changes keep it alive for longer than the limit.
         for minute in 1..=30 {
             status(&server, task("working", minute)).await;
         }

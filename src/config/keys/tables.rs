@@ -146,7 +146,7 @@ keys! {
         unread_bytes in front.unread_bytes_max: size(MIB..=64 * GIB);
         /// Messages of one server outside of calls (log lines, updates) that wait to be brought to
         /// the clients, in bytes; more are lost.
-        news_per_server in session.server_events_max: size(64 * KIB..=64 * GIB);
+        events_per_server in session.server_events_max: size(64 * KIB..=64 * GIB);
         /// Progress and log lines of one server's calls that wait for the threads of the clients that
         /// they are for, in bytes; more are lost. Answers are not.
         undelivered_per_server in every_server.limits.undelivered_max:

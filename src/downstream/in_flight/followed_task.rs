@@ -183,11 +183,11 @@ impl CallsInFlight {
             return;
         };
         let old = std::mem::replace(&mut followed.task, task.clone());
-        let is_news = old.message != task.message || old.status != task.status;
-        let is_change = is_news || old.updated_at != task.updated_at;
+        let says_more = old.message != task.message || old.status != task.status;
+        let is_change = says_more || old.updated_at != task.updated_at;
         if is_bridged {
             send_state(call, &task, &self.spec.of_server.notification_budget);
-        } else if is_news && !followed.server_reports_progress {
+        } else if says_more && !followed.server_reports_progress {
             followed.changes_sent += 1;
             let changes = followed.changes_sent;
             send_progress(

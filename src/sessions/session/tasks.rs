@@ -1,4 +1,4 @@
-//! News of tasks that the client follows itself: they belong to no call any more, so they go out
+//! Changes of tasks that the client follows itself: they belong to no call any more, so they go out
 //! on the general stream (B-TASK-01).
 
 use bytes::Bytes;

@@ -249,7 +249,7 @@ impl RestartMachine {
                 let then = then.clone();
                 return self.after_exit(then, now, chance);
             }
-            // News of an incarnation that was left behind.
+            // A message of an incarnation that was left behind.
             ChildState::Idle | ChildState::Waiting { .. } | ChildState::Stopped => {
                 return Decision::NOTHING;
             }
