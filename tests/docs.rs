@@ -99,22 +99,55 @@ fn guarantees(text: &str) -> Vec<String> {
 
 #[test]
 fn every_guarantee_names_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (file, at_least) in [("docs/supervision.md", 30), ("docs/security.md", 4)] {
         let items = guarantees(&read(file));
         assert!(items.len() >= at_least, "{file}: {}", items.len());
         for item in items {
-            let named = item.split('`').skip(1).step_by(2);
-            let named: Vec<&str> = named.filter(|name| name.contains("::")).collect();
-            assert!(!named.is_empty(), "{file}: no test is named: {item}");
-            for test in named {
-                let name = test.rsplit("::").next().unwrap();
-                let files = files_of(test);
-                let found = files.iter().any(|file| has_test(&root.join(file), name));
-                assert!(found, "{file}: `{test}` does not exist in {files:?}");
-            }
+            assert!(item.contains("::"), "{file}: no test is named: {item}");
+            assert_tests_exist(file, &item);
         }
     }
+}
+
+/// Fails unless each test that a text names in backticks, `suite::file::test`, exists.
+fn assert_tests_exist(file: &str, text: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let named = text.split('`').skip(1).step_by(2);
+    for test in named.filter(|name| name.contains("::")) {
+        let name = test.rsplit("::").next().unwrap();
+        let files = files_of(test);
+        let found = files.iter().any(|file| has_test(&root.join(file), name));
+        assert!(found, "{file}: `{test}` does not exist in {files:?}");
+    }
+}
+
+#[test]
+fn every_feature_of_another_system_has_its_proof() {
+    let file = "docs/coming-from.md";
+    let text = read(file);
+    let mut rows: BTreeMap<char, usize> = BTreeMap::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [id, _, here, proof] = cells.as_slice() else {
+            continue;
+        };
+        let Some((system, number)) = id
+            .strip_prefix("| ")
+            .and_then(|id| Some((id.chars().next()?, id.get(1..)?.parse::<usize>().ok()?)))
+        else {
+            continue;
+        };
+        let rows = rows.entry(system).or_default();
+        *rows += 1;
+        assert_eq!(*rows, number, "{file}: {id}");
+        let is_done = *here == "yes" || here.starts_with("otherwise: ");
+        assert!(is_done || here.starts_with("not yet"), "{file}: {line}");
+        let has_proof = proof.contains("::") || proof.contains("](");
+        assert_eq!(is_done, has_proof, "{file}: {line}");
+        assert_tests_exist(file, proof);
+    }
+    let expected = [('A', 32), ('D', 57), ('I', 106), ('P', 80), ('T', 60)];
+    assert_eq!(rows, BTreeMap::from(expected));
 }
 
 #[test]
@@ -122,11 +155,13 @@ fn links_between_the_documents_lead_somewhere() {
     let mut links = 0;
     for file in [
         "README.md",
+        "docs/coming-from.md",
         "docs/contributing.md",
         "docs/errors.md",
         "docs/rules.md",
         "docs/security.md",
         "docs/servers.md",
+        "llms.txt",
     ] {
         let directory = Path::new(file).parent().unwrap();
         for part in read(file).split("](").skip(1) {

@@ -28,6 +28,8 @@ async fn a_web_page_may_call_if_its_origin_may() {
             preflight.header("access-control-allow-origin"),
             Some(origin)
         );
+        let max_age = preflight.header("access-control-max-age");
+        assert_eq!(max_age, Some("86400"), "{path}");
         let methods = preflight.header("access-control-allow-methods").unwrap();
         for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS"] {
             assert!(methods.contains(method), "{path}: {methods}");
