@@ -24,7 +24,7 @@ pub(crate) struct ServerList {
     pub(crate) known: Option<KnownList>,
     /// It is read from the connection of the client's audience, not from everybody's.
     pub(crate) is_own: bool,
-    /// How long a kept list may say that an item does not exist.
+    /// How long a kept list is relied on.
     pub(crate) fresh_for: Duration,
 }
 
@@ -41,16 +41,25 @@ pub(crate) enum ListSource {
     },
 }
 
-/// Whether a list is to be read before the request is answered.
+/// Whether a list is to be read before the request is answered. A kept list that is what everybody
+/// sees is as good as that one, and no reason to open a connection, unless it lacks an item.
 pub(crate) fn is_needed(need: &ListNeed, list: ServerList, now: Instant) -> bool {
-    match (need, list.known) {
-        (ListNeed::Any, _) | (_, Some(KnownList::Live)) => false,
-        (ListNeed::All, None) => list.is_own,
-        (ListNeed::All, Some(KnownList::Kept { is_outdated, .. })) => list.is_own && is_outdated,
-        (ListNeed::Item(_), None) => true,
-        (ListNeed::Item(_), Some(KnownList::Kept { since, is_outdated })) => {
-            is_outdated || since + list.fresh_for <= now
+    let is_doubtful = match list.known {
+        None => true,
+        Some(KnownList::Live) => false,
+        Some(KnownList::Kept {
+            since,
+            is_outdated,
+            is_different,
+        }) => {
+            let is_old = since + list.fresh_for <= now;
+            is_outdated || is_old && (is_different || matches!(need, ListNeed::Item(_)))
         }
+    };
+    match need {
+        ListNeed::Any => false,
+        ListNeed::All => list.is_own && is_doubtful,
+        ListNeed::Item(_) => is_doubtful,
     }
 }
 
@@ -87,10 +96,11 @@ mod tests {
     async fn b_list_02_a_list_is_read_when_it_is_unknown_or_doubtful() {
         let begun = Instant::now();
         let now = begun + 10 * SECOND;
-        let kept = |is_outdated| {
+        let kept = |is_outdated, is_different| {
             Some(KnownList::Kept {
                 since: begun,
                 is_outdated,
+                is_different,
             })
         };
         let item = ListNeed::Item("a__b".to_owned());
@@ -100,14 +110,16 @@ mod tests {
             (&ListNeed::All, None, true, 11, true),
             (&ListNeed::All, None, false, 11, false),
             (&ListNeed::All, live, true, 11, false),
-            (&ListNeed::All, kept(false), true, 9, false),
-            (&ListNeed::All, kept(true), true, 11, true),
+            (&ListNeed::All, kept(false, false), true, 10, false),
+            (&ListNeed::All, kept(false, true), true, 11, false),
+            (&ListNeed::All, kept(false, true), true, 10, true),
+            (&ListNeed::All, kept(true, false), true, 11, true),
             (&item, None, true, 11, true),
             (&item, None, false, 11, true),
             (&item, live, true, 9, false),
-            (&item, kept(false), true, 11, false),
-            (&item, kept(false), true, 10, true),
-            (&item, kept(true), true, 11, true),
+            (&item, kept(false, true), true, 11, false),
+            (&item, kept(false, false), true, 10, true),
+            (&item, kept(true, false), true, 11, true),
             (&ListNeed::Any, None, true, 11, false),
         ];
         for (need, known, is_own, fresh_for, expected) in table {

@@ -17,6 +17,8 @@ pub(crate) enum KnownList {
         since: Instant,
         /// Its server was lost or started anew meanwhile.
         is_outdated: bool,
+        /// It is not what everybody sees, whose list is read again and again.
+        is_different: bool,
     },
 }
 

@@ -175,11 +175,15 @@ impl OwnLists {
             .collect()
     }
 
-    pub(super) fn known(&self) -> impl Iterator<Item = (ServerName, ConnectionKey, KnownList)> {
-        self.all().map(|(server, list)| {
+    pub(super) fn known(
+        &self,
+        is_shared: impl Fn(&Arc<ServerPart>) -> bool,
+    ) -> impl Iterator<Item = (ServerName, ConnectionKey, KnownList)> {
+        self.all().map(move |(server, list)| {
             let known = list.kept.map_or(KnownList::Live, |kept| KnownList::Kept {
                 since: kept.since,
                 is_outdated: kept.is_outdated,
+                is_different: !is_shared(&list.part),
             });
             (server.clone(), list.key.list_key(), known)
         })
@@ -308,10 +312,10 @@ mod tests {
         lists.listed(&lease(0), &part(one, 0), ListTimes::default(), now);
         lists.listed(&lease(1), &part(one, 0), ListTimes::default(), now);
         lists.closed(&server, &lease(0), now);
-        assert!(lists.known().all(|(_, _, known)| known == KnownList::Live));
+        assert!(lists.known(|_| true).all(|(_, _, known)| known == KnownList::Live));
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
-        assert!(lists.known().all(|(_, _, known)| known != KnownList::Live));
+        assert!(lists.known(|_| true).all(|(_, _, known)| known != KnownList::Live));
         // The first list of a session, not the one that its calls made of it.
         let id = SessionId::new(Uuid::from_u128(1));
         let session = key(ConnectionOwner::Session(id, audience(two)));

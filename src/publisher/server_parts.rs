@@ -37,6 +37,12 @@ struct SharedPart {
     read_at: ListTimes,
 }
 
+/// Whether a part is the very one that everybody sees.
+fn is_shared(shared: &HashMap<ServerName, SharedPart>, part: &Arc<ServerPart>) -> bool {
+    let shared = shared.get(part.server());
+    shared.is_some_and(|shared| Arc::ptr_eq(&shared.part, part))
+}
+
 /// When the lists of each server were read, and whether its changes are heard of.
 pub(super) type PartAges = HashMap<ServerName, (PartSource, ListTimes)>;
 
@@ -226,10 +232,7 @@ impl ServerParts {
         let before = seen(self);
         change(&mut self.own);
         let shared = &self.shared;
-        let trimmed = self.own.trim(|part| {
-            let shared = shared.get(part.server());
-            shared.is_some_and(|shared| Arc::ptr_eq(&shared.part, part))
-        });
+        let trimmed = self.own.trim(|part| is_shared(shared, part));
         trimmed || seen(self) != before
     }
 
@@ -255,7 +258,8 @@ impl ServerParts {
         let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));
         let shared =
             shared.map(|(name, _)| (name.clone(), ConnectionKey::shared(), KnownList::Live));
-        shared.chain(self.own.known()).collect()
+        let own = self.own.known(|part| is_shared(&self.shared, part));
+        shared.chain(own).collect()
     }
 
     /// The parts that everybody sees.

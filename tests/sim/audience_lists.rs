@@ -166,6 +166,29 @@ fn a_kept_list_gives_way_when_everybody_sees_something_else() {
     });
 }
 
+/// Nothing says that the list of a connection that is closed has changed.
+#[test]
+fn a_kept_list_that_is_not_everybodys_is_read_again_when_it_is_old() {
+    run(async {
+        let refresh = seconds(600);
+        let (world, server) = world(|plan| plan.settings.limits.refresh_every = refresh).await;
+        let client = world.client(asked_for()).await;
+        assert_eq!(tools(&client).await, 4);
+        pass(seconds(400)).await;
+        server.script(|script| script.tools_that_ask.clear());
+        assert_eq!(client.tools().await.len(), 4);
+        assert_eq!(server.links(), 2);
+        pass(refresh).await;
+        assert_eq!(tools(&client).await, 3);
+        assert_eq!(server.links(), 3);
+        // From now on it is everybody's, and as good as that one.
+        pass(2 * refresh).await;
+        assert!(world.view("a").own.is_empty());
+        assert_eq!(client.tools().await.len(), 3);
+        assert_eq!(server.links(), 3);
+    });
+}
+
 #[test]
 fn an_unknown_name_is_asked_of_its_server_before_it_is_refused() {
     run(async {
