@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# Installs each package into an empty system and uses it, after contrib/package.sh built them. The
+# tar is only unpacked; the others need root and debootstrap, rpm or skopeo.
+#
+#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image; by default all of them
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+formats=("$@")
+if [ ${#formats[@]} = 0 ]; then
+  formats=(tar static deb rpm image)
+fi
+packages=$(realpath "${CARGO_TARGET_DIR:-target}/package")
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+work=$(mktemp -d)
+gateway=
+
+clean() {
+  if [ -n "$gateway" ]; then
+    kill -9 "$gateway" 2> /dev/null || true
+  fi
+  for mounted in "$work"/*/proc; do
+    umount --quiet --lazy "$mounted" 2> /dev/null || true
+  done
+  rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# debian DIRECTORY: a Debian 12 with nothing but what each one has.
+debian() {
+  local kept=$packages/../debian-12.tar
+  if [ ! -e "$kept" ]; then
+    debootstrap --variant=minbase --include=ca-certificates bookworm "$work/debian" > "$work/debootstrap"
+    tar -C "$work/debian" -cf "$kept" .
+    rm -rf "$work/debian"
+  fi
+  mkdir -p "$1"
+  tar -C "$1" -xf "$kept"
+}
+
+# serve ROOT PROGRAM: the gateway inside of a root, on an address of its own, until `/readyz` says 200.
+serve() {
+  local inside=(chroot "$1")
+  if [ "$1" = / ]; then
+    inside=()
+    export MCPVISOR_DATA=$work/data
+  else
+    mkdir -p "$1/tmp"
+    export MCPVISOR_DATA=/data
+  fi
+  PORT=12906 "${inside[@]}" "$2" serve --config "$config" > "$work/log" 2>&1 &
+  gateway=$!
+  for _ in $(seq 100); do
+    if curl -sf http://127.0.0.1:12906/readyz > /dev/null; then
+      return
+    fi
+    kill -0 "$gateway" || break
+    sleep 0.1
+  done
+  cat "$work/log" >&2
+  fail "$* does not serve"
+}
+
+stop() {
+  kill "$gateway"
+  wait "$gateway" || fail "the gateway ended with $?"
+  gateway=
+}
+
+post() {
+  curl -sf -D "$work/head" http://127.0.0.1:12906/mcp -H 'Content-Type: application/json' \
+    -H 'Accept: application/json, text/event-stream' ${session:+-H "Mcp-Session-Id: $session"} -d "$1"
+}
+
+# Opens a session and calls a tool of the example server.
+use() {
+  session=
+  post '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",
+    "capabilities":{},"clientInfo":{"name":"packages","version":"1"}}}' > "$work/answer"
+  session=$(sed -n 's/^mcp-session-id: \(.*\)\r$/\1/Ip' "$work/head")
+  [ -n "$session" ] || fail "no session: $(cat "$work/answer")"
+  call
+}
+
+call() {
+  post '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"example__echo",
+    "arguments":{"message":"packed"}}}' | grep -q packed || fail "the tool does not answer"
+}
+
+# A program alone: no shell, no library, nothing but its configuration.
+alone() {
+  local root=$work/alone
+  mkdir -p "$root"
+  cp "$1" "$root/mcpvisor"
+  cp config.toml "$root/config.toml"
+  config=/config.toml
+  mount_system "$root"
+  serve "$root" /mcpvisor
+  use
+  stop
+  umount "$root/proc"
+  rm -rf "$root"
+}
+
+# What a container has, too.
+mount_system() {
+  mkdir -p "$1/proc" "$1/dev"
+  mount -t proc proc "$1/proc"
+  for device in null random urandom; do
+    [ -e "$1/dev/$device" ] || cp -a "/dev/$device" "$1/dev/$device"
+  done
+}
+
+try_tar() {
+  tar -C "$work" -xzf "$packages/mcpvisor-$version-$(rustc -vV | sed -n 's/^host: //p').tar.gz"
+  local unpacked
+  unpacked=$(echo "$work"/mcpvisor-*)
+  config=$unpacked/config.toml
+  serve / "$unpacked/mcpvisor"
+  use
+  stop
+}
+
+try_static() {
+  mkdir -p "$work/static"
+  tar -C "$work/static" -xzf "$packages"/mcpvisor-"$version"-*-static.tar.gz
+  alone "$work"/static/*/mcpvisor
+}
+
+# An upgrade keeps the configuration that was changed, and the sessions.
+try_deb() {
+  local root=$work/deb
+  debian "$root"
+  cp "$packages"/mcpvisor_*.deb "$root/mcpvisor.deb"
+  chroot "$root" dpkg -i /mcpvisor.deb > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
+  for unit in service socket; do
+    find "$root"/{usr/,}lib/systemd/system -name "mcpvisor.$unit" 2> /dev/null | grep -q . \
+      || fail "mcpvisor.$unit is missing"
+  done
+  config=/etc/mcpvisor/config.toml
+  mount_system "$root"
+  serve "$root" /usr/bin/mcpvisor
+  use
+  stop
+  echo '# changed here' >> "$root$config"
+  dpkg-deb -R "$root/mcpvisor.deb" "$work/next"
+  sed -i 's/^Version: .*/Version: 99.0.0/' "$work/next/DEBIAN/control"
+  echo '# changed by the next version' >> "$work/next$config"
+  dpkg-deb -b "$work/next" "$root/next.deb" > /dev/null
+  chroot "$root" dpkg --force-confdef --force-confold -i /next.deb > "$work/dpkg" 2>&1 \
+    || fail "$(cat "$work/dpkg")"
+  grep -q '# changed here' "$root$config" || fail "an upgrade replaced the configuration"
+  serve "$root" /usr/bin/mcpvisor
+  call
+  stop
+  chroot "$root" dpkg -r mcpvisor > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
+  [ ! -e "$root/usr/bin/mcpvisor" ] || fail "the program is still there"
+  [ -e "$root$config" ] || fail "the configuration went without being asked for"
+  umount "$root/proc"
+}
+
+try_rpm() {
+  local root=$work/rpm
+  debian "$root"
+  rpm --root "$root" --initdb
+  rpm --root "$root" --install --nodeps --noscripts "$packages"/mcpvisor-*.rpm
+  rpm --root "$root" --query --configfiles mcpvisor | grep -q /etc/mcpvisor/config.toml \
+    || fail "the configuration is no configuration file"
+  config=/etc/mcpvisor/config.toml
+  mount_system "$root"
+  serve "$root" /usr/bin/mcpvisor
+  use
+  stop
+  umount "$root/proc"
+}
+
+try_image() {
+  local archive=$packages/mcpvisor-$version-image.tar
+  skopeo inspect --config "oci-archive:$archive" | grep -q '"12006' || fail "no port is exposed"
+  skopeo copy --quiet "oci-archive:$archive" "dir:$work/image"
+  mkdir -p "$work/layers"
+  for layer in $(skopeo inspect "dir:$work/image" | sed -n 's/.*"sha256:\([0-9a-f]*\)".*/\1/p' | sort -u); do
+    if [ -e "$work/image/$layer" ]; then
+      tar -C "$work/layers" -xf "$work/image/$layer" 2> /dev/null || true
+    fi
+  done
+  [ -x "$work/layers/mcpvisor" ] || fail "the image has no program"
+  alone "$work/layers/mcpvisor"
+}
+
+for format in "${formats[@]}"; do
+  "try_$format"
+  echo "ok: $format"
+done
