@@ -13,11 +13,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::HEAL;
-use crate::support::{Gateway, Http, INITIALIZE, failure_of, names, request, text_of};
+use crate::support::{Gateway, Http, failure_of, initialize, names, request, text_of};
 
-/// No answer takes longer: the longest that the gateway may give a call that makes no progress is
-/// 4 s here; the rest is for a machine on which everything happens at once.
-const HANG: Duration = Duration::from_secs(10);
+/// Clients that can be asked.
+const ASKED: u64 = 3;
 
 /// Sessions of one client.
 const SESSIONS_MAX: usize = 4;
@@ -61,10 +60,14 @@ pub(crate) struct Tally {
     cut: Cell<usize>,
     /// Streams that a client lost and read to their end on another connection.
     resumed: Cell<usize>,
+    /// Questions of servers whose answers came back to them.
+    answered: Cell<usize>,
+    /// Right answers to clients of HTTP+SSE and of stdio.
+    pub(crate) over_channels: Cell<usize>,
     failed: RefCell<BTreeMap<String, usize>>,
 }
 
-fn count(counter: &Cell<usize>) {
+pub(crate) fn count(counter: &Cell<usize>) {
     counter.set(counter.get() + 1);
 }
 
@@ -73,12 +76,73 @@ impl Tally {
     pub(crate) fn check(&self, seconds: u64) {
         let seconds = usize::try_from(seconds).unwrap();
         let few = self.right.get() < 20 * seconds || self.lists.get() < seconds;
-        let few = few || self.resumed.get() < seconds;
+        let few = few || self.resumed.get() < seconds || self.answered.get() == 0;
+        let few = few || self.over_channels.get() < seconds;
         assert!(!few && self.cut.get() > 0, "too little happened: {self:?}");
         let failed = self.failed.borrow();
         for code in ["server_unavailable", "server_lost"] {
             assert!(failed.contains_key(code), "nothing was {code}: {self:?}");
         }
+    }
+
+    /// Whether a result is the server's own, and not why there is none.
+    pub(crate) fn is_right(&self, server: &str, call: &str, result: &Value) -> bool {
+        if result["isError"] == true {
+            assert_eq!(failure_of(result)["server"], server, "{result}");
+            self.failed_with(&failure_of(result)["code"]);
+            return false;
+        }
+        let mut received: Value = serde_json::from_str(text_of(result)).unwrap();
+        let answer = received.as_object_mut().unwrap().remove("answer");
+        assert_eq!(received, json!({ "server": server, "call": call }));
+        // A question that cannot be attributed is refused.
+        if answer.is_some_and(|answer| answer != "nothing") {
+            count(&self.answered);
+        }
+        count(&self.right);
+        true
+    }
+
+    /// Counts a failure that the gateway may answer with.
+    pub(crate) fn failed_with(&self, code: &Value) {
+        let code = code.as_str().unwrap();
+        assert!(CODES.contains(&code), "{code}");
+        let mut failed = self.failed.borrow_mut();
+        *failed.entry(code.to_owned()).or_default() += 1;
+    }
+}
+
+/// What all clients know.
+#[derive(Clone)]
+pub(crate) struct Scene {
+    pub(crate) seed: u64,
+    pub(crate) place: watch::Receiver<Place>,
+    pub(crate) servers: Rc<[String]>,
+    pub(crate) tally: Rc<Tally>,
+    /// No answer takes longer: what the gateway may give a call that makes no progress, and some
+    /// more for a machine on which everything happens at once.
+    pub(crate) hang: Duration,
+}
+
+impl Scene {
+    pub(crate) fn random(&self, number: u64) -> SeededRandom {
+        SeededRandom::new(self.seed ^ (number << 32))
+    }
+
+    /// Where the gateway is, once it is up.
+    pub(crate) async fn gateway(&mut self) -> Place {
+        self.place
+            .wait_for(|place| place.is_up)
+            .await
+            .unwrap()
+            .clone()
+    }
+
+    /// The connection of a client to a gateway that was there is gone.
+    pub(crate) fn was_cut(&self, gateway: &Place, client: u64) {
+        let kills = self.place.borrow().kills;
+        assert_ne!(kills, gateway.kills, "a living gateway cut client {client}");
+        count(&self.tally.cut);
     }
 }
 
@@ -87,27 +151,17 @@ pub(crate) struct Caller {
     next: u64,
     sessions: Vec<String>,
     random: SeededRandom,
-    place: watch::Receiver<Place>,
-    servers: Rc<[String]>,
-    tally: Rc<Tally>,
+    scene: Scene,
 }
 
 impl Caller {
-    pub(crate) async fn open(
-        number: u64,
-        seed: u64,
-        place: watch::Receiver<Place>,
-        servers: Rc<[String]>,
-        tally: Rc<Tally>,
-    ) -> Self {
+    pub(crate) async fn open(number: u64, scene: Scene) -> Self {
         let mut caller = Self {
             number,
             next: 0,
             sessions: Vec::new(),
-            random: SeededRandom::new(seed ^ (number << 32)),
-            place,
-            servers,
-            tally,
+            random: scene.random(number),
+            scene,
         };
         caller.open_session().await;
         assert_eq!(caller.sessions.len(), 1);
@@ -122,6 +176,7 @@ impl Caller {
                 40..42 if self.sessions.len() < SESSIONS_MAX => self.open_session().await,
                 42..80 => self.call("slow").await,
                 80..120 => self.call_and_resume().await,
+                120..300 if self.number < ASKED => self.call_and_answer().await,
                 _ => self.call("echo").await,
             }
         }
@@ -154,29 +209,27 @@ impl Caller {
         http: impl Fn(SocketAddr) -> Http,
         cut_at_progress: bool,
     ) -> Option<Answered> {
-        let up = self.place.wait_for(|place| place.is_up).await.unwrap();
-        let Place { address, kills, .. } = up.clone();
-        drop(up);
-        let answered = timeout(HANG, answer_to(http(address), cut_at_progress)).await;
+        let gateway = self.scene.gateway().await;
+        let answered = answer_to(http(gateway.address), cut_at_progress);
+        let answered = timeout(self.scene.hang, answered).await;
         let answered = answered.unwrap_or_else(|_| panic!("client {} hangs", self.number));
         if answered.is_none() {
-            let place = self.place.borrow();
-            assert_ne!(
-                place.kills, kills,
-                "a living gateway cut client {}",
-                self.number
-            );
-            count(&self.tally.cut);
+            self.scene.was_cut(&gateway, self.number);
         }
         answered
     }
 
     async fn open_session(&mut self) {
-        let answer = self.post(|address| Http::post(address, INITIALIZE)).await;
+        let can = match self.number < ASKED {
+            true => json!({"elicitation": {}}),
+            false => json!({}),
+        };
+        let body = initialize("2025-11-25", &can).to_string();
+        let answer = self.post(|address| Http::post(address, body.clone())).await;
         if let Some((session, answer)) = answer {
             assert!(answer["result"].is_object(), "{answer}");
             self.sessions.push(session.expect("a session id"));
-            count(&self.tally.sessions);
+            count(&self.scene.tally.sessions);
         }
     }
 
@@ -206,15 +259,15 @@ impl Caller {
             return;
         };
         let listed = names(&list["tools"]);
-        for server in &*self.servers {
+        for server in &*self.scene.servers {
             let tool = format!("{server}__echo");
             assert!(listed.contains(&&*tool), "{tool} is missing in {listed:?}");
         }
-        count(&self.tally.lists);
+        count(&self.scene.tally.lists);
     }
 
     async fn call(&mut self, tool: &str) {
-        let server = self.servers[self.any(self.servers.len())].clone();
+        let server = self.scene.servers[self.any(self.scene.servers.len())].clone();
         self.call_at(&server, tool).await;
     }
 
@@ -225,14 +278,14 @@ impl Caller {
         let arguments = json!({ "call": call });
         let params = json!({ "name": format!("{server}__{tool}"), "arguments": arguments });
         match self.ask("tools/call", params).await {
-            Some(result) => self.is_right(server, &call, &result),
+            Some(result) => self.scene.tally.is_right(server, &call, &result),
             None => false,
         }
     }
 
     /// Calls with progress, loses the stream with it, and reads the rest on another one.
     async fn call_and_resume(&mut self) {
-        let server = self.servers[self.any(self.servers.len())].clone();
+        let server = self.scene.servers[self.any(self.scene.servers.len())].clone();
         let session = self.sessions[self.any(self.sessions.len())].clone();
         let id = self.id();
         let call = format!("{}-{id}", self.number);
@@ -256,7 +309,7 @@ impl Caller {
                 let Some((_, answer)) = self.post(http).await else {
                     return;
                 };
-                count(&self.tally.resumed);
+                count(&self.scene.tally.resumed);
                 answer
             }
         };
@@ -266,23 +319,29 @@ impl Caller {
             assert_eq!(answer["error"]["data"]["code"], "server_lost", "{answer}");
             return;
         }
-        self.is_right(&server, &call, &answer["result"]);
+        self.scene.tally.is_right(&server, &call, &answer["result"]);
     }
 
-    /// Whether a result is the server's own, and not why there is none.
-    fn is_right(&self, server: &str, call: &str, result: &Value) -> bool {
-        if result["isError"] == true {
-            let code = failure_of(result)["code"].as_str().unwrap();
-            assert!(CODES.contains(&code), "{result}");
-            assert_eq!(failure_of(result)["server"], server, "{result}");
-            let mut failed = self.tally.failed.borrow_mut();
-            *failed.entry(code.to_owned()).or_default() += 1;
-            return false;
+    /// Calls a tool that asks, and answers on another connection.
+    async fn call_and_answer(&mut self) {
+        let server = self.scene.servers[self.any(self.scene.servers.len())].clone();
+        let session = self.sessions[self.any(self.sessions.len())].clone();
+        let id = self.id();
+        let call = format!("{}-{id}", self.number);
+        let params = json!({"name": format!("{server}__asks"), "arguments": {"call": call}});
+        let body = request(id, "tools/call", params).to_string();
+        let gateway = self.scene.gateway().await;
+        let post =
+            |body: String| Http::post(gateway.address, body).header("Mcp-Session-Id", &session);
+        let asked = timeout(self.scene.hang, answer_with_questions(post, body)).await;
+        let asked = asked.unwrap_or_else(|_| panic!("client {} hangs", self.number));
+        match asked {
+            Some(answer) => {
+                assert_eq!(answer["id"], id, "{answer}");
+                self.scene.tally.is_right(&server, &call, &answer["result"]);
+            }
+            None => self.scene.was_cut(&gateway, self.number),
         }
-        let received: Value = serde_json::from_str(text_of(result)).unwrap();
-        assert_eq!(received, json!({ "server": server, "call": call }));
-        count(&self.tally.right);
-        true
     }
 
     /// To be asked when all is calm.
@@ -295,7 +354,7 @@ impl Caller {
 
     /// To be asked when all is calm; the first answers may still be spoiled.
     pub(crate) async fn every_server_answers(&mut self) {
-        for server in self.servers.clone().iter() {
+        for server in self.scene.servers.clone().iter() {
             let begun = Instant::now();
             while !self.call_at(server, "echo").await {
                 assert!(begun.elapsed() < HEAL, "{server} does not answer");
@@ -329,6 +388,30 @@ async fn answer_to(http: Http, cut_at_progress: bool) -> Option<Answered> {
         }
         if cut_at_progress && message["method"] == "notifications/progress" {
             return events.last_id.map(Answered::Cut);
+        }
+    }
+}
+
+/// The answer to a call, whose questions are answered with the name that they ask for; `None` when
+/// the connection ended before it was whole.
+async fn answer_with_questions(post: impl Fn(String) -> Http, call: String) -> Option<Value> {
+    let answer = post(call).try_send().await?;
+    assert_eq!(answer.status, 200, "a session is lost: {answer:?}");
+    if !answer.is_stream() {
+        return serde_json::from_slice(&answer.bytes().await).ok();
+    }
+    let mut events = answer.events();
+    loop {
+        let message = events.message().await?;
+        if message["method"].is_null() {
+            return Some(message);
+        }
+        if message["method"] == "elicitation/create" {
+            let name = &message["params"]["message"];
+            let result = json!({"action": "accept", "content": {"name": name}});
+            let said = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+            // It may have been taken back meanwhile.
+            post(said.to_string()).try_send().await?;
         }
     }
 }

@@ -114,6 +114,24 @@ impl<'a> Storm<'a> {
         std::mem::take(&mut self.report)
     }
 
+    /// Each server is killed twice and the gateway in between, with pauses in which they may come
+    /// back. Ends when all is healed.
+    pub(crate) async fn kill_each_twice(&mut self) -> Report {
+        for round in 0..2 {
+            for number in 0..self.fleet.peers.len() {
+                self.report.signals += 1;
+                self.send(number, Signal::KILL);
+                sleep(self.millis(100, 600)).await;
+            }
+            if round == 0 {
+                self.kill_gateway().await;
+                sleep(self.millis(2000, 4000)).await;
+            }
+        }
+        self.heal().await;
+        std::mem::take(&mut self.report)
+    }
+
     fn below(&self, bound: u64) -> u64 {
         self.random.next() % bound
     }

@@ -68,7 +68,6 @@ impl Peer {
 
     fn config(&self, number: usize, variation: Variation) -> String {
         let Self { name, .. } = self;
-        let limits = "ping_every = \"500ms\"\nping_timeout = \"3s\"\n";
         let changed = variation.changed == Some(number);
         let reached = match &self.keeper {
             Some(keeper) => format!(
@@ -77,7 +76,7 @@ impl Peer {
             ),
             None => stdio(name, &self.directory, changed),
         };
-        format!("\n[servers.{name}]\n{reached}\n{limits}")
+        format!("\n[servers.{name}]\n{reached}\n")
     }
 }
 
@@ -91,6 +90,8 @@ fn stdio(name: &str, directory: &Path, changed: bool) -> String {
 
 pub(crate) struct Fleet {
     pub(crate) peers: Vec<Peer>,
+    /// Nothing is set that has a default.
+    has_defaults: bool,
     setup: std::cell::Cell<Option<Setup>>,
     directory: PathBuf,
 }
@@ -103,7 +104,12 @@ impl Fleet {
     /// So many servers over stdio and over HTTP, called `s0`, `s1` and so on.
     pub(crate) fn of(stdio: usize, http: usize) -> Self {
         let level = std::env::var("CHAOS_LOG").unwrap_or_else(|_| "error".to_owned());
+        // The same address after a restart: relays are told one.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap().to_string();
+        drop(port);
         let setup = Setup::new("").variable("RUST_LOG", &level);
+        let setup = setup.variable("MCPVISOR_LISTEN", &address);
         let directory = setup.path("peers");
         fs::create_dir(&directory).unwrap();
         let peer = |number| {
@@ -119,9 +125,15 @@ impl Fleet {
         };
         Self {
             peers: (0..stdio + http).map(peer).collect(),
+            has_defaults: false,
             setup: std::cell::Cell::new(Some(setup)),
             directory,
         }
+    }
+
+    pub(crate) fn with_defaults(mut self) -> Self {
+        self.has_defaults = true;
+        self
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -129,12 +141,18 @@ impl Fleet {
     }
 
     pub(crate) fn config(&self, variation: Variation) -> String {
-        let mut config = format!(
-            "{SETTINGS}request_timeout = \"{}s\"\n",
-            3 + variation.request_timeout
-        );
+        let mut config = match self.has_defaults {
+            true => String::new(),
+            false => format!(
+                "{SETTINGS}request_timeout = \"{}s\"\n",
+                3 + variation.request_timeout
+            ),
+        };
         for (number, peer) in self.peers.iter().enumerate() {
             config.push_str(&peer.config(number, variation));
+            if !self.has_defaults {
+                config.push_str("ping_every = \"500ms\"\nping_timeout = \"3s\"\n");
+            }
         }
         if variation.has_extra {
             let extra = stdio("extra", &self.directory, false);

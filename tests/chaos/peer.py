@@ -3,9 +3,11 @@
     peer.py NAME DIRECTORY         over stdio
     peer.py NAME DIRECTORY PORT    over Streamable HTTP
 
-SIGUSR1 floods stdout, SIGUSR2 writes garbage there; over HTTP the next answers are like that. While DIRECTORY/NAME.exits exists it ends at
-once. DIRECTORY/NAME.ran gets a line for each call that runs. A call of `slow` takes half a second,
-and tells its progress before over stdio; one of `echo` takes no time; both answer with their arguments and the server's name.
+SIGUSR1 floods stdout, SIGUSR2 writes garbage there; over HTTP the next answers are like that. While
+DIRECTORY/NAME.exits exists it ends at once. DIRECTORY/NAME.ran gets a line for each call that runs.
+A call of `slow` takes half a second, and tells its progress before over stdio; one of `asks` asks its
+client first over stdio, if that may be asked; one of `echo` takes no time. All answer with their
+arguments and the server's name, `asks` also with what the client answered.
 """
 import json, os, resource, signal, sys, threading, time
 
@@ -15,13 +17,19 @@ if os.path.exists(os.path.join(DIRECTORY, NAME + ".exits")):
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 SESSION = NAME + "-" + str(os.getpid())
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "slow")]
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "slow", "asks")]
 RAN = os.open(os.path.join(DIRECTORY, NAME + ".ran"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-def result(message):
+# Whether the client may be asked, and its answers by the id of the question.
+declared = {}
+answers = {}
+
+
+def result(message, asked=None):
     method, params = message["method"], message.get("params", {})
     if method == "initialize":
+        declared.update(params["capabilities"])
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
                 "serverInfo": {"name": NAME, "version": "1"}}
     if method == "tools/list":
@@ -31,17 +39,21 @@ def result(message):
         os.write(RAN, (arguments["call"] + "\n").encode())
         if params["name"] == "slow":
             time.sleep(0.5)
-        text = json.dumps({"server": NAME, "call": arguments["call"]})
+        text = {"server": NAME, "call": arguments["call"]}
+        if asked is not None:
+            text["answer"] = asked
+        text = json.dumps(text)
         return {"content": [{"type": "text", "text": text}]}
     return {}
 
 
-def answer(message):
-    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result(message)}).encode()
+def answer(message, asked=None):
+    told = {"jsonrpc": "2.0", "id": message["id"], "result": result(message, asked)}
+    return json.dumps(told).encode()
 
 
-def is_slow(message):
-    return message["method"] == "tools/call" and message["params"]["name"] == "slow"
+def is_call(message, tool):
+    return message["method"] == "tools/call" and message["params"]["name"] == tool
 
 
 def progress(message):
@@ -56,6 +68,21 @@ def progress(message):
 def slow(message):
     write(progress(message))
     write(answer(message) + b"\n")
+
+
+def asks(message):
+    """Asks for the name of the call; says what came, or `nothing`."""
+    call = message["params"]["arguments"]["call"]
+    came = threading.Event()
+    answers[call] = came
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    params = {"message": call, "requestedSchema": schema}
+    write(json.dumps({"jsonrpc": "2.0", "id": call, "method": "elicitation/create",
+                      "params": params}).encode() + b"\n")
+    came.wait(2)
+    said = answers.pop(call)
+    said = {} if said is came else said.get("result", {})
+    write(answer(message, said.get("content", {}).get("name", "nothing")) + b"\n")
 
 
 lock = threading.Lock()
@@ -90,10 +117,16 @@ def stdio():
     signal.signal(signal.SIGUSR2, in_thread(garbage))
     for line in sys.stdin.buffer:
         message = json.loads(line)
+        if "method" not in message and message.get("id") in answers:
+            came = answers[message["id"]]
+            answers[message["id"]] = message
+            came.set()
         if "method" not in message or "id" not in message:
             continue
-        if is_slow(message):
+        if is_call(message, "slow"):
             in_thread(lambda message=message: slow(message))()
+        elif is_call(message, "asks") and "elicitation" in declared:
+            in_thread(lambda message=message: asks(message))()
         else:
             write(answer(message) + b"\n")
 
