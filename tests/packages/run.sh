@@ -2,18 +2,19 @@
 # Installs each package into an empty system and uses it, after contrib/package.sh built them. The
 # tar is only unpacked; the others need root and debootstrap, rpm or skopeo.
 #
-#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image; by default all of them
+#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image kubernetes; by default all of them
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 formats=("$@")
 if [ ${#formats[@]} = 0 ]; then
-  formats=(tar static deb rpm image)
+  formats=(tar static deb rpm image kubernetes)
 fi
 packages=$(realpath "${CARGO_TARGET_DIR:-target}/package")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 work=$(mktemp -d)
 gateway=
+host=
 
 clean() {
   if [ -n "$gateway" ]; then
@@ -73,7 +74,7 @@ stop() {
 }
 
 post() {
-  curl -sf -D "$work/head" http://127.0.0.1:12906/mcp -H 'Content-Type: application/json' \
+  curl -sf -D "$work/head" http://127.0.0.1:12906/mcp ${host:+-H "Host: $host"} -H 'Content-Type: application/json' \
     -H 'Accept: application/json, text/event-stream' ${session:+-H "Mcp-Session-Id: $session"} -d "$1"
 }
 
@@ -92,12 +93,12 @@ call() {
     "arguments":{"message":"packed"}}}' | grep -q packed || fail "the tool does not answer"
 }
 
-# A program alone: no shell, no library, nothing but its configuration.
+# alone PROGRAM CONFIG: no shell, no library, nothing but its configuration.
 alone() {
   local root=$work/alone
   mkdir -p "$root"
   cp "$1" "$root/mcpvisor"
-  cp config.toml "$root/config.toml"
+  cp "$2" "$root/config.toml"
   config=/config.toml
   mount_system "$root"
   serve "$root" /mcpvisor
@@ -129,7 +130,7 @@ try_tar() {
 try_static() {
   mkdir -p "$work/static"
   tar -C "$work/static" -xzf "$packages"/mcpvisor-"$version"-*-static.tar.gz
-  alone "$work"/static/*/mcpvisor
+  alone "$work"/static/*/mcpvisor config.toml
 }
 
 # An upgrade keeps the configuration that was changed, and the sessions.
@@ -190,7 +191,24 @@ try_image() {
     fi
   done
   [ -x "$work/layers/mcpvisor" ] || fail "the image has no program"
-  alone "$work/layers/mcpvisor"
+  alone "$work/layers/mcpvisor" config.toml
+}
+
+# The manifests are valid, and the static program takes their configuration, by their host.
+try_kubernetes() {
+  local validator=$packages/../kubernetes-validate
+  if [ ! -e "$validator/done" ]; then
+    python3 -m venv "$validator"
+    "$validator/bin/pip" install --quiet kubernetes-validate==1.37.0
+    touch "$validator/done"
+  fi
+  "$validator/bin/kubernetes-validate" --quiet --strict -k 1.31 \
+    contrib/kubernetes/{statefulset,service,network-policy}.yaml
+  mkdir -p "$work/kubernetes"
+  tar -C "$work/kubernetes" -xzf "$packages"/mcpvisor-"$version"-*-static.tar.gz
+  host=mcpvisor.default.svc:12006
+  alone "$work"/kubernetes/*/mcpvisor contrib/kubernetes/config.toml
+  host=
 }
 
 for format in "${formats[@]}"; do
