@@ -161,10 +161,46 @@ impl Peer {
     }
 }
 
-/// Which face of the gateway a client sees. Only the default one exists until views can be
-/// configured.
+/// Which part of the gateway a client sees. In the store it is `null`, `NAME` or `server/NAME`, as
+/// in the path of its endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ViewId;
+#[serde(try_from = "Option<String>", into = "Option<String>")]
+pub enum ViewId {
+    /// All servers.
+    #[default]
+    Default,
+    /// A view of the configuration.
+    Named(Arc<str>),
+    /// One server, with its own names.
+    Server(ServerName),
+}
+
+/// What stands before the name of a server in a path.
+const SERVER_VIEW: &str = "server/";
+
+impl From<ViewId> for Option<String> {
+    fn from(view: ViewId) -> Self {
+        match view {
+            ViewId::Default => None,
+            ViewId::Named(name) => Some(name.to_string()),
+            ViewId::Server(server) => Some(format!("{SERVER_VIEW}{server}")),
+        }
+    }
+}
+
+impl TryFrom<Option<String>> for ViewId {
+    type Error = InvalidServerName;
+
+    fn try_from(text: Option<String>) -> Result<Self, Self::Error> {
+        Ok(match text {
+            None => Self::Default,
+            Some(text) => match text.strip_prefix(SERVER_VIEW) {
+                Some(server) => Self::Server(ServerName::try_new(server)?),
+                None => Self::Named(text.into()),
+            },
+        })
+    }
+}
 
 /// Whose credentials a downstream connection uses. Only the configured service account exists
 /// until servers can be reached on behalf of a user.

@@ -161,6 +161,7 @@ fn links_between_the_documents_lead_somewhere() {
         "docs/rules.md",
         "docs/security.md",
         "docs/servers.md",
+        "docs/views.md",
         "llms.txt",
     ] {
         let directory = Path::new(file).parent().unwrap();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::history::{History, HistoryEntry, HistoryError, HistoryQuery, NotReplayable};
+use crate::id::ViewId;
 use crate::protocol::{Envelope, Request};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogQuery, LogRecords};
@@ -79,7 +80,11 @@ pub async fn replay(
     arbiter.spawn_fn(move || {
         actix_rt::spawn(async move {
             // Whoever asked may be gone.
-            let _ = sender.send(sessions.answer_operator(request, index).await);
+            let _ = sender.send(
+                sessions
+                    .answer_operator(request, ViewId::Default, index)
+                    .await,
+            );
         });
     });
     let frame = answer.await.ok().flatten();

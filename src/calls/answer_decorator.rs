@@ -8,7 +8,7 @@ use crate::bridge::result::{CacheHints, CacheScope, InputRequired, ResultDecorat
 use crate::calls::call_target;
 use crate::calls::client_reply::{ClientReply, ReplyError};
 use crate::catalog::{ItemKind, Snapshot};
-use crate::id::ServerName;
+use crate::id::{ServerName, ViewId};
 use crate::protocol::{
     Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision, error_frame,
     result_frame,
@@ -107,11 +107,11 @@ impl AnswerDecorator {
         kind: ItemKind,
         request: &Request,
         catalog: &Snapshot,
-        view: &CatalogView,
+        (view, published): (&ViewId, &CatalogView),
         to: Revision,
     ) -> Result<ClientReply, Failure> {
         let page = call_target::page(kind, request, catalog, to)?;
-        let stale = view.stale();
+        let stale = published.stale_in(view);
         let id = request.id.as_str();
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
         // The members besides the items are put before the brace that ends the page.
@@ -123,7 +123,7 @@ impl AnswerDecorator {
             (Era::Modern, _) => {
                 let base = stale.as_ref().map(|stale| stale.result.clone());
                 let base = base.unwrap_or_else(|| RawJson::from_value(&json!({})));
-                let caching = view.caching(catalog, kind);
+                let caching = published.caching(catalog, kind);
                 let scope = if caching.is_public {
                     CacheScope::Public
                 } else {

@@ -1,6 +1,7 @@
 //! A request that waits for lists: those of servers that start for the first time (B-LIST-01), and
 //! those that clients like its own see, whose connections are opened for it (B-LIST-02).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -9,8 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::calls::awaited_lists::{ListNeed, ListSource, ServerList, is_coming, is_needed};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target;
-use crate::catalog::{self, ItemKind, Snapshot};
+use crate::catalog::{self, ItemKind, NameSettings, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
+use crate::id::ViewId;
 use crate::protocol::{Method, Request};
 use crate::supervision::ChildPhase;
 
@@ -89,8 +91,9 @@ impl ListWait {
         let servers = self.context.downstreams.all();
         let awaited = servers.values().filter_map(|server| {
             let limits = server.settings();
+            let names = self.names_of(server, &limits.names)?;
             if let ListNeed::Item(name) = &self.need
-                && !catalog::may_belong_to(name, server.name(), &limits.names)
+                && !catalog::may_belong_to(name, server.name(), &names)
             {
                 return None;
             }
@@ -110,6 +113,21 @@ impl ListWait {
             })
         });
         awaited.collect()
+    }
+
+    /// How the client knows the items of a server; `None` where its view does not show that.
+    fn names_of<'s>(
+        &self,
+        server: &Server,
+        names: &'s NameSettings,
+    ) -> Option<Cow<'s, NameSettings>> {
+        match &self.caller.view {
+            ViewId::Default => Some(Cow::Borrowed(names)),
+            view => {
+                let names = self.context.catalog.names_in(view, server.name());
+                names.map(Cow::Owned)
+            }
+        }
     }
 
     /// Ends when a list was read, or its connection failed.
@@ -158,8 +176,8 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
                 Method::ToolsCall => snapshot.tool(&name).is_some(),
                 _ => snapshot.prompt(&name).is_some(),
             };
-            let is_known = is_listed(&catalog.snapshot())
-                || catalog.own(caller).is_some_and(|own| is_listed(&own));
+            let is_shared = caller.view == ViewId::Default && is_listed(&catalog.snapshot());
+            let is_known = is_shared || catalog.own(caller).is_some_and(|own| is_listed(&own));
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
         }
         method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),

@@ -51,6 +51,19 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     }
 }
 
+/// The catalog of a view: some of the servers of another, under other names.
+pub fn merge_view(
+    base: &Snapshot,
+    servers: &[(ServerName, NameSettings)],
+    settings: &CatalogSettings,
+) -> Snapshot {
+    let part = |(server, names): &(ServerName, NameSettings)| {
+        Some((base.part(server)?.clone(), names.clone()))
+    };
+    let parts: Vec<_> = servers.iter().filter_map(part).collect();
+    merge(&parts, settings)
+}
+
 struct Merger<'a> {
     settings: &'a CatalogSettings,
     names: Vec<&'a NameSettings>,
@@ -156,6 +169,9 @@ impl<'a> Merger<'a> {
     fn merge_by_name(&mut self, kind: ItemKind) -> (OwnerTable<ItemOwner>, Vec<PublicItem>) {
         let mut table = OwnerTable::default();
         let mut texts = Vec::new();
+        let Some(shown) = self.public_filter(kind) else {
+            return (table, texts);
+        };
         for index in 0..self.views.len() {
             let names = self.names[index];
             let part = self.views[index].part.clone();
@@ -178,6 +194,7 @@ impl<'a> Merger<'a> {
             for item in part.items(kind) {
                 if filter.shows(item.native())
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
+                    && shown.shows(&public)
                 {
                     table.insert(&public, item_owner(part.server(), item));
                     texts.push(public_item(&self.views[index], item, &public));
@@ -186,6 +203,17 @@ impl<'a> Merger<'a> {
             }
         }
         (table, texts)
+    }
+
+    /// The filter of the catalog itself; `None` for one that cannot be used, which shows nothing.
+    fn public_filter(&self, kind: ItemKind) -> Option<NameFilter> {
+        let (allow, deny) = match kind {
+            ItemKind::Tools => (&*self.settings.allow, &*self.settings.deny),
+            ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => {
+                (&[][..], &[][..])
+            }
+        };
+        NameFilter::of(allow, deny).ok()
     }
 
     /// `None` never happens: there are more candidates than items.

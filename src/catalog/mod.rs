@@ -30,13 +30,13 @@ use crate::protocol::json;
 pub use item::{Item, ToolHints};
 pub use item_kind::ItemKind;
 pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage};
-pub use merge::merge;
+pub use merge::{merge, merge_view};
 pub use merge_notice::MergeNotice;
 pub use name_filter::InvalidNameSettings;
 pub use public_name::may_belong_to;
 pub use public_pages::InvalidCursor;
 pub use server_part::{Quarantined, ServerPart};
-pub use settings::{CatalogSettings, IngestLimits, NameSettings, Wrap};
+pub use settings::{CatalogSettings, IngestLimits, NameSettings, ViewSettings, Wrap};
 pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, UriOwner};
 
 #[cfg(test)]

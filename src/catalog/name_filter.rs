@@ -33,7 +33,7 @@ impl NameSettings {
     }
 }
 
-/// The compiled globs of one server.
+/// Compiled globs over names.
 pub(super) struct NameFilter {
     allow: Option<GlobSet>,
     deny: GlobSet,
@@ -41,19 +41,20 @@ pub(super) struct NameFilter {
 
 impl NameFilter {
     pub(super) fn new(names: &NameSettings) -> Result<Self, InvalidNameSettings> {
-        let allow = compile("allow", &names.allow)?;
+        Self::of(&names.allow, &names.deny)
+    }
+
+    pub(super) fn of(allow: &[String], deny: &[String]) -> Result<Self, InvalidNameSettings> {
+        let allowed = compile("allow", allow)?;
         Ok(Self {
-            allow: (!names.allow.is_empty()).then_some(allow),
-            deny: compile("deny", &names.deny)?,
+            allow: (!allow.is_empty()).then_some(allowed),
+            deny: compile("deny", deny)?,
         })
     }
 
-    pub(super) fn shows(&self, native: &str) -> bool {
-        let allowed = self
-            .allow
-            .as_ref()
-            .is_none_or(|allow| allow.is_match(native));
-        allowed && !self.deny.is_match(native)
+    pub(super) fn shows(&self, name: &str) -> bool {
+        let allow = self.allow.as_ref();
+        allow.is_none_or(|allow| allow.is_match(name)) && !self.deny.is_match(name)
     }
 }
 

@@ -1,5 +1,7 @@
 //! How items of a server are named and which of them are shown.
 
+use crate::id::ServerName;
+
 /// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wrap {
@@ -25,6 +27,17 @@ pub struct NameSettings {
     pub wrap: Wrap,
 }
 
+/// What the clients of a view see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViewSettings {
+    /// In this order; empty is all, in the order of the configuration.
+    pub servers: Vec<ServerName>,
+    /// Globs over public tool names; empty allows all.
+    pub allow: Vec<String>,
+    /// Globs over public tool names; wins over `allow`.
+    pub deny: Vec<String>,
+}
+
 /// Limits of the merged catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogSettings {
@@ -37,6 +50,10 @@ pub struct CatalogSettings {
     pub instructions_max: usize,
     /// Whether the state of the gateway is listed as a resource.
     pub tree_resource: bool,
+    /// Globs over public tool names; empty allows all.
+    pub allow: Vec<String>,
+    /// Globs over public tool names; wins over `allow`.
+    pub deny: Vec<String>,
 }
 
 impl Default for CatalogSettings {
@@ -46,6 +63,8 @@ impl Default for CatalogSettings {
             page_items: 1000,
             instructions_max: 8 * 1024,
             tree_resource: false,
+            allow: Vec::new(),
+            deny: Vec::new(),
         }
     }
 }

@@ -54,6 +54,15 @@ pub fn default_file() -> String {
                 text.push_str(EXAMPLE_SERVER);
                 servers(&mut text, &table);
             }
+            Some(table) if key.name == "views" => {
+                text.push('\n');
+                comment(&mut text, "# ", &table.about);
+                text.push_str("# [views.reading]\n");
+                table
+                    .keys
+                    .iter()
+                    .for_each(|key| commented_key(&mut text, key));
+            }
             Some(table) => {
                 text.push('\n');
                 comment(&mut text, "# ", &table.about);

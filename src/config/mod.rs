@@ -26,6 +26,7 @@ mod section;
 mod server;
 mod server_file;
 mod units;
+mod view;
 pub mod watch;
 
 #[cfg(test)]
@@ -56,6 +57,7 @@ use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::history::HistorySettings;
+use crate::publisher::NamedViews;
 use declaration::Keys as _;
 use interpolate::Sources;
 use keys::{GatewayTable, ServerKeys};
@@ -87,6 +89,8 @@ pub struct Config {
     pub history: HistorySettings,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
+    /// `[views.NAME]`, by name.
+    pub views: NamedViews,
     allow_unauthenticated: bool,
     /// `data_dir` and `workers` as the file says them.
     data_dir_key: Option<PathBuf>,
@@ -109,6 +113,7 @@ impl Default for Config {
             catalog: CatalogSettings::default(),
             history: HistorySettings::default(),
             servers: Vec::new(),
+            views: NamedViews::new(),
             allow_unauthenticated: false,
             data_dir_key: None,
             workers_key: None,
@@ -340,6 +345,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let mut config = Config::default();
     keys::read(&root, &mut config);
     config.servers = server::servers(&root.table("servers"), &config.every_server);
+    config.views = view::views(&root.table("views"), &config.servers);
     config
 }
 

@@ -26,7 +26,7 @@ pub struct Plan {
     /// `front` differs in what can be applied at once.
     pub front_changed: bool,
     pub session_changed: bool,
-    /// `catalog` differs, or the order of the servers, which decides between equal names.
+    /// `catalog` or a view differs, or the order of the servers, which decides between equal names.
     pub catalog_changed: bool,
     pub history_changed: bool,
     pub shutdown_grace_changed: bool,
@@ -71,7 +71,9 @@ impl Plan {
                 .collect(),
             front_changed: running.front != live.front,
             session_changed: running.session != wanted.session,
-            catalog_changed: running.catalog != wanted.catalog || reordered(running, wanted),
+            catalog_changed: running.catalog != wanted.catalog
+                || running.views != wanted.views
+                || reordered(running, wanted),
             history_changed: running.history != wanted.history,
             shutdown_grace_changed: running.shutdown_grace != wanted.shutdown_grace,
             ..Self::default()

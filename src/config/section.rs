@@ -156,21 +156,31 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The servers inside this table, in the order of the file, each with the place of its name.
+    /// The servers inside this table, as [`Section::named_tables`]; what the environment lacks makes
+    /// only the one unusable that needs it.
     pub(crate) fn servers(&self) -> Vec<(&'r str, Range<usize>, Section<'r>)> {
+        let mut servers = self.named_tables();
+        for (_, _, section) in &mut servers {
+            section.scope = Scope::Server;
+        }
+        servers
+    }
+
+    /// The tables inside this one, in the order of the file, each with the place of its name.
+    pub(crate) fn named_tables(&self) -> Vec<(&'r str, Range<usize>, Section<'r>)> {
         let entries = self.table.into_iter().flat_map(|table| table.iter());
-        let server = |(key, value): (&'r Spanned<_>, &'r Spanned<DeValue<'r>>)| {
+        let named = |(key, value): (&'r Spanned<_>, &'r Spanned<DeValue<'r>>)| {
             let name: &'r Cow<'r, str> = key.get_ref();
             let section = Section {
                 reader: self.reader,
                 path: self.path(name),
-                scope: Scope::Server,
+                scope: self.scope,
                 table: Some(self.as_table(name, value)?),
                 named_at: Some(key.span()),
             };
             Some((name.as_ref(), key.span(), section))
         };
-        entries.filter_map(server).collect()
+        entries.filter_map(named).collect()
     }
 
     fn as_table(&self, key: &str, value: &'r Spanned<DeValue<'r>>) -> Option<&'r DeTable<'r>> {

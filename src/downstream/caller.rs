@@ -40,12 +40,16 @@ impl Caller {
     /// # Errors
     ///
     /// Returns -32022 for a revision that is not served without a session (S-LIFE-09).
-    pub fn sessionless(claim: &RequestMeta, principal: Principal) -> Result<Self, Failure> {
+    pub fn sessionless(
+        claim: &RequestMeta,
+        principal: Principal,
+        view: ViewId,
+    ) -> Result<Self, Failure> {
         let revision = claim.revision.parse().ok();
         let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
         Ok(Self {
             principal,
-            view: ViewId,
+            view,
             session: None,
             revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
             profile: DeclaredCapabilities::from_declared(&claim.capabilities),
@@ -61,7 +65,6 @@ impl Caller {
     pub fn audience(&self) -> Audience {
         Audience {
             principal: self.principal.clone(),
-            view: self.view.clone(),
             profile: self.profile.clone(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::id::{CredentialContext, Principal, SessionId, ViewId};
+use crate::id::{CredentialContext, Principal, SessionId};
 use crate::protocol::{DeclaredCapabilities, Era};
 
 /// Whose connection it is.
@@ -15,12 +15,11 @@ pub struct ConnectionKey {
     pub era: Option<Era>,
 }
 
-/// Clients that may share a connection on which they can be asked: those of one principal and
-/// view that declared the same capabilities.
+/// Clients that may share a connection on which they can be asked: those of one principal that
+/// declared the same capabilities.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Audience {
     pub principal: Principal,
-    pub view: ViewId,
     pub profile: DeclaredCapabilities,
 }
 

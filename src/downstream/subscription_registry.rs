@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
     use crate::downstream::connection_key::{Audience, ConnectionOwner};
-    use crate::id::{Principal, ViewId};
+    use crate::id::Principal;
     use crate::protocol::DeclaredCapabilities;
 
     #[test]
@@ -335,7 +335,6 @@ mod tests {
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
         let audience = Audience {
             principal: Principal::Anonymous,
-            view: ViewId,
             profile: DeclaredCapabilities::default(),
         };
         let own = ConnectionKey {

@@ -28,6 +28,7 @@ pub(super) fn arrangement(config: &Config) -> Arrangement {
     Arrangement {
         servers: named.collect(),
         catalog: config.catalog.clone(),
+        views: config.views.clone(),
         first_list_wait: FirstListWait {
             usual: config.session.first_list_wait,
             max: config.session.first_list_wait_max,

@@ -67,6 +67,7 @@ impl CatalogPublisher {
     pub fn arrange(&self, arrangement: Arrangement) {
         let mut state = self.core.state();
         state.arrange(arrangement, Instant::now());
+        self.core.arrange_views(&state);
         self.core.publish_freshness(&state);
         drop(state);
         if !self.core.inbox.put(DispatcherInput::Arranged) {

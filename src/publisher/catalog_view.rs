@@ -8,12 +8,15 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::catalog::{self, CatalogSettings, Changes, ItemKind, ListAge, ListCaching, Snapshot};
+use crate::catalog::{
+    self, CatalogSettings, Changes, ItemKind, ListAge, ListCaching, NameSettings, Snapshot,
+};
 use crate::downstream::{Caller, ConnectionKey, ConnectionOwner, Viewer};
-use crate::id::ServerName;
+use crate::id::{ServerName, ViewId};
 use crate::publisher::freshness::{FreshnessMeta, PartSource};
 use crate::publisher::known_lists::KnownLists;
 use crate::publisher::server_parts::{Ages, PartAges};
+use crate::publisher::views::Views;
 
 /// The catalog that is published now.
 pub(super) struct PublishedCatalog {
@@ -26,6 +29,7 @@ pub(super) struct PublishedCatalog {
     pub(super) ages: ArcSwap<Ages>,
     /// The lists that are in these catalogs.
     pub(super) known_lists: watch::Sender<Arc<KnownLists>>,
+    pub(super) views: Views,
 }
 
 /// Catalogs of those who do not see the shared one, by whose connection lists something else.
@@ -41,6 +45,7 @@ impl Default for PublishedCatalog {
             stale: ArcSwapOption::default(),
             ages: ArcSwap::default(),
             known_lists: watch::Sender::default(),
+            views: Views::default(),
         }
     }
 }
@@ -57,9 +62,28 @@ impl CatalogView {
         Self { published, listed }
     }
 
-    /// The catalog of a client that does not see the shared one: its session has a connection of
-    /// its own, or its audience has.
+    /// The catalog of a client that does not see the shared one: it entered by a view, its session
+    /// has a connection of its own, or its audience has.
     pub(crate) fn own(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
+        let own = self.of_connections(caller);
+        if caller.view == ViewId::Default {
+            return own;
+        }
+        let base = own.unwrap_or_else(|| self.snapshot());
+        Some(self.published.views.catalog(&caller.view, &base))
+    }
+
+    pub(crate) fn has_view(&self, view: &ViewId) -> bool {
+        self.published.views.exists(view)
+    }
+
+    /// How a client of this view knows the items of a server; `None` where it does not.
+    pub(crate) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
+        self.published.views.names_in(view, server)
+    }
+
+    /// The catalog of a client whose own connections list something else.
+    fn of_connections(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
         let own = self.published.own_views.load();
         if own.is_empty() {
             return None;
@@ -109,6 +133,16 @@ impl CatalogView {
     /// The age that lists state while some part of them is not live.
     pub(crate) fn stale(&self) -> Option<Arc<FreshnessMeta>> {
         self.published.stale.load_full()
+    }
+
+    /// The same for the clients of a view.
+    pub(crate) fn stale_in(&self, view: &ViewId) -> Option<Arc<FreshnessMeta>> {
+        let stale = self.stale()?;
+        if *view == ViewId::Default {
+            return Some(stale);
+        }
+        let shows = |server: &ServerName| self.names_in(view, server).is_some();
+        stale.within(shows).map(Arc::new)
     }
 
     /// The names of the servers that were never listed.

@@ -47,16 +47,17 @@ pub(crate) struct FreshnessMeta {
     pub(crate) tail: Bytes,
     /// The names of the servers that were never listed.
     pub(crate) missing: String,
+    parts: BTreeMap<ServerName, PartAge>,
 }
 
 impl FreshnessMeta {
     /// Of the parts of all servers; `None` when all of them are live.
-    pub(super) fn of(parts: &BTreeMap<&ServerName, PartAge>) -> Option<Self> {
+    pub(super) fn of(parts: BTreeMap<ServerName, PartAge>) -> Option<Self> {
         let is_live = |part: &PartAge| part.source == PartSource::Live;
         if parts.values().all(is_live) {
             return None;
         }
-        let server = |(name, part): (&&ServerName, &PartAge)| {
+        let server = |(name, part): (&ServerName, &PartAge)| {
             let mut shown = json!({ "state": part.source });
             let listed_at = part.listed_at.and_then(|at| {
                 let at = UNIX_EPOCH.checked_add(Duration::from_millis(at))?;
@@ -79,6 +80,13 @@ impl FreshnessMeta {
             result,
             tail,
             missing: missing.join(", "),
+            parts,
         })
+    }
+
+    /// The same for those who see only some of the servers.
+    pub(super) fn within(&self, shows: impl Fn(&ServerName) -> bool) -> Option<Self> {
+        let parts = self.parts.iter().filter(|(name, _)| shows(name));
+        Self::of(parts.map(|(name, age)| (name.clone(), *age)).collect())
     }
 }

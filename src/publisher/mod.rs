@@ -21,6 +21,7 @@ mod publisher_core;
 mod server_parts;
 mod start_times;
 mod subscribers;
+mod views;
 
 pub use catalog_publisher::CatalogPublisher;
 pub use catalog_view::CatalogView;
@@ -31,5 +32,6 @@ pub use publisher_core::RestoredCatalog;
 pub use server_parts::Arrangement;
 pub use start_times::StartTimes;
 pub use subscribers::{SessionEvent, Subscribers};
+pub use views::NamedViews;
 
 pub(crate) use known_lists::KnownList;

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::catalog::{IngestLimits, ItemKind};
     use crate::downstream::Audience;
-    use crate::id::{CredentialContext, Principal, SessionId, ViewId};
+    use crate::id::{CredentialContext, Principal, SessionId};
     use crate::protocol::{DeclaredCapabilities, RawJson};
 
     /// That of clients which declare this number.
@@ -231,7 +231,6 @@ mod tests {
         let declared = json!({"elicitation": {"number": number}});
         Audience {
             principal: Principal::Anonymous,
-            view: ViewId,
             profile: DeclaredCapabilities::from_declared(declared.as_object().unwrap()),
         }
     }

@@ -109,6 +109,7 @@ impl PublisherCore {
             state.parts.restore(part, listed_at, read_at);
         }
         state.parts.arrange(restored.arrangement);
+        self.arrange_views(&state);
         state.part_store = Some(restored.part_store);
         state.start_times = Some(restored.start_times);
         self.publish_freshness(&state);
@@ -224,6 +225,7 @@ impl PublisherCore {
         self.merges_failed.fetch_add(1, Ordering::SeqCst);
         let parts = self.state().parts.shared();
         let merged = parts.merge();
+        self.published.views.forget_merged();
         self.published.snapshot.store(merged.clone());
         self.check_listed();
         let changes = merged.changes_since(&self.announced.load());
@@ -255,7 +257,7 @@ impl PublisherCore {
             (viewer, view.or_insert_with(|| parts.merge()).clone())
         });
         let views: OwnViews = views.collect();
-        let is_shown = !views.is_empty();
+        let is_shown = !views.is_empty() || self.published.views.is_used();
         let before = self.published.own_views.swap(Arc::new(views));
         if is_shown || !before.is_empty() {
             sessions.broadcast(&SessionEvent::OwnViewsChanged);
@@ -289,6 +291,11 @@ impl PublisherCore {
     /// The first list has waited for long enough.
     pub(super) fn give_up_waiting(&self) {
         self.listed.send_replace(true);
+    }
+
+    /// Clients see the views that are arranged from now on.
+    pub(super) fn arrange_views(&self, state: &PublisherState) {
+        self.published.views.arrange(state.parts.views());
     }
 
     pub(super) fn publish_freshness(&self, state: &PublisherState) {

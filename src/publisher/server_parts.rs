@@ -13,12 +13,14 @@ use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
 use crate::publisher::known_lists::{KnownList, KnownLists};
 use crate::publisher::own_lists::OwnLists;
 use crate::publisher::own_part::own_part;
+use crate::publisher::views::{ArrangedViews, NamedViews};
 
 /// The servers in config order, with their names; those that are missing are gone.
 #[derive(Clone, Default)]
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
     pub catalog: CatalogSettings,
+    pub views: NamedViews,
     pub first_list_wait: FirstListWait,
 }
 
@@ -91,6 +93,16 @@ impl ServerParts {
         self.shared.retain(|name, _| known(name));
         self.own.retain(known);
         self.arrangement = Some(arrangement);
+    }
+
+    /// What views are made of now.
+    pub(super) fn views(&self) -> ArrangedViews {
+        let arranged = self.arrangement.clone().unwrap_or_default();
+        ArrangedViews {
+            servers: arranged.servers,
+            catalog: arranged.catalog,
+            named: arranged.views,
+        }
     }
 
     /// Whether this is something else than what the server listed to everybody before.
@@ -183,7 +195,11 @@ impl ServerParts {
             listed_at: None,
         };
         let age = |name| self.shared.get(name).map_or(missing, |shared| shared.age);
-        FreshnessMeta::of(&self.servers().map(|name| (name, age(name))).collect())
+        FreshnessMeta::of(
+            self.servers()
+                .map(|name| (name.clone(), age(name)))
+                .collect(),
+        )
     }
 
     /// A server listed this on a connection that is not everybody's; whether anybody sees anything

@@ -17,7 +17,7 @@ use crate::calls::{
 };
 use crate::downstream::Downstreams;
 use crate::history::History;
-use crate::id::{CallNumbers, Peer, Principal, SessionId};
+use crate::id::{CallNumbers, Peer, Principal, SessionId, ViewId};
 use crate::memory::{self, KeptBytes};
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
@@ -143,6 +143,11 @@ impl Sessions {
         SessionId::new((self.0.calls.mint)())
     }
 
+    /// Whether clients can enter by this view.
+    pub fn has_view(&self, view: &ViewId) -> bool {
+        self.0.calls.catalog.has_view(view)
+    }
+
     /// Numbers for the exchanges of clients.
     pub fn numbers(&self) -> &CallNumbers {
         &self.0.calls.numbers
@@ -171,10 +176,11 @@ impl Sessions {
         id: SessionId,
         request: &Request,
         principal: Principal,
+        view: ViewId,
         peer: Peer,
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
-        let mut record = record_of(request, principal)?;
+        let mut record = record_of(request, principal, view)?;
         record.peer = peer;
         let context = &self.0;
         record.opened_at = Some((context.clock)());
@@ -186,11 +192,13 @@ impl Sessions {
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
         let revision = record.revision;
-        let result = initialize_result(revision, &context.calls.catalog.snapshot());
+        let catalog = context.calls.catalog_of(&record.caller(id));
+        let result = initialize_result(revision, &catalog);
         let answer = result_frame(&request.id, &result);
+        let seen = (revision, record.view.clone());
         let address = self.spawn(id, record, arbiter, false);
         let idle = seconds(settings.idle_timeout);
-        context.registry.insert(place, id, address, revision, idle);
+        context.registry.insert(place, id, address, seen, idle);
         context.calls.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
         Ok((revision, answer))
@@ -226,28 +234,33 @@ impl Sessions {
         &self,
         request: &Request,
         principal: Principal,
+        view: ViewId,
     ) -> Result<(Revision, Bytes), Failure> {
-        let record = record_of(request, principal)?;
-        let catalog = self.0.calls.catalog.snapshot();
+        let record = record_of(request, principal, view)?;
+        let catalog = self.0.calls.catalog_of(&record.caller(self.mint()));
         let result = sessionless_initialize_result(record.revision, &catalog);
         Ok((record.revision, result_frame(&request.id, &result)))
     }
 
-    /// Finds a session; one whose actor died is rebuilt from its record. `None` when it never
-    /// existed, expired or was ended.
+    /// Finds a session of a client that entered by this view; one whose actor died is rebuilt from its
+    /// record. `None` when it never existed, expired or was ended.
     ///
     /// # Errors
     ///
     /// Fails when its record cannot be read now: the session may well go on. Fails, too, while its
     /// record is being deleted.
-    pub async fn find(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
+    pub async fn find(
+        &self,
+        id: SessionId,
+        view: &ViewId,
+    ) -> Result<Option<FoundSession>, Failure> {
         let context = &self.0;
-        match context.registry.find(id) {
+        match context.registry.find(id, view) {
             SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
             SessionLookup::Unknown => Ok(None),
             SessionLookup::Ending => Err(is_ending()),
             // Rare, and much larger than the rest.
-            SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
+            SessionLookup::Dormant => Box::pin(self.rebuild(id, view)).await,
         }
     }
 
@@ -259,9 +272,9 @@ impl Sessions {
 
     /// Ends a session for good: afterwards it does not exist, and neither does its record. False
     /// when it never did.
-    pub async fn end(&self, id: SessionId) -> bool {
+    pub async fn end(&self, id: SessionId, view: &ViewId) -> bool {
         let context = &self.0;
-        let found = context.registry.find(id);
+        let found = context.registry.find(id, view);
         if matches!(found, SessionLookup::Unknown) {
             return false;
         }
@@ -336,9 +349,15 @@ pub(super) fn is_ending() -> Failure {
     Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
 }
 
-fn record_of(request: &Request, principal: Principal) -> Result<SessionRecord, Failure> {
-    SessionRecord::from_initialize(request, principal).map_err(|reason| {
+fn record_of(
+    request: &Request,
+    principal: Principal,
+    view: ViewId,
+) -> Result<SessionRecord, Failure> {
+    let mut record = SessionRecord::from_initialize(request, principal).map_err(|reason| {
         let message = format!("`params` of `initialize`: {reason}");
         Failure::new(ErrorKind::InvalidParams, message)
-    })
+    })?;
+    record.view = view;
+    Ok(record)
 }

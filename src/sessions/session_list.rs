@@ -83,8 +83,10 @@ impl Sessions {
 
     /// Ends the session of a handle for good; false when there is none.
     pub async fn end_by_handle(&self, wanted: &str) -> bool {
-        match self.id_of(wanted) {
-            Some(id) => self.end(id).await,
+        let found = self.id_of(wanted);
+        let found = found.and_then(|id| Some((id, self.context().registry.view(id)?)));
+        match found {
+            Some((id, view)) => self.end(id, &view).await,
             None => false,
         }
     }

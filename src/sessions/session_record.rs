@@ -103,7 +103,7 @@ impl SessionRecord {
             revision: Revision::negotiate(&params.protocol_version),
             principal,
             peer: Peer::default(),
-            view: ViewId,
+            view: ViewId::Default,
             profile: DeclaredCapabilities::from_declared(&declared),
             client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
             opened_at: None,

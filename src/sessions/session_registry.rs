@@ -8,7 +8,7 @@ use actix::Addr;
 use tokio::time::Instant;
 
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
-use crate::id::{Peer, QuickMap, SessionId};
+use crate::id::{Peer, QuickMap, SessionId, ViewId};
 use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
@@ -29,6 +29,8 @@ struct SessionSlot {
     /// `None` while dormant; the next request rebuilds the session from its record.
     address: Option<SessionAddr>,
     revision: Revision,
+    /// By which its client entered; nobody else finds it.
+    view: ViewId,
     /// Second, as [`SessionRegistry::now`] counts.
     last_seen: AtomicU32,
     /// The second in which it may have been idle for too long.
@@ -112,7 +114,7 @@ impl SessionRegistry {
         place: PeerPlace,
         id: SessionId,
         address: SessionAddr,
-        revision: Revision,
+        (revision, view): (Revision, ViewId),
         idle: u32,
     ) {
         let now = self.now();
@@ -120,6 +122,7 @@ impl SessionRegistry {
         let slot = SessionSlot {
             address: Some(address),
             revision,
+            view,
             last_seen: AtomicU32::new(now),
             look_at: AtomicU32::new(now.saturating_add(idle)),
             unused_since: Some(now),
@@ -134,7 +137,7 @@ impl SessionRegistry {
     pub(crate) fn insert_dormant(
         &self,
         (id, peer): (SessionId, Peer),
-        revision: Revision,
+        (revision, view): (Revision, ViewId),
         left: u32,
         idle: u32,
     ) {
@@ -142,6 +145,7 @@ impl SessionRegistry {
         let slot = SessionSlot {
             address: None,
             revision,
+            view,
             last_seen: AtomicU32::new(expires.saturating_sub(idle)),
             look_at: AtomicU32::new(expires),
             unused_since: None,
@@ -168,9 +172,9 @@ impl SessionRegistry {
     }
 
     /// Finds a session and notes that it is in use.
-    pub(crate) fn find(&self, id: SessionId) -> SessionLookup {
+    pub(crate) fn find(&self, id: SessionId, view: &ViewId) -> SessionLookup {
         let shard = self.read(id);
-        let Some(slot) = shard.get(&id) else {
+        let Some(slot) = shard.get(&id).filter(|slot| slot.view == *view) else {
             return SessionLookup::Unknown;
         };
         if slot.is_ending {
@@ -183,6 +187,11 @@ impl SessionRegistry {
             }
             _ => SessionLookup::Dormant,
         }
+    }
+
+    /// The view by which the client of a session entered.
+    pub(crate) fn view(&self, id: SessionId) -> Option<ViewId> {
+        Some(self.read(id).get(&id)?.view.clone())
     }
 
     /// Every session that is not over.
@@ -303,8 +312,9 @@ mod tests {
     async fn sessions_come_due_once_and_in_time() {
         let registry = SessionRegistry::new(2);
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        registry.insert_dormant((a, Peer::Local), Revision::V2025_11_25, 10, 20);
-        registry.insert_dormant((b, Peer::Local), Revision::V2025_11_25, 12, 20);
+        let seen = || (Revision::V2025_11_25, ViewId::Default);
+        registry.insert_dormant((a, Peer::Local), seen(), 10, 20);
+        registry.insert_dormant((b, Peer::Local), seen(), 12, 20);
         let due = || -> Vec<_> {
             let due = registry.due(20).into_iter();
             due.map(|due| (due.id, due.is_idle)).collect()
@@ -314,7 +324,10 @@ mod tests {
         assert_eq!(due(), []);
         after(2).await;
         assert_eq!(due(), [(a, true)]);
-        assert!(matches!(registry.find(b), SessionLookup::Dormant));
+        assert!(matches!(
+            registry.find(b, &ViewId::Default),
+            SessionLookup::Dormant
+        ));
         after(1).await;
         assert_eq!(due(), [(b, false)]);
         after(18).await;

@@ -156,7 +156,13 @@ impl Sessions {
                 }
             }
             method => match ItemKind::listed_by(method) {
-                Some(kind) => decorator.list(kind, request, &catalog, &calls.catalog, to)?,
+                Some(kind) => decorator.list(
+                    kind,
+                    request,
+                    &catalog,
+                    (&sessionless.caller.view, &calls.catalog),
+                    to,
+                )?,
                 None if matches!(method, Method::Other(_)) => {
                     return self.call(sessionless, &catalog, record);
                 }
@@ -166,12 +172,17 @@ impl Sessions {
         Ok(ServeOutcome::Done(answer))
     }
 
-    /// Serves a request of an operator, who has no session, and waits for its answer. Must be
+    /// Serves a request of an operator to this view, who has no session, and waits for its answer. Must be
     /// called on the arbiter of this index. `None` when the gateway stops before.
-    pub async fn answer_operator(&self, request: Request, arbiter: usize) -> Option<Bytes> {
+    pub async fn answer_operator(
+        &self,
+        request: Request,
+        view: ViewId,
+        arbiter: usize,
+    ) -> Option<Bytes> {
         let caller = Caller {
             principal: Principal::default(),
-            view: ViewId,
+            view,
             session: None,
             revision: Revision::NEWEST,
             profile: DeclaredCapabilities::default(),

@@ -43,4 +43,5 @@ mod support;
 mod survival;
 mod tools;
 mod tree;
+mod views;
 mod web_pages;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use actix::Addr;
 use bytes::Bytes;
 use mcpvisor::calls::{ClientReply, StreamEvent};
-use mcpvisor::id::{Peer, Principal, SessionId};
+use mcpvisor::id::{Peer, Principal, SessionId, ViewId};
 use mcpvisor::protocol::{Envelope, Failure, Request};
 use mcpvisor::sessions::{FromClient, OpenStream, Session};
 use serde_json::{Value, json};
@@ -82,9 +82,14 @@ impl Client {
         });
         let initialize = request(&initialize);
         let id = world.sessions.mint();
-        let opened = world
-            .sessions
-            .open(id, &initialize, Principal::Anonymous, peer, arbiter);
+        let opened = world.sessions.open(
+            id,
+            &initialize,
+            Principal::Anonymous,
+            ViewId::Default,
+            peer,
+            arbiter,
+        );
         let (_, answer) = opened.await?;
         Ok(Self {
             world,
@@ -96,7 +101,16 @@ impl Client {
 
     /// As the front does for each HTTP request: a session that is gone is a 404.
     pub(crate) async fn address(&self) -> Option<Addr<Session>> {
-        Some((*self.world.sessions.find(self.id).await.ok()??.address).clone())
+        Some(
+            (*self
+                .world
+                .sessions
+                .find(self.id, &ViewId::Default)
+                .await
+                .ok()??
+                .address)
+                .clone(),
+        )
     }
 
     pub(crate) async fn exchange(&self, message: Value, accepts_stream: bool) -> Exchange {
@@ -192,7 +206,7 @@ impl Client {
     }
 
     pub(crate) async fn end(&self) {
-        self.world.sessions.end(self.id).await;
+        self.world.sessions.end(self.id, &ViewId::Default).await;
         settle().await;
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use mcpvisor::id::ViewId;
 use mcpvisor::store::{MemoryStore, Store, StoreError, StoredEntry};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -107,16 +108,28 @@ fn a_session_is_unknown_only_when_its_record_is_gone() {
         let client = world.client(json!({})).await;
         let hold = world.writes.lock().await;
         let sessions = world.sessions.clone();
-        let ended = actix_rt::spawn(async move { sessions.end(client.id).await });
+        let ended = actix_rt::spawn(async move { sessions.end(client.id, &ViewId::Default).await });
         settle().await;
         // It is in the store, so a gateway that is killed now would know it again.
         assert_eq!(world.store.scan("session/").await.unwrap().len(), 1);
-        let failure = world.sessions.find(client.id).await.err().unwrap();
+        let failure = world
+            .sessions
+            .find(client.id, &ViewId::Default)
+            .await
+            .err()
+            .unwrap();
         assert_eq!(failure.kind.http_status(), 503);
         drop(hold);
         assert!(ended.await.unwrap());
         assert!(world.store.scan("session/").await.unwrap().is_empty());
-        assert!(world.sessions.find(client.id).await.unwrap().is_none());
+        assert!(
+            world
+                .sessions
+                .find(client.id, &ViewId::Default)
+                .await
+                .unwrap()
+                .is_none()
+        );
     });
 }
 
@@ -161,7 +174,12 @@ fn a_session_whose_record_cannot_be_read_now_is_not_over() {
         world.session_panics(&client).await;
         settle().await;
         world.store_is_down.store(true, Ordering::Relaxed);
-        let failure = world.sessions.find(client.id).await.err().unwrap();
+        let failure = world
+            .sessions
+            .find(client.id, &ViewId::Default)
+            .await
+            .err()
+            .unwrap();
         assert_eq!(failure.kind.http_status(), 503);
         assert!(failure.retry_after_ms.is_some());
         world.store_is_down.store(false, Ordering::Relaxed);

@@ -142,7 +142,7 @@ fn request(
     };
     let caller = Caller {
         principal: Principal::Anonymous,
-        view: ViewId,
+        view: ViewId::Default,
         session: None,
         revision,
         profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),

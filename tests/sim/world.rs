@@ -24,7 +24,7 @@ use mcpvisor::history::History;
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
 use mcpvisor::protocol::Failure;
 use mcpvisor::publisher::{
-    Arrangement, CatalogPublisher, CatalogView, FirstListWait, RestoredCatalog,
+    Arrangement, CatalogPublisher, CatalogView, FirstListWait, NamedViews, RestoredCatalog,
 };
 use mcpvisor::sessions::{Sessions, SessionsSpec};
 use mcpvisor::store::{MemoryStore, Store};
@@ -343,6 +343,7 @@ impl World {
         self.publisher.arrange(Arrangement {
             servers: self.order.borrow().clone(),
             catalog: CatalogSettings::default(),
+            views: NamedViews::new(),
             first_list_wait: FirstListWait {
                 usual,
                 max,

@@ -29,6 +29,7 @@ fn settings() -> CatalogSettings {
         name_max: 45,
         page_items: 100,
         instructions_max: 4096,
+        ..CatalogSettings::default()
     }
 }
 

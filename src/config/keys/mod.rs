@@ -4,6 +4,7 @@
 mod gateway;
 mod server;
 mod tables;
+mod view;
 
 use crate::config::Config;
 use crate::config::declaration::kinds::{named_tables, table};
@@ -12,6 +13,7 @@ use crate::config::reader::KnownKeys;
 use crate::config::section::Section;
 
 pub use gateway::LogFormat;
+pub(crate) use view::{ViewKeys, ViewTable};
 
 pub(crate) use gateway::GatewayTable;
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
@@ -22,6 +24,9 @@ pub(crate) use tables::{
 /// The names that [`crate::id::ServerName`] allows.
 const SERVER_NAME: &str = "^[A-Za-z0-9-]{1,32}$";
 
+/// The names that a view may have.
+const VIEW_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
+
 /// The tables of the file, in its order.
 pub(crate) fn tables() -> Vec<Key> {
     fn root_table<T: Keys>(name: &'static str, label: &'static str) -> Key {
@@ -30,6 +35,8 @@ pub(crate) fn tables() -> Vec<Key> {
     }
     let servers = named_tables::<ServerTable>("[servers.NAME]", SERVER_NAME);
     let about_servers = "The servers behind the gateway, each under its name.";
+    let views = named_tables::<ViewTable>("[views.NAME]", VIEW_NAME);
+    let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
     vec![
         root_table::<GatewayTable>("gateway", "[gateway]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
@@ -40,10 +47,11 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<RecorderTable>("recorder", "[recorder]"),
         root_table::<ResourcesTable>("resources", "[resources]"),
         Key::new("servers", about_servers, &servers, &(), &[]),
+        Key::new("views", about_views, &views, &(), &[]),
     ]
 }
 
-/// Reads all tables but `servers`.
+/// Reads all tables but `servers` and `views`.
 pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);

@@ -210,7 +210,7 @@ mod tests {
     fn caller(revision: Revision, capabilities: &Value) -> Caller {
         Caller {
             principal: Principal::Anonymous,
-            view: ViewId,
+            view: ViewId::Default,
             session: None,
             revision,
             profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),

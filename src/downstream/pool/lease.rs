@@ -50,14 +50,13 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Principal, ViewId};
+    use crate::id::Principal;
     use crate::protocol::DeclaredCapabilities;
 
     #[test]
     fn a_place_is_taken_until_its_call_is_over() {
         let audience = Audience {
             principal: Principal::Anonymous,
-            view: ViewId,
             profile: DeclaredCapabilities::default(),
         };
         let leases = Leases::default();

@@ -406,7 +406,7 @@ mod tests {
         let extended = DeclaredCapabilities::from_declared(extended.as_object().unwrap());
         let caller = |profile: &DeclaredCapabilities| Caller {
             principal: Principal::Anonymous,
-            view: ViewId,
+            view: ViewId::Default,
             session: Some(session),
             revision: Revision::NEWEST_LEGACY,
             profile: profile.clone(),

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::calls::{QueueRoom, QueuedBytes};
-use crate::id::{Peer, Principal, SessionId};
+use crate::id::{Peer, Principal, SessionId, ViewId};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
 };
@@ -39,6 +39,7 @@ pub(super) struct ChannelParts {
     pub(super) id: SessionId,
     pub(super) sessions: Sessions,
     pub(super) principal: Principal,
+    pub(super) view: ViewId,
     pub(super) peer: Peer,
     /// Index of the arbiter that the session is to live on.
     pub(super) arbiter: usize,
@@ -108,6 +109,10 @@ impl Channel {
 
     pub(super) fn principal(&self) -> &Principal {
         &self.parts.principal
+    }
+
+    pub(super) fn view(&self) -> &ViewId {
+        &self.parts.view
     }
 
     pub(super) fn is_initialized(&self) -> bool {
@@ -223,7 +228,8 @@ impl Channel {
         // One that is being opened right now is waited for.
         let _opening = self.opening.lock().await;
         if self.is_initialized() {
-            self.parts.sessions.end(self.parts.id).await;
+            let ChannelParts { id, view, .. } = &self.parts;
+            self.parts.sessions.end(*id, view).await;
         }
     }
 
@@ -262,11 +268,13 @@ impl Channel {
             id,
             sessions,
             principal,
+            view,
             peer,
             arbiter,
             ..
         } = &self.parts;
-        let opened = sessions.open(*id, request, principal.clone(), *peer, *arbiter);
+        let (principal, view) = (principal.clone(), view.clone());
+        let opened = sessions.open(*id, request, principal, view, *peer, *arbiter);
         let (_, answer) = opened.await?;
         // Only this task holds the lock.
         let _ = self.initialized.set(());
@@ -278,7 +286,8 @@ impl Channel {
         if !self.is_initialized() {
             return Ok(None);
         }
-        let found = self.parts.sessions.find(self.parts.id).await?;
+        let ChannelParts { id, view, .. } = &self.parts;
+        let found = self.parts.sessions.find(*id, view).await?;
         if found.is_none() {
             self.ended.cancel();
         }

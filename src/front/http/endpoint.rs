@@ -14,7 +14,7 @@ use super::handler::{authenticate, peer, run_handler, worker};
 use super::headers::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, header_text, parse_revision, sole_text,
 };
-use super::{body, respond, sessionless};
+use super::{body, entrance, respond, sessionless};
 use crate::calls::ClientReply;
 use crate::front::intake::{
     self, Incoming, RequestFailure, SentMessage, refuse_if_shutting_down, request_id_of,
@@ -57,6 +57,7 @@ async fn handle(
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
     let principal = authenticate(request, front, &settings)?;
+    entrance::check(request, front)?;
     match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, principal).await,
         HttpMethod::GET if is_without_session(request, &settings) => {
@@ -125,7 +126,7 @@ async fn serve_rarer(
     match incoming {
         Incoming::Batch(body) => batch(request, front, body).await,
         Incoming::Initialize(initialize) if settings.stateless => {
-            sessionless::initialize(front, &initialize, principal)
+            sessionless::initialize(front, &initialize, principal, entrance::view(request)?)
         }
         Incoming::Initialize(initialize) => {
             open(request, front, settings, initialize, principal).await
@@ -182,7 +183,8 @@ async fn open(
 ) -> Result<HttpResponse, RequestFailure> {
     let id = front.sessions.mint();
     let peer = peer(request, settings);
-    let opened = (front.sessions).open(id, &initialize, principal, peer, worker(request));
+    let (view, worker) = (entrance::view(request)?, worker(request));
+    let opened = (front.sessions).open(id, &initialize, principal, view, peer, worker);
     let opened = opened.await;
     let (revision, answer) = opened.map_err(|failure| RequestFailure {
         failure,
@@ -263,7 +265,7 @@ async fn delete(
         return Ok(respond::empty(StatusCode::OK));
     }
     let id = session_id(request)?;
-    if !front.sessions.end(id).await {
+    if !front.sessions.end(id, &entrance::view(request)?).await {
         return Err(unknown_session().into());
     }
     Ok(respond::empty(StatusCode::OK))
@@ -273,7 +275,8 @@ async fn delete(
 async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Failure> {
     check_revision(request)?;
     let id = session_id(request)?;
-    let session = front.sessions.find(id).await?;
+    let view = entrance::view(request)?;
+    let session = front.sessions.find(id, &view).await?;
     session.ok_or_else(unknown_session)
 }
 

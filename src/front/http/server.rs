@@ -18,7 +18,7 @@ use super::caller_cache::CallerCache;
 use super::handler::check_place;
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
-use super::{cors, endpoint, respond, tcp_server};
+use super::{cors, endpoint, entrance, respond, tcp_server};
 use crate::front::legacy_sse;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate, WorkerIndex};
@@ -80,10 +80,13 @@ impl FrontServer {
             if path != "/" {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }
-            let app = app
+            let mut app = app
                 .configure(|app| routes(app, &check))
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
+            for path in entrance::paths_of_views(&path) {
+                app = app.service(web::resource(path).to(endpoint::endpoint));
+            }
             app.default_service(web::route().to(no_such_path))
         };
         let (sockets, arriving) = (gate.clone(), new_connections.clone());

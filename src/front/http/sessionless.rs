@@ -10,7 +10,7 @@ use futures_util::future::{Either, ready};
 use super::caller_cache::{CallerCache, meta_key_of};
 use super::handler::{panicked, peer, worker};
 use super::headers::{METHOD, NAME, PROTOCOL_VERSION, parse_revision, sole_text};
-use super::respond;
+use super::{entrance, respond};
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, RunningRequest};
@@ -60,8 +60,9 @@ pub(super) fn initialize(
     front: &Front,
     request: &Request,
     principal: Principal,
+    view: ViewId,
 ) -> Result<HttpResponse, RequestFailure> {
-    let answered = front.sessions.answer_initialize(request, principal);
+    let answered = front.sessions.answer_initialize(request, principal, view);
     let (revision, answer) = answered.map_err(|failure| RequestFailure {
         failure,
         id: Some(request.id.clone()),
@@ -89,7 +90,7 @@ pub(super) async fn serve_legacy(
     };
     let caller = Caller {
         principal,
-        view: ViewId,
+        view: entrance::view(http)?,
         session: None,
         revision,
         // The client declared its capabilities in another request.
@@ -181,16 +182,17 @@ fn caller(
     request: &Request,
     principal: Principal,
 ) -> Result<Arc<Caller>, Failure> {
+    let view = entrance::view(http)?;
     let cached = http.app_data::<CallerCache>().zip(meta_key_of(request));
     if let Some((cache, key)) = &cached
-        && let Some(caller) = cache.find(key, &principal)
+        && let Some(caller) = cache.find(key, &principal, &view)
     {
         headers.check(request, caller.revision.as_str())?;
         return Ok(caller);
     }
     let claim = RequestMeta::read(request)?;
     headers.check(request, &claim.revision)?;
-    let caller = Arc::new(Caller::sessionless(&claim, principal)?);
+    let caller = Arc::new(Caller::sessionless(&claim, principal, view)?);
     if let Some((cache, key)) = cached {
         cache.insert(&key, &caller);
     }

@@ -29,7 +29,7 @@ use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
 use super::http::{body, respond};
 use super::intake::{RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId};
+use crate::id::{Principal, SessionId, ViewId};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
 
 use outbox::SseEventId;
@@ -140,6 +140,7 @@ fn new_channel(
         id,
         sessions: front.sessions.clone(),
         principal: principal.clone(),
+        view: ViewId::Default,
         peer: peer(request, &front.settings.load()),
         arbiter: worker(request),
         write_timeout: Some(WRITE_TIMEOUT),
@@ -159,7 +160,7 @@ async fn find_known(
         let is_theirs = found.channel.principal() == principal;
         return Ok(is_theirs.then_some(found));
     }
-    let is_there = front.sessions.find(id).await?.is_some();
+    let is_there = front.sessions.find(id, &ViewId::Default).await?.is_some();
     Ok(is_there.then(|| new_channel(request, front, principal, id)))
 }
 

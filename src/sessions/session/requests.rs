@@ -104,7 +104,13 @@ impl Session {
     fn list(&self, kind: ItemKind, request: &Request) -> Result<ClientReply, Failure> {
         let (calls, to) = (&self.context.calls, self.record.revision);
         let decorator = &calls.answer_decorator;
-        decorator.list(kind, request, &self.catalog(), &calls.catalog, to)
+        decorator.list(
+            kind,
+            request,
+            &self.catalog(),
+            (&self.caller.view, &calls.catalog),
+            to,
+        )
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).

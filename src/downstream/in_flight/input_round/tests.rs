@@ -9,7 +9,7 @@ use crate::protocol::Envelope;
 fn caller(revision: Revision, capabilities: &Value) -> Caller {
     Caller {
         principal: Principal::Anonymous,
-        view: ViewId,
+        view: ViewId::Default,
         session: None,
         revision,
         profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),

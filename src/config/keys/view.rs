@@ -1,0 +1,27 @@
+//! `[views.NAME]`.
+
+use crate::config::checks::{GLOB, NOT_EMPTY, glob, not_empty};
+use crate::config::declaration::keys;
+use crate::config::declaration::texts::texts;
+
+/// One view as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ViewKeys {
+    pub(crate) servers: Vec<String>,
+    pub(crate) allow: Vec<String>,
+    pub(crate) deny: Vec<String>,
+}
+
+keys! {
+    /// What clients see that connect to `/mcp/NAME`. Each server has such an endpoint by itself, too:
+    /// `/mcp/server/NAME`, where its tools keep their own names.
+    ViewTable for ViewKeys {
+        /// Its servers, in this order; none is all.
+        servers: texts(NOT_EMPTY, not_empty);
+        /// Globs over the tools that are listed, by the names that clients see, as `files__*`; none
+        /// allows all.
+        allow: texts(GLOB, glob);
+        /// Globs over the tools that are not listed; wins over `allow`.
+        deny: texts(GLOB, glob);
+    }
+}

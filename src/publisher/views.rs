@@ -1,0 +1,225 @@
+//! The views that clients enter by, and the catalogs merged for them: when one is asked for, and
+//! once for each catalog that it is a part of.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use crate::catalog::{CatalogSettings, NameSettings, Snapshot, ViewSettings, merge_view};
+use crate::id::{ServerName, ViewId};
+
+/// Catalogs of views that are kept: of each view, one for everybody and some for clients that see
+/// something else.
+const MERGED_MAX: usize = 256;
+
+/// The views of the configuration, by name.
+pub type NamedViews = BTreeMap<Arc<str>, ViewSettings>;
+
+#[derive(Default)]
+pub(super) struct Views {
+    arranged: ArcSwap<ArrangedViews>,
+    merged: Mutex<Vec<MergedView>>,
+    /// Whether a client ever entered by one of them.
+    is_used: AtomicBool,
+}
+
+/// What views are made of.
+#[derive(Default)]
+pub(super) struct ArrangedViews {
+    /// In config order.
+    pub(super) servers: Vec<(ServerName, NameSettings)>,
+    pub(super) catalog: CatalogSettings,
+    pub(super) named: NamedViews,
+}
+
+struct MergedView {
+    view: ViewId,
+    base: Arc<Snapshot>,
+    merged: Arc<Snapshot>,
+}
+
+impl Views {
+    pub(super) fn arrange(&self, arranged: ArrangedViews) {
+        self.arranged.store(Arc::new(arranged));
+        self.forget_merged();
+    }
+
+    /// What was merged is of catalogs that are no longer shown.
+    pub(super) fn forget_merged(&self) {
+        let merged = &mut *self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        merged.clear();
+    }
+
+    /// The catalog of a view, as a part of `base`. That of a view which does not exist is empty.
+    pub(super) fn catalog(&self, view: &ViewId, base: &Arc<Snapshot>) -> Arc<Snapshot> {
+        let mut kept = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept
+            .iter()
+            .find(|one| one.view == *view && Arc::ptr_eq(&one.base, base));
+        if let Some(found) = found {
+            return found.merged.clone();
+        }
+        self.is_used.store(true, Ordering::Relaxed);
+        let arranged = self.arranged.load();
+        let (servers, settings) = arranged.of(view);
+        let merged = Arc::new(merge_view(base, &servers, &settings));
+        if kept.len() >= MERGED_MAX {
+            kept.clear();
+        }
+        kept.push(MergedView {
+            view: view.clone(),
+            base: base.clone(),
+            merged: merged.clone(),
+        });
+        merged
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn exists(&self, view: &ViewId) -> bool {
+        let arranged = self.arranged.load();
+        match view {
+            ViewId::Default => true,
+            ViewId::Named(name) => arranged.named.contains_key(name),
+            ViewId::Server(server) => arranged.servers.iter().any(|(name, _)| name == server),
+        }
+    }
+
+    /// How the names of a server are made in a view; `None` where it is not shown.
+    pub(super) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
+        let (servers, _) = self.arranged.load().of(view);
+        let mut servers = servers.into_iter();
+        servers
+            .find(|(name, _)| name == server)
+            .map(|(_, names)| names)
+    }
+}
+
+impl ArrangedViews {
+    /// The servers of a view and the limits of its catalog.
+    fn of(&self, view: &ViewId) -> (Vec<(ServerName, NameSettings)>, CatalogSettings) {
+        // The state of the gateway is not part of a view.
+        let catalog = CatalogSettings {
+            tree_resource: false,
+            ..self.catalog.clone()
+        };
+        match view {
+            ViewId::Default => (self.servers.clone(), catalog),
+            ViewId::Server(server) => (self.own_names(server), catalog),
+            ViewId::Named(name) => {
+                let Some(view) = self.named.get(name) else {
+                    return (Vec::new(), catalog);
+                };
+                let catalog = CatalogSettings {
+                    allow: view.allow.clone(),
+                    deny: view.deny.clone(),
+                    ..catalog
+                };
+                (self.in_order(&view.servers), catalog)
+            }
+        }
+    }
+
+    /// One server, whose names are as it lists them.
+    fn own_names(&self, server: &ServerName) -> Vec<(ServerName, NameSettings)> {
+        let mut found = self.servers.iter().filter(|(name, _)| name == server);
+        let with_own = |(name, names): &(ServerName, NameSettings)| {
+            let names = NameSettings {
+                prefix: Some(String::new()),
+                ..names.clone()
+            };
+            (name.clone(), names)
+        };
+        found.next().map(with_own).into_iter().collect()
+    }
+
+    fn in_order(&self, wanted: &[ServerName]) -> Vec<(ServerName, NameSettings)> {
+        if wanted.is_empty() {
+            return self.servers.clone();
+        }
+        let find = |wanted| self.servers.iter().find(|(name, _)| name == wanted);
+        wanted.iter().filter_map(find).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::catalog::{IngestLimits, ItemKind, ServerPart, merge};
+    use crate::protocol::RawJson;
+
+    /// A server with the tools `read` and `write`.
+    fn part(server: &str) -> (Arc<ServerPart>, NameSettings) {
+        let tool = |name: &str| {
+            let tool = format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+            RawJson::try_new(Bytes::from(tool)).unwrap()
+        };
+        let part = ServerPart::new(ServerName::try_new(server).unwrap());
+        let tools = ["read", "write"].map(tool);
+        let part = part.with_list(ItemKind::Tools, &tools, &IngestLimits::default());
+        (Arc::new(part), NameSettings::default())
+    }
+
+    #[test]
+    fn a_view_shows_what_it_says_and_nothing_else() {
+        let parts = [part("a"), part("b")];
+        let base = Arc::new(merge(&parts, &CatalogSettings::default()));
+        let view = |servers: &[&str], allow: &[&str], deny: &[&str]| ViewSettings {
+            servers: servers
+                .iter()
+                .map(|name| ServerName::try_new(name).unwrap())
+                .collect(),
+            allow: allow.iter().map(|glob| (*glob).to_owned()).collect(),
+            deny: deny.iter().map(|glob| (*glob).to_owned()).collect(),
+        };
+        let named = [
+            ("all", view(&[], &[], &[])),
+            ("turned", view(&["b", "a"], &[], &[])),
+            ("reads", view(&[], &["*__read"], &[])),
+            ("safe", view(&["a"], &[], &["a__w*"])),
+            ("gone", view(&["c"], &[], &[])),
+        ];
+        let views = Views::default();
+        let servers = parts
+            .iter()
+            .map(|(part, names)| (part.server().clone(), names.clone()));
+        views.arrange(ArrangedViews {
+            servers: servers.collect(),
+            catalog: CatalogSettings::default(),
+            named: named.map(|(name, view)| (name.into(), view)).into(),
+        });
+        let shown = |view: ViewId| {
+            let catalog = views.catalog(&view, &base);
+            let names: Vec<&str> = catalog.tools().map(|(name, _)| name).collect();
+            names.join(" ")
+        };
+        let named = |name: &str| ViewId::Named(name.into());
+        let of_server = |name: &str| ViewId::Server(ServerName::try_new(name).unwrap());
+        let table = [
+            (ViewId::Default, "a__read a__write b__read b__write"),
+            (named("all"), "a__read a__write b__read b__write"),
+            (named("turned"), "b__read b__write a__read a__write"),
+            (named("reads"), "a__read b__read"),
+            (named("safe"), "a__read"),
+            (named("gone"), ""),
+            (named("unknown"), ""),
+            (of_server("b"), "read write"),
+            (of_server("c"), ""),
+        ];
+        for (view, expected) in table {
+            assert_eq!(shown(view.clone()), expected, "{view:?}");
+        }
+        let first = views.catalog(&named("all"), &base);
+        assert!(Arc::ptr_eq(&first, &views.catalog(&named("all"), &base)));
+        views.forget_merged();
+        assert!(!Arc::ptr_eq(&first, &views.catalog(&named("all"), &base)));
+        assert!(views.exists(&named("gone")) && !views.exists(&named("unknown")));
+        assert!(views.exists(&of_server("a")) && !views.exists(&of_server("c")));
+    }
+}

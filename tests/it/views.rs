@@ -1,0 +1,168 @@
+//! Views: endpoints that show some of the servers.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Gateway, Http, INITIALIZE, Setup, answer_in, example, names, quick, request, text_of,
+};
+
+fn config() -> String {
+    let views = "[views.small]\nservers = [\"two\"]\nallow = [\"two__e*\"]\n\
+                 [views.turned]\nservers = [\"two\", \"one\"]\ndeny = [\"*__crash\"]\n";
+    format!("{}{}{}{views}", quick(), example("one"), example("two"))
+}
+
+/// A client that entered by this path.
+struct Visitor {
+    address: std::net::SocketAddr,
+    path: &'static str,
+    session: String,
+}
+
+impl Visitor {
+    async fn open(gateway: &Gateway, path: &'static str) -> Self {
+        let http = Http::post(gateway.address, INITIALIZE).path(path);
+        let answer = http.send().await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        let session = answer.header("mcp-session-id").unwrap().to_owned();
+        Self {
+            address: gateway.address,
+            path,
+            session,
+        }
+    }
+
+    fn post(&self, method: &str, params: Value) -> Http {
+        let body = request(1, method, params).to_string();
+        let http = Http::post(self.address, body).path(self.path);
+        http.header("Mcp-Session-Id", &self.session)
+    }
+
+    async fn ask(&self, method: &str, params: Value) -> Value {
+        answer_in(self.post(method, params).send().await).await
+    }
+
+    async fn call(&self, tool: &str) -> Value {
+        let params = json!({"name": tool, "arguments": {"message": "hi"}});
+        self.ask("tools/call", params).await
+    }
+
+    async fn tools(&self) -> Vec<String> {
+        let list = self.ask("tools/list", json!({})).await;
+        let names = names(&list["result"]["tools"]);
+        names.into_iter().map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_view_shows_and_calls_what_it_says_and_nothing_else() {
+    let gateway = Gateway::start(&config()).await;
+    let small = Visitor::open(&gateway, "/mcp/small").await;
+    assert_eq!(small.tools().await, ["two__echo"]);
+    assert_eq!(text_of(&small.call("two__echo").await["result"]), "hi");
+    for hidden in ["two__crash", "one__echo", "echo"] {
+        let refused = small.call(hidden).await;
+        assert_eq!(refused["error"]["code"], -32602, "{hidden}: {refused}");
+    }
+    // What hides tools hides no resources of its servers, but those of others.
+    let resources = small.ask("resources/list", json!({})).await.to_string();
+    let all = Visitor::open(&gateway, "/mcp").await;
+    let of_all = all.ask("resources/list", json!({})).await.to_string();
+    assert!(resources.len() < of_all.len(), "{resources}");
+    let turned = Visitor::open(&gateway, "/mcp/turned").await.tools().await;
+    assert!(turned[0].starts_with("two__") && turned.iter().any(|name| name == "one__echo"));
+    assert!(!turned.iter().any(|name| name.ends_with("__crash")));
+}
+
+#[tokio::test]
+async fn each_server_has_an_endpoint_with_its_own_names() {
+    let gateway = Gateway::start(&config()).await;
+    let one = Visitor::open(&gateway, "/mcp/server/one").await;
+    assert!(one.tools().await.contains(&"echo".to_owned()));
+    assert_eq!(text_of(&one.call("echo").await["result"]), "hi");
+    assert!(one.call("two__echo").await["error"].is_object());
+    // The same without a session.
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body = request(1, "tools/list", json!({ "_meta": meta })).to_string();
+    let http = Http::post(gateway.address, body).path("/mcp/server/one");
+    let http = http.header("Mcp-Method", "tools/list");
+    let http = http.header("MCP-Protocol-Version", "2026-07-28");
+    let list = answer_in(http.send().await).await;
+    assert!(names(&list["result"]["tools"]).contains(&"echo"), "{list}");
+}
+
+#[tokio::test]
+async fn a_view_that_does_not_exist_and_a_session_of_another_are_not_found() {
+    let gateway = Gateway::start(&config()).await;
+    for path in [
+        "/mcp/none",
+        "/mcp/server/none",
+        "/mcp/server/no.name",
+        "/mcp/a/b",
+    ] {
+        let http = Http::post(gateway.address, INITIALIZE).path(path);
+        let answer = http.send().await;
+        assert_eq!(answer.status, 404, "{path}");
+        let error = answer.json().await;
+        assert_eq!(
+            error["error"]["data"]["code"], "not_found",
+            "{path}: {error}"
+        );
+    }
+    let small = Visitor::open(&gateway, "/mcp/small").await;
+    for path in ["/mcp", "/mcp/turned", "/mcp/server/two"] {
+        let stranger = Visitor {
+            path,
+            session: small.session.clone(),
+            ..Visitor::open(&gateway, "/mcp").await
+        };
+        let answer = stranger.post("ping", json!({})).send().await;
+        assert_eq!(answer.status, 404, "{path}");
+        let delete = Http::new(gateway.address, "DELETE", path);
+        let delete = delete.header("Mcp-Session-Id", &small.session);
+        assert_eq!(delete.send().await.status, 404, "{path}");
+    }
+    assert_eq!(small.ask("ping", json!({})).await["result"], json!({}));
+}
+
+#[tokio::test]
+async fn a_view_outlives_the_gateway_and_changes_with_the_configuration() {
+    let mut gateway = Gateway::start(&config()).await;
+    let mut small = Visitor::open(&gateway, "/mcp/small").await;
+    gateway.kill();
+    gateway.start_again().await;
+    gateway.all_up().await;
+    small.address = gateway.address;
+    assert_eq!(small.tools().await, ["two__echo"]);
+    let general = Http::new(gateway.address, "GET", "/mcp/small")
+        .header("Accept", "text/event-stream")
+        .header("Mcp-Session-Id", &small.session);
+    let mut general = general.send().await.events();
+    gateway.write_config(&config().replace("two__e*", "two__a*"));
+    general.method("notifications/tools/list_changed").await;
+    let tools = small.tools().await;
+    assert!(tools.contains(&"two__add".to_owned()), "{tools:?}");
+    assert!(!tools.contains(&"two__echo".to_owned()), "{tools:?}");
+    // Clients of everything see no difference.
+    let client = Client::open(&gateway).await;
+    assert!(client.call("two__echo", json!({"message": "hi"})).await["isError"] != true);
+    gateway.write_config(&config().replace("views.small", "views.other"));
+    crate::support::until("the view is gone", || async {
+        (small.post("ping", json!({})).send().await.status == 404).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_view_of_a_server_that_is_not_there_is_refused() {
+    let setup =
+        Setup::new("[views.a]\nservers = [\"fils\"]\n[servers.files]\nurl = \"http://a/mcp\"\n");
+    let output = setup.command(&["check"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(said.contains("there is no server `fils`"), "{said}");
+    assert!(said.contains("did you mean `\"files\"`?"), "{said}");
+}
