@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::history::{History, HistoryEntry, HistoryError, HistoryQuery, NotReplayable};
 use crate::id::ViewId;
-use crate::protocol::{Envelope, Request};
+use crate::protocol::{Envelope, ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogQuery, LogRecords};
 
@@ -16,7 +16,7 @@ pub enum RecordsError {
     /// A parameter is wrong.
     #[error("{0}")]
     Invalid(String),
-    #[error("there is no call with the id {0}; it may have been removed")]
+    #[error("there is no call with the id {}; it may have been removed", .0.escape_debug())]
     NotFound(String),
     #[error("the call cannot be made again: {0}")]
     NotReplayable(#[from] NotReplayable),
@@ -25,6 +25,22 @@ pub enum RecordsError {
     /// The gateway stops.
     #[error("the call was not answered")]
     Unanswered,
+}
+
+impl From<RecordsError> for Failure {
+    fn from(error: RecordsError) -> Self {
+        let kind = match &error {
+            RecordsError::Invalid(_) => ErrorKind::InvalidRequest,
+            RecordsError::NotFound(_) => ErrorKind::NotFound,
+            RecordsError::NotReplayable(_) | RecordsError::Unavailable(HistoryError::Off) => {
+                ErrorKind::Conflict
+            }
+            RecordsError::Unavailable(HistoryError::Busy) => ErrorKind::Overloaded,
+            RecordsError::Unavailable(HistoryError::Unavailable(_)) => ErrorKind::Internal,
+            RecordsError::Unanswered => ErrorKind::ShuttingDown,
+        };
+        Self::new(kind, error.to_string())
+    }
 }
 
 /// One page of calls: `entries`, the newest first, `total`, and `next` for the page after it.
@@ -100,8 +116,8 @@ fn replay_request(entry: &HistoryEntry) -> Result<Request, RecordsError> {
 }
 
 async fn entry(history: &History, id: &str) -> Result<HistoryEntry, RecordsError> {
-    let number = id.parse();
-    let must_be = |_| RecordsError::Invalid("`id` must be the id of an entry".to_owned());
-    let found = history.entry(number.map_err(must_be)?).await?;
-    found.ok_or_else(|| RecordsError::NotFound(id.to_owned()))
+    let unknown = || RecordsError::NotFound(id.chars().take(64).collect());
+    let number = id.parse().map_err(|_| unknown())?;
+    let found = history.entry(number).await?;
+    found.ok_or_else(unknown)
 }

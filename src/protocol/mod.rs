@@ -6,6 +6,7 @@
 mod declared_capabilities;
 mod envelope;
 mod error;
+mod header;
 pub mod json;
 mod json_bounds;
 mod log_level;
@@ -19,6 +20,7 @@ pub use envelope::{
     result_frame_from_parts, splice,
 };
 pub use error::{ErrorKind, Failure, code};
+pub use header::sole_header;
 pub use json_bounds::{DEPTH_MAX, is_too_deep, parse_bounded};
 pub use log_level::LogLevel;
 pub use method::Method;

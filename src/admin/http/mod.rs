@@ -5,6 +5,7 @@ mod api;
 mod config;
 mod health;
 mod help;
+mod history;
 mod log_level;
 mod request;
 mod route;

@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 
 use actix_web::HttpRequest;
-use actix_web::http::header::{self, HeaderName};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
 use super::AdminParts;
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, sole_header};
 
 /// Longest query, in bytes.
 const QUERY_MAX: usize = 8192;
@@ -102,6 +102,12 @@ impl Query {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// All parameters, by name.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let read = self.0.iter();
+        read.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// A whole number in these bounds.
     ///
     /// # Errors
@@ -162,16 +168,8 @@ pub(super) fn header_text<'a>(
     request: &'a HttpRequest,
     name: &HeaderName,
 ) -> Result<Option<&'a str>, Failure> {
-    let mut values = request.headers().get_all(name);
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    match value.to_str() {
-        Ok(text) if values.next().is_none() => Ok(Some(text)),
-        _ => Err(invalid(format!(
-            "header `{name}` cannot be read: send it once, in ASCII"
-        ))),
-    }
+    let values = request.headers().get_all(name);
+    sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
 }
 
 /// The body of a request as the JSON object that it must be.

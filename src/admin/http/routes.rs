@@ -2,7 +2,16 @@
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
-use super::{config, log_level, servers, sessions, tools};
+use super::{config, history, log_level, servers, sessions, tools};
+
+const HISTORY_QUERY: &[&str] = &[
+    "method", "server", "serverId", "session", "outcome", "text", "since", "until", "limit",
+    "offset", "before", "after",
+];
+
+const LOGS_QUERY: &[&str] = &[
+    "level", "server", "serverId", "text", "since", "after", "limit",
+];
 
 pub(super) const ROUTES: &[Route] = &[
     Route::get("/api/tree", &[], |call| Box::pin(servers::tree(call))),
@@ -44,6 +53,18 @@ pub(super) const ROUTES: &[Route] = &[
     }),
     Route::delete("/api/sessions/{handle}", |call| {
         Box::pin(sessions::end(call))
+    }),
+    Route::get("/api/history", HISTORY_QUERY, |call| {
+        Box::pin(history::calls(call))
+    }),
+    Route::get("/api/history/{id}", &[], |call| {
+        Box::pin(history::one(call))
+    }),
+    Route::post("/api/history/{id}/replay", None, |call| {
+        Box::pin(history::replay(call))
+    }),
+    Route::get("/api/logs", LOGS_QUERY, |call| {
+        Box::pin(history::logs(call))
     }),
     Route::get("/api/loglevel", &[], |call| Box::pin(log_level::show(call))),
     Route::put("/api/loglevel", |call| Box::pin(log_level::change(call))),

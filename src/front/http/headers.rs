@@ -4,7 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 
 use crate::bridge::headers;
-use crate::protocol::{ErrorKind, Failure, Revision};
+use crate::protocol::{ErrorKind, Failure, Revision, sole_header};
 
 pub(in crate::front) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(in crate::front) const PROTOCOL_VERSION: HeaderName =
@@ -48,17 +48,8 @@ pub(in crate::front) fn sole_text<'a>(
     request: &'a HttpRequest,
     name: &HeaderName,
 ) -> Result<Option<&'a str>, Failure> {
-    let mut values = request.headers().get_all(name);
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    match value.to_str() {
-        Ok(text) if values.next().is_none() => Ok(Some(text)),
-        _ => {
-            let message = format!("header `{name}` cannot be read: send it once, in ASCII");
-            Err(Failure::new(ErrorKind::InvalidRequest, message))
-        }
-    }
+    let values = request.headers().get_all(name);
+    sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
 }
 
 /// The revision that `MCP-Protocol-Version` names (S-HDR-01).
@@ -71,36 +62,4 @@ pub(in crate::front) fn parse_revision(version: &str) -> Result<Revision, Failur
         let message = format!("`MCP-Protocol-Version`: {error}");
         Failure::new(ErrorKind::UnsupportedRevision, message)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use actix_web::http::header;
-    use actix_web::test::TestRequest;
-
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_read_does_not_count_as_absent() {
-        let unreadable = HeaderValue::from_bytes("http://\u{f6}".as_bytes()).unwrap();
-        let readable = HeaderValue::from_static("http://localhost");
-        let table = [
-            (vec![], Ok(None)),
-            (vec![&readable], Ok(Some("http://localhost"))),
-            (vec![&unreadable], Err(())),
-            (vec![&readable, &unreadable], Err(())),
-            (vec![&readable, &readable], Err(())),
-        ];
-        for (values, expected) in table {
-            let mut request = TestRequest::default();
-            for value in values {
-                request = request.append_header((header::ORIGIN, value.clone()));
-            }
-            let request = request.to_http_request();
-            let read = sole_text(&request, &header::ORIGIN).map_err(|failure| {
-                assert_eq!(failure.kind, ErrorKind::InvalidRequest);
-            });
-            assert_eq!(read, expected);
-        }
-    }
 }

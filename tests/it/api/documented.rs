@@ -16,8 +16,14 @@ fn lines() -> Vec<String> {
 
 #[tokio::test]
 async fn every_line_of_the_document_works() {
-    let gateway = Gateway::start(&(quick() + &example("one"))).await;
-    let _client = Client::open(&gateway).await;
+    let gateway =
+        Gateway::start(&(quick() + &example("one") + "[history]\nenabled = true\n")).await;
+    let client = Client::open(&gateway).await;
+    client
+        .call("one__echo", serde_json::json!({"message": "hello"}))
+        .await;
+    let calls = get(&gateway, "/api/history").await;
+    let call = calls["entries"][0]["id"].as_str().unwrap().to_owned();
     let sessions = get(&gateway, "/api/sessions").await;
     let handle = sessions["sessions"][0]["handle"]
         .as_str()
@@ -33,7 +39,8 @@ async fn every_line_of_the_document_works() {
             .args(["-c", &asked])
             .env("URL", format!("http://{}", gateway.address))
             .env("TOKEN", token_of(&gateway))
-            .env("HANDLE", &handle);
+            .env("HANDLE", &handle)
+            .env("CALL", &call);
         let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
         let output = soon("the answer to curl", ran).await.unwrap();
         let said = String::from_utf8(output.stdout).unwrap();

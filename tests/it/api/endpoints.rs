@@ -119,6 +119,47 @@ async fn sessions_are_shown_by_a_handle_and_can_be_ended() {
 }
 
 #[tokio::test]
+async fn calls_and_log_are_read_and_a_call_is_made_again() {
+    let config = quick() + &example("one") + "[history]\nenabled = true\n";
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    for message in ["first", "second", "third"] {
+        client
+            .call("one__echo", json!({ "message": message }))
+            .await;
+    }
+    let page = get(&gateway, "/api/history?server=one&outcome=ok&limit=2").await;
+    assert_eq!((&page["total"], &page["limit"]), (&json!(3), &json!(2)));
+    let newest = &page["entries"][0];
+    assert_eq!(newest["params"]["arguments"]["message"], "third");
+    let next = page["next"].as_str().unwrap();
+    let rest = get(&gateway, &format!("/api/history?before={next}")).await;
+    let entries = rest["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 1);
+    assert_eq!(text_of(&entries[0]["result"]), "first");
+    let found = get(&gateway, "/api/history?text=SECOND").await;
+    assert_eq!(found["entries"].as_array().unwrap().len(), 1);
+    let path = format!("/api/history/{}", newest["id"].as_str().unwrap());
+    assert_eq!(get(&gateway, &path).await, *newest);
+    let again = request(&gateway, "POST", &format!("{path}/replay"));
+    let again = again.send().await.json().await;
+    assert_eq!(text_of(&again["result"]), "third");
+    let log = get(&gateway, "/api/logs?level=info&server=one&limit=1").await;
+    assert_eq!(log["entries"][0]["serverId"], "one", "{log}");
+    assert!(log["total"].as_u64().unwrap() >= 1, "{log}");
+}
+
+#[tokio::test]
+async fn without_history_operators_are_told_how_to_have_one() {
+    let config = quick() + "[history]\nenabled = false\n";
+    let gateway = Gateway::start(&config).await;
+    let answer = request(&gateway, "GET", "/api/history").send().await;
+    assert_eq!(answer.status, 409);
+    let message = answer.json().await["error"]["message"].to_string();
+    assert!(message.contains("history.enabled"), "{message}");
+}
+
+#[tokio::test]
 async fn the_log_level_changes_while_the_gateway_runs() {
     let gateway = Gateway::start(&(quick() + &example("one"))).await;
     assert_eq!(get(&gateway, "/api/loglevel").await["level"], "info");

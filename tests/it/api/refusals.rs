@@ -14,7 +14,7 @@ fn config() -> String {
 }
 
 /// Every endpoint, with a server or session that is there where there must be one.
-const ENDPOINTS: [(&str, &str); 21] = [
+const ENDPOINTS: [(&str, &str); 25] = [
     ("GET", "/api/tree"),
     ("GET", "/api/servers"),
     ("GET", "/api/servers/one"),
@@ -29,6 +29,10 @@ const ENDPOINTS: [(&str, &str); 21] = [
     ("GET", "/api/sessions"),
     ("GET", "/api/sessions/0123"),
     ("DELETE", "/api/sessions/0123"),
+    ("GET", "/api/history"),
+    ("GET", "/api/history/1"),
+    ("POST", "/api/history/1/replay"),
+    ("GET", "/api/logs"),
     ("GET", "/api/loglevel"),
     ("PUT", "/api/loglevel"),
     ("GET", "/config"),
@@ -140,6 +144,41 @@ async fn bad_requests_are_answered_and_change_nothing() {
         let answer = request(&gateway, "GET", path).send().await;
         let (status, code) = code_of(answer).await;
         assert_eq!((status, code.as_str()), (404, "SERVER_NOT_FOUND"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_parameter_is_named() {
+    let gateway = Gateway::start(&(config() + "[history]\nenabled = true\n")).await;
+    let rows = [
+        ("/api/history?limit=0", "1 to 1000"),
+        ("/api/history?offset=100001", "`before`"),
+        ("/api/history?outcome=OK", "tool_error"),
+        ("/api/history?session=x", "8 hex digits"),
+        ("/api/history?since=yesterday", "milliseconds"),
+        ("/api/history?before=%00", "the id of an entry"),
+        ("/api/history?text=", "1 to 1000 bytes"),
+        ("/api/logs?level=loud", "debug"),
+        ("/api/logs?limit=1001", "1 to 1000"),
+        ("/api/logs?since=-1", "milliseconds"),
+        ("/api/logs?after=last", "the id of an entry"),
+    ];
+    for (path, word) in rows {
+        let answer = request(&gateway, "GET", path).send().await;
+        assert_eq!(answer.status, 400, "{path}");
+        let message = answer.json().await["error"]["message"].to_string();
+        assert!(message.contains(word), "{path}: {message}");
+    }
+    for id in ["1", "x", "-1", "99999999999999999999", "%1b%5b1m"] {
+        for (method, end) in [("GET", ""), ("POST", "/replay")] {
+            let path = format!("/api/history/{id}{end}");
+            let answer = request(&gateway, method, &path).send().await;
+            assert_eq!(
+                code_of(answer).await,
+                (404, "NOT_FOUND".to_owned()),
+                "{path}"
+            );
+        }
     }
 }
 
