@@ -18,7 +18,7 @@ use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::CallNumbers;
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
-use crate::telemetry::{Counters, LogRing};
+use crate::telemetry::{Counters, EventFeed, LogRing};
 use crate::transport::Connector;
 
 /// Makes the connector of a server: a seam, through which tests inject one in memory.
@@ -39,6 +39,8 @@ pub struct PoolParts {
     pub make_connector: MakeConnector,
     pub counters: Counters,
     pub crashes: CrashSink,
+    /// Where the states of servers are told.
+    pub events: EventFeed,
 }
 
 /// The parts that all connections of a server share.

@@ -76,6 +76,7 @@ pub(super) fn build(
         make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
         counters: counters.clone(),
         crashes,
+        events: log.events(),
     })?;
     let sessions = Sessions::start(SessionsSpec {
         settings: config.session.clone(),

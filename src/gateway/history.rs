@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::downstream::ServerSettings;
 use crate::history::History;
-use crate::telemetry::{Counters, Secrets};
+use crate::telemetry::{Counters, EventFeed, Secrets};
 
 /// The records of calls, in the data directory.
 const HISTORY_FILE: &str = "history.sqlite";
@@ -15,9 +15,10 @@ pub(super) fn start_history(
     config: &Config,
     servers: &[Arc<ServerSettings>],
     counters: &Counters,
+    events: EventFeed,
 ) -> io::Result<History> {
     let path = config.data_dir.join(HISTORY_FILE);
-    let history = History::start(&path, config.history.clone(), counters.clone())?;
+    let history = History::start(&path, config.history.clone(), (counters.clone(), events))?;
     history.hide(secrets(servers));
     Ok(history)
 }

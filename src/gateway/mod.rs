@@ -152,7 +152,7 @@ impl Gateway {
         let saved = SavedState::load(&store, &config, &servers).await;
         let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
-        let history = start_history(&config, &servers, &counters)?;
+        let history = start_history(&config, &servers, &counters, log.events())?;
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
             arbiters: &arbiters,
@@ -368,6 +368,7 @@ impl Gateway {
             self.server.drain();
         }
         self.state.sessions.end_general_streams();
+        self.state.log.events().close();
         // The rest is for servers and threads.
         if timeout(grace * 7 / 10, self.server.drained())
             .await

@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::protocol::Request;
 use crate::store::database;
-use crate::telemetry::{Counter, Counters, Secrets};
+use crate::telemetry::{Counter, Counters, EventFeed, EventKind, Secrets};
 use queue::RecordQueue;
 use record::CallRecord;
 use writer::HistoryState;
@@ -73,6 +73,8 @@ pub struct History(Arc<Parts>);
 struct Parts {
     state: Arc<HistoryState>,
     secrets: ArcSwap<Secrets>,
+    /// Where calls that ended are told.
+    events: EventFeed,
     readers: Arc<Semaphore>,
     /// A connection that no reader uses now.
     idle: Mutex<Option<Connection>>,
@@ -86,8 +88,12 @@ impl History {
     /// # Errors
     ///
     /// Returns the system's error when the thread cannot be made.
-    pub fn start(path: &Path, settings: HistorySettings, counters: Counters) -> io::Result<Self> {
-        let history = Self::new(path, settings, counters);
+    pub fn start(
+        path: &Path,
+        settings: HistorySettings,
+        (counters, events): (Counters, EventFeed),
+    ) -> io::Result<Self> {
+        let history = Self::new(path, settings, counters, events);
         let state = history.0.state.clone();
         let thread = std::thread::Builder::new().name("history".to_owned());
         let thread = thread.spawn(move || writer::run(&state))?;
@@ -101,10 +107,11 @@ impl History {
             enabled: false,
             ..HistorySettings::default()
         };
-        Self::new(Path::new(""), settings, Counters::default())
+        let path = Path::new("");
+        Self::new(path, settings, Counters::default(), EventFeed::default())
     }
 
-    fn new(path: &Path, settings: HistorySettings, counters: Counters) -> Self {
+    fn new(path: &Path, settings: HistorySettings, counters: Counters, events: EventFeed) -> Self {
         Self(Arc::new(Parts {
             state: Arc::new(HistoryState {
                 path: path.to_owned(),
@@ -114,6 +121,7 @@ impl History {
                 failure: ArcSwapOption::empty(),
             }),
             secrets: ArcSwap::default(),
+            events,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             idle: Mutex::default(),
             thread: Mutex::default(),
@@ -138,7 +146,8 @@ impl History {
     ) -> Option<Box<PendingCall>> {
         let settings = self.0.state.settings.load();
         let begin = || PendingCall::new(self.clone(), request, caller, settings.body_max);
-        let is_wanted = settings.enabled || PendingCall::is_logged();
+        let is_told = PendingCall::is_logged() || self.0.events.gathers();
+        let is_wanted = settings.enabled || is_told;
         is_wanted.then(|| Box::new(begin()))
     }
 
@@ -232,6 +241,7 @@ impl History {
     }
 
     fn push(&self, record: CallRecord) {
+        self.0.events.tell(EventKind::Call, || record.event());
         let state = &self.0.state;
         let settings = state.settings.load();
         if settings.enabled && !state.queue.push(record, settings.queue_max) {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use super::redaction::KeptBody;
 use crate::id::ServerName;
 use crate::protocol::ErrorKind;
@@ -109,6 +111,23 @@ pub(super) struct CallDurations {
 }
 
 impl CallRecord {
+    /// What is told of it while it happens: all but its bodies.
+    pub(super) fn event(&self) -> Value {
+        json!({
+            "timestamp": self.at,
+            "method": self.method,
+            "target": self.name,
+            "serverId": self.server.as_ref().map(ServerName::as_str),
+            "session": self.session.map(|session| format!("{session:08x}")),
+            "client": self.client,
+            "outcome": self.outcome.as_str(),
+            "code": self.code,
+            "duration": self.durations.total as f64 / 1000.0,
+            "requestBytes": self.request_bytes,
+            "answerBytes": self.answer_bytes,
+        })
+    }
+
     /// Bytes that it takes while it waits to be written, roughly.
     pub(super) fn size(&self) -> usize {
         let body = |body: &Option<KeptBody>| body.as_ref().map_or(0, |body| body.text.len());

@@ -8,6 +8,7 @@ use log::{Level, Record};
 use serde_json::{Map, Value as Json, json};
 
 use super::clock::unix_millis;
+use super::event_feed::{EventFeed, EventKind};
 use super::one_line::one_line;
 
 /// Records that are kept.
@@ -42,7 +43,10 @@ pub(super) struct LogRecord {
 
 /// Handles to the same records.
 #[derive(Clone, Debug, Default)]
-pub struct LogRecords(Arc<Mutex<Kept>>);
+pub struct LogRecords {
+    kept: Arc<Mutex<Kept>>,
+    events: EventFeed,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -199,6 +203,8 @@ impl<'kvs> VisitSource<'kvs> for FieldVisitor {
 impl LogRecords {
     pub(super) fn push(&self, record: LogRecord) {
         let record = record.bounded();
+        self.events
+            .tell(EventKind::Log, || record.json("timestamp"));
         let mut kept = self.lock();
         kept.last_id += 1;
         kept.bytes += record.size();
@@ -210,6 +216,11 @@ impl LogRecords {
             };
             kept.bytes -= oldest.size();
         }
+    }
+
+    /// Where each record is told.
+    pub fn events(&self) -> EventFeed {
+        self.events.clone()
     }
 
     /// The records that match, the newest first, with how many there are.
@@ -245,7 +256,7 @@ impl LogRecords {
 
     /// A panic elsewhere leaves whole records behind.
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod clock;
 mod counters;
+mod event_feed;
 mod explanation;
 mod log_line;
 mod log_records;
@@ -14,6 +15,7 @@ mod secrets;
 
 pub use clock::{ClockForm, local_time, rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
+pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};
 pub use explanation::explanation;
 pub use log_records::{LogQuery, LogRecords};
 pub use log_ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};

@@ -233,6 +233,7 @@ impl World {
                 made[server.name.as_str()].clone()
             }),
             counters: counters.clone(),
+            events: Default::default(),
             crashes: {
                 let crashes = crashes.clone();
                 Arc::new(move |report| crashes.lock().unwrap().push(report))

@@ -1,27 +1,39 @@
 //! Answers of the API as HTTP responses.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use bytes::Bytes;
+use futures_util::stream::Stream;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::with_title_case_headers;
 use crate::protocol::{ErrorKind, Failure};
 
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
 /// The answer of a handler.
-#[derive(Debug)]
 pub(super) struct ApiAnswer {
     status: StatusCode,
-    body: Option<Value>,
+    body: AnswerBody,
     etag: Option<HeaderValue>,
+}
+
+enum AnswerBody {
+    None,
+    Json(Value),
+    Events(Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>>>>),
 }
 
 impl ApiAnswer {
     pub(super) fn json(body: impl Serialize) -> Self {
         Self {
             status: StatusCode::OK,
-            body: Some(serde_json::to_value(body).unwrap_or_default()),
+            body: AnswerBody::Json(serde_json::to_value(body).unwrap_or_default()),
             etag: None,
         }
     }
@@ -29,7 +41,7 @@ impl ApiAnswer {
     pub(super) fn no_content() -> Self {
         Self {
             status: StatusCode::NO_CONTENT,
-            body: None,
+            body: AnswerBody::None,
             etag: None,
         }
     }
@@ -38,9 +50,29 @@ impl ApiAnswer {
     pub(super) fn with_tag(status: StatusCode, body: Value, etag: &str) -> Self {
         Self {
             status,
-            body: (!body.is_null()).then_some(body),
+            body: match body {
+                Value::Null => AnswerBody::None,
+                body => AnswerBody::Json(body),
+            },
             etag: HeaderValue::from_str(etag).ok(),
         }
+    }
+
+    /// Events that go on until the client leaves.
+    pub(super) fn events(events: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> Self {
+        Self {
+            status: StatusCode::OK,
+            body: AnswerBody::Events(Box::pin(events)),
+            etag: None,
+        }
+    }
+
+    /// The answer to HEAD has no events.
+    pub(super) fn without_events(mut self) -> Self {
+        if matches!(self.body, AnswerBody::Events(_)) {
+            self.body = AnswerBody::Events(Box::pin(futures_util::stream::empty()));
+        }
+        self
     }
 
     pub(super) fn into_response(self) -> HttpResponse {
@@ -51,8 +83,15 @@ impl ApiAnswer {
             response.insert_header((header::ETAG, etag));
         }
         let response = match self.body {
-            Some(body) => response.json(body),
-            None => response.finish(),
+            AnswerBody::Json(body) => response.json(body),
+            AnswerBody::None => response.finish(),
+            AnswerBody::Events(events) => {
+                let media = HeaderValue::from_static("text/event-stream");
+                response.insert_header((header::CONTENT_TYPE, media));
+                // For nginx, which would gather events otherwise.
+                response.insert_header((BUFFERING, HeaderValue::from_static("no")));
+                response.streaming(events)
+            }
         };
         with_title_case_headers(response)
     }

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::BytesMut;
@@ -27,6 +27,8 @@ const DRAIN_MAX: usize = 16 << 20;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
 type Check = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
 
 /// Every request below the paths of the API. A panic on the way is answered, too.
@@ -45,6 +47,9 @@ pub(super) async fn serve(
     }
     let handled = AssertUnwindSafe(handle(&request, &mut payload, parts));
     let failure = match handled.catch_unwind().await {
+        Ok(Ok(answer)) if request.method() == Method::HEAD => {
+            return answer.without_events().into_response();
+        }
         Ok(Ok(answer)) => return answer.into_response(),
         Ok(Err(failure)) => failure,
         Err(_) => {
@@ -87,6 +92,7 @@ async fn handle(
         query,
         body,
         if_match: header_text(request, &header::IF_MATCH)?.map(str::to_owned),
+        last_event_id: header_text(request, &LAST_EVENT_ID)?.map(str::to_owned),
     })
     .await
 }

@@ -3,10 +3,13 @@
 mod answer;
 mod api;
 mod config;
+mod events;
 mod health;
 mod help;
 mod history;
 mod log_level;
+mod openapi;
+
 mod request;
 mod route;
 mod routes;
@@ -71,6 +74,7 @@ impl AdminEndpoints {
                     .route(web::head().to(help::help))
                     .default_service(web::route().to(only_get)),
             )
+            .service(openapi::resource())
             .service(well_known::mcp_config(endpoint));
         for scope in route::SCOPES {
             app.service(web::scope(scope).default_service(web::route().to(api::serve)));

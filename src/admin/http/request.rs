@@ -33,6 +33,8 @@ pub(super) struct ApiRequest<'a> {
     pub(super) body: Option<Map<String, Value>>,
     /// The tag that what is changed must have.
     pub(super) if_match: Option<String>,
+    /// The last event that a client read before it came back.
+    pub(super) last_event_id: Option<String>,
 }
 
 impl<'a> ApiRequest<'a> {

@@ -22,7 +22,26 @@ pub(super) struct Route {
     pub(super) query: &'static [&'static str],
     pub(super) body: BodyRule,
     pub(super) handler: Handler,
+    pub(super) doc: RouteDoc,
 }
+
+/// What `/openapi.json` says of an endpoint, beside its path, parameters and errors.
+#[derive(Clone, Copy)]
+pub(super) struct RouteDoc {
+    pub(super) summary: &'static str,
+    /// The schema of its body, if it takes one.
+    pub(super) takes: &'static str,
+    pub(super) status: &'static str,
+    /// The schema of its answer; empty where that has no body.
+    pub(super) answers: &'static str,
+}
+
+const NO_DOC: RouteDoc = RouteDoc {
+    summary: "",
+    takes: "",
+    status: "200",
+    answers: "",
+};
 
 impl Route {
     pub(super) const fn get(
@@ -36,7 +55,27 @@ impl Route {
             query,
             body: BodyRule::None,
             handler,
+            doc: NO_DOC,
         }
+    }
+
+    /// In one line, and with the schema of its answer.
+    pub(super) const fn says(mut self, summary: &'static str, answers: &'static str) -> Self {
+        self.doc.summary = summary;
+        self.doc.answers = answers;
+        self
+    }
+
+    /// With the schema of its body.
+    pub(super) const fn takes(mut self, schema: &'static str) -> Self {
+        self.doc.takes = schema;
+        self
+    }
+
+    /// With another status than 200.
+    pub(super) const fn status(mut self, status: &'static str) -> Self {
+        self.doc.status = status;
+        self
     }
 
     pub(super) const fn post(path: &'static str, body: BodyRule, handler: Handler) -> Self {
@@ -60,6 +99,7 @@ impl Route {
             method: "DELETE",
             ..Self::get(path, &[], handler)
         }
+        .status("204")
     }
 }
 

@@ -1,8 +1,8 @@
-//! Every endpoint of the API.
+//! Every endpoint of the API. `openapi.json` has the schemas that they name.
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
-use super::{config, history, log_level, servers, sessions, tools};
+use super::{config, events, history, log_level, servers, sessions, tools};
 
 const HISTORY_QUERY: &[&str] = &[
     "method", "server", "serverId", "session", "outcome", "text", "since", "until", "limit",
@@ -14,63 +14,98 @@ const LOGS_QUERY: &[&str] = &[
 ];
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::get("/api/tree", &[], |call| Box::pin(servers::tree(call))),
+    Route::get("/api/tree", &[], |call| Box::pin(servers::tree(call)))
+        .says("Shows the whole gateway", "Tree"),
     Route::get("/api/servers", &["limit", "offset"], |call| {
         Box::pin(servers::list(call))
-    }),
+    })
+    .says("Lists the servers", "Servers"),
     Route::get("/api/servers/{server}", &[], |call| {
         Box::pin(servers::one(call))
-    }),
+    })
+    .says("Shows a server", "Server"),
     Route::post("/api/servers/{server}/start", None, |call| {
         Box::pin(servers::start(call))
-    }),
+    })
+    .says("Takes a server into service again", "Ordered"),
     Route::post("/api/servers/{server}/stop", None, |call| {
         Box::pin(servers::stop(call))
-    }),
+    })
+    .says("Takes a server out of service", "Ordered"),
     Route::post("/api/servers/{server}/restart", None, |call| {
         Box::pin(servers::restart(call))
-    }),
+    })
+    .says("Connects a server anew", "Ordered"),
     Route::post("/api/servers/{server}/trip", Optional, |call| {
         Box::pin(servers::trip(call))
-    }),
+    })
+    .says("Sends no calls to a server, or to a tool of it", "Ordered")
+    .takes("ToolOfServer"),
     Route::post("/api/servers/{server}/reset", Optional, |call| {
         Box::pin(servers::reset(call))
-    }),
+    })
+    .says("Sends calls again", "Ordered")
+    .takes("ToolOfServer"),
     Route::get("/api/servers/{server}/logs", &["after", "limit"], |call| {
         Box::pin(servers::logs(call))
-    }),
+    })
+    .says("Shows the last lines of a server", "ServerLogs"),
     Route::get("/api/servers/{server}/crashes", &[], |call| {
         Box::pin(servers::crashes(call))
-    }),
+    })
+    .says("Shows the crash reports of a server", "Crashes"),
     Route::get("/api/tools", &["server", "limit", "offset"], |call| {
         Box::pin(tools::list(call))
-    }),
+    })
+    .says("Lists the tools that clients see", "Tools"),
     Route::get("/api/sessions", &["limit", "offset"], |call| {
         Box::pin(sessions::list(call))
-    }),
+    })
+    .says("Lists the sessions of clients", "Sessions"),
     Route::get("/api/sessions/{handle}", &[], |call| {
         Box::pin(sessions::one(call))
-    }),
+    })
+    .says("Shows a session", "Session"),
     Route::delete("/api/sessions/{handle}", |call| {
         Box::pin(sessions::end(call))
-    }),
+    })
+    .says("Ends a session", ""),
     Route::get("/api/history", HISTORY_QUERY, |call| {
         Box::pin(history::calls(call))
-    }),
-    Route::get("/api/history/{id}", &[], |call| {
+    })
+    .says("Lists calls, the newest first", "History"),
+    Route::get("/api/history/{call}", &[], |call| {
         Box::pin(history::one(call))
-    }),
-    Route::post("/api/history/{id}/replay", None, |call| {
+    })
+    .says("Shows a call", "Call"),
+    Route::post("/api/history/{call}/replay", None, |call| {
         Box::pin(history::replay(call))
-    }),
+    })
+    .says("Makes a call again", "JsonRpcAnswer"),
     Route::get("/api/logs", LOGS_QUERY, |call| {
         Box::pin(history::logs(call))
-    }),
-    Route::get("/api/loglevel", &[], |call| Box::pin(log_level::show(call))),
-    Route::put("/api/loglevel", |call| Box::pin(log_level::change(call))),
-    Route::get("/config", &[], |call| Box::pin(config::list(call))),
-    Route::post("/config", Required, |call| Box::pin(config::create(call))),
-    Route::get("/config/{server}", &[], |call| Box::pin(config::one(call))),
-    Route::put("/config/{server}", |call| Box::pin(config::update(call))),
-    Route::delete("/config/{server}", |call| Box::pin(config::delete(call))),
+    })
+    .says("Lists records of the log, the newest first", "Logs"),
+    Route::get("/api/events", &["types"], |call| {
+        Box::pin(events::stream(call))
+    })
+    .says("Tells what happens, as server-sent events", "Events"),
+    Route::get("/api/loglevel", &[], |call| Box::pin(log_level::show(call)))
+        .says("Shows the log level", "LogLevel"),
+    Route::put("/api/loglevel", |call| Box::pin(log_level::change(call)))
+        .says("Changes the log level until the next start", "LogLevel")
+        .takes("LogLevel"),
+    Route::get("/config", &[], |call| Box::pin(config::list(call)))
+        .says("Lists the servers of the configuration", "ConfigServers"),
+    Route::post("/config", Required, |call| Box::pin(config::create(call)))
+        .says("Adds a server", "ConfigServer")
+        .takes("NewConfigServer")
+        .status("201"),
+    Route::get("/config/{server}", &[], |call| Box::pin(config::one(call)))
+        .says("Shows a server of the configuration", "ConfigServer"),
+    Route::put("/config/{server}", |call| Box::pin(config::update(call)))
+        .says("Changes a server", "ConfigServer")
+        .takes("ConfigServerChange"),
+    Route::delete("/config/{server}", |call| Box::pin(config::delete(call)))
+        .says("Removes a server", ""),
 ];

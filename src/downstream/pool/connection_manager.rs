@@ -25,6 +25,7 @@ use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::own_connections::OwnConnections;
+use crate::downstream::pool::phase_events::tell_phases;
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
@@ -247,7 +248,12 @@ impl ConnectionManager {
         child.key = spread;
         // Its known items are shown: it need not be started to be listed.
         child.lazy = settings.start == StartMode::Lazy && is_known;
-        (Supervisor::supervise(child), spec)
+        let child = Supervisor::supervise(child);
+        if spec.key.is_shared() {
+            let events = self.parts.events.clone();
+            actix_rt::spawn(tell_phases(events, server.clone(), child.subscribe()));
+        }
+        (child, spec)
     }
 
     fn open(&self, open: OpenConnection) -> Result<ChildRef<CallSenders>, Failure> {

@@ -22,6 +22,7 @@ pub(crate) mod clock_watch;
 pub(crate) mod connection_manager;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
+mod phase_events;
 pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;

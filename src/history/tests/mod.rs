@@ -64,7 +64,7 @@ impl Kept {
 fn start_with(settings: HistorySettings) -> Kept {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let history = History::start(&path, settings, Counters::default()).unwrap();
+    let history = History::start(&path, settings, Default::default()).unwrap();
     Kept { history, directory }
 }
 
@@ -377,7 +377,7 @@ async fn what_was_read_once_is_there_after_a_kill() {
     (1..=10).for_each(|at| kept.history.push(record(at)));
     assert_eq!(page(&kept.history, &[]).await["total"], 10);
     let copy = copy_as_after_kill(&kept.path());
-    let later = History::start(&copy, settings(), Counters::default()).unwrap();
+    let later = History::start(&copy, settings(), Default::default()).unwrap();
     assert_eq!(page(&later, &[]).await["total"], 10);
 }
 
@@ -391,7 +391,8 @@ async fn a_file_that_is_no_database_costs_records_and_is_told() {
     )
     .unwrap();
     let counters = Counters::default();
-    let history = History::start(&path, settings(), counters.clone()).unwrap();
+    let parts = (counters.clone(), Default::default());
+    let history = History::start(&path, settings(), parts).unwrap();
     begin(&history, &json!({})).end(CallEnding::Task, 0);
     let error = history.page(query(&[])).await.unwrap_err().to_string();
     assert!(error.contains("is damaged"), "{error}");
@@ -423,6 +424,6 @@ async fn what_waits_at_the_end_is_written() {
     let kept = start_with(settings());
     (1..=1000).for_each(|at| kept.history.push(record(at)));
     kept.history.stop();
-    let later = History::start(&kept.path(), settings(), Counters::default()).unwrap();
+    let later = History::start(&kept.path(), settings(), Default::default()).unwrap();
     assert_eq!(page(&later, &[]).await["total"], 1000);
 }

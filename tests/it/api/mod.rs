@@ -3,6 +3,8 @@
 mod config;
 mod documented;
 mod endpoints;
+mod events;
+mod openapi;
 mod refusals;
 mod token;
 

@@ -122,7 +122,8 @@ fn may_be(code: &str, expected: &str, fault: &str) -> bool {
 async fn bad_requests_are_answered_and_change_nothing() {
     let gateway = Gateway::start(&config()).await;
     let before = gateway.server_pid("one");
-    for (method, path) in ENDPOINTS {
+    let stream = ("GET", "/api/events");
+    for (method, path) in ENDPOINTS.into_iter().chain([stream]) {
         let plain = request(&gateway, method, path);
         for (fault, bad, expected) in faults(&plain, method) {
             let answer = bad.send().await;
@@ -158,6 +159,7 @@ async fn a_bad_parameter_is_named() {
         ("/api/history?since=yesterday", "milliseconds"),
         ("/api/history?before=%00", "the id of an entry"),
         ("/api/history?text=", "1 to 1000 bytes"),
+        ("/api/events?types=all", "server, call, log"),
         ("/api/logs?level=loud", "debug"),
         ("/api/logs?limit=1001", "1 to 1000"),
         ("/api/logs?since=-1", "milliseconds"),

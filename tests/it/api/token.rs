@@ -38,6 +38,7 @@ async fn the_api_needs_its_token_and_the_rest_does_not() {
         "/healthz",
         "/readyz",
         "/help",
+        "/openapi.json",
         "/.well-known/mcp-config",
     ] {
         assert_eq!(gateway.get(path).send().await.status, 200, "{path}");

@@ -21,7 +21,7 @@ pub(crate) use http::{Answer, Http};
 pub(crate) use keeper::Keeper;
 pub(crate) use processes::{alive, processes_of, signal};
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
-pub(crate) use sse::Events;
+pub(crate) use sse::{Event, Events};
 pub(crate) use stdio::StdioClient;
 
 /// Nothing in a test takes longer, on however slow a machine.

@@ -1,0 +1,36 @@
+//! Tells operators who listen in which state a server is.
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::id::ServerName;
+use crate::supervision::ChildSnapshot;
+use crate::telemetry::{EventFeed, EventKind, unix_millis};
+
+/// Tells each phase of the child behind a server, until its supervisor is gone.
+pub(crate) async fn tell_phases<T>(
+    events: EventFeed,
+    server: ServerName,
+    mut child: watch::Receiver<ChildSnapshot<T>>,
+) {
+    let mut told = None;
+    loop {
+        let (phase, generation) = {
+            let snapshot = child.borrow_and_update();
+            (snapshot.status.phase(), snapshot.generation)
+        };
+        if told.replace(phase) != Some(phase) {
+            events.tell(EventKind::Server, || {
+                json!({
+                    "timestamp": unix_millis(),
+                    "serverId": server.as_str(),
+                    "state": phase,
+                    "generation": generation,
+                })
+            });
+        }
+        if child.changed().await.is_err() {
+            return;
+        }
+    }
+}

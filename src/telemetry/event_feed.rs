@@ -1,0 +1,350 @@
+//! What happens in the gateway, for operators who listen.
+//!
+//! One bounded ring holds the events of all, and each listener has a place in it: nobody queues for
+//! a slow one, which is told how much it missed. Nothing is gathered while nobody listens.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::clock::unix_millis;
+
+/// Events that are kept for listeners that are behind, or come back.
+const EVENTS_MAX: usize = 10_000;
+
+/// Bytes of these events.
+const BYTES_MAX: usize = 8 << 20;
+
+/// Listeners at the same time; one more is refused.
+const LISTENERS_MAX: usize = 32;
+
+/// How long events are gathered for a listener that left, so that it misses none when it comes back.
+const RETURN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Events that a listener takes at once.
+const BATCH_MAX: usize = 100;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A server is in another state.
+    Server,
+    /// A call ended.
+    Call,
+    /// A record of the log.
+    Log,
+}
+
+impl EventKind {
+    pub const ALL: [Self; 3] = [Self::Server, Self::Call, Self::Log];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Call => "call",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// By which a listener comes back.
+    pub id: String,
+    pub kind: EventKind,
+    /// A JSON object in one line.
+    pub data: Arc<str>,
+}
+
+/// What a listener reads next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventBatch {
+    /// At least so many events before these are gone.
+    pub missed: u64,
+    pub events: Vec<Event>,
+}
+
+/// Handles to the same events.
+#[derive(Clone, Debug)]
+pub struct EventFeed(Arc<Feed>);
+
+#[derive(Debug)]
+struct Feed {
+    /// Tells the ids of this process from those of another.
+    origin: u64,
+    gathers: AtomicBool,
+    ring: Mutex<Ring>,
+    /// The number of the newest event.
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<(u64, EventKind, Arc<str>)>,
+    bytes: usize,
+    newest: u64,
+    listeners: usize,
+    /// When the last listener left.
+    left: Option<Instant>,
+    is_closed: bool,
+}
+
+impl Default for EventFeed {
+    fn default() -> Self {
+        Self(Arc::new(Feed {
+            origin: unix_millis(),
+            gathers: AtomicBool::new(false),
+            ring: Mutex::default(),
+            newest: watch::Sender::new(0),
+        }))
+    }
+}
+
+impl EventFeed {
+    /// Whether events are gathered now.
+    pub fn gathers(&self) -> bool {
+        self.0.gathers.load(Ordering::Relaxed)
+    }
+
+    /// Tells an event, whose data are an object and made only if somebody may read them.
+    pub fn tell(&self, kind: EventKind, data: impl FnOnce() -> Value) {
+        if !self.gathers() {
+            return;
+        }
+        let data: Arc<str> = data().to_string().into();
+        let mut ring = self.lock();
+        let is_over = |left: Instant| left.elapsed() >= RETURN_WITHIN;
+        if ring.listeners == 0 && ring.left.is_none_or(is_over) {
+            self.0.gathers.store(false, Ordering::Relaxed);
+            ring.forget();
+            return;
+        }
+        ring.push(kind, data);
+        self.0.newest.send_replace(ring.newest);
+    }
+
+    /// Listens from now on, or from behind the event of this id. `None` if as many listen as may.
+    pub fn listen(&self, after: Option<&str>) -> Option<EventListener> {
+        let mut ring = self.lock();
+        if ring.listeners >= LISTENERS_MAX || ring.is_closed {
+            return None;
+        }
+        ring.listeners += 1;
+        let number = after.map(|id| self.number_of(id).filter(|number| *number <= ring.newest));
+        let (at, missed) = match number {
+            None => (ring.newest, 0),
+            Some(Some(number)) => (number, 0),
+            // Of another process: how many there were is not known.
+            Some(None) => (ring.oldest() - 1, 1),
+        };
+        self.0.gathers.store(true, Ordering::Relaxed);
+        Some(EventListener {
+            newest: self.0.newest.subscribe(),
+            feed: self.clone(),
+            at,
+            missed,
+        })
+    }
+
+    /// Listeners read what there is, and then the end.
+    pub fn close(&self) {
+        self.lock().is_closed = true;
+        self.0.newest.send_modify(|_| {});
+    }
+
+    fn number_of(&self, id: &str) -> Option<u64> {
+        let (origin, number) = id.split_once('-')?;
+        let is_own = origin.parse() == Ok(self.0.origin);
+        number.parse().ok().filter(|_| is_own)
+    }
+
+    /// A panic elsewhere leaves whole events behind.
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, kind: EventKind, data: Arc<str>) {
+        self.newest += 1;
+        self.bytes += data.len();
+        self.events.push_back((self.newest, kind, data));
+        while self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
+            let Some((_, _, oldest)) = self.events.pop_front() else {
+                return;
+            };
+            self.bytes -= oldest.len();
+        }
+    }
+
+    /// The number of the oldest event that is there, or of the next one.
+    fn oldest(&self) -> u64 {
+        let oldest = self.events.front().map(|(number, _, _)| *number);
+        oldest.unwrap_or(self.newest + 1)
+    }
+
+    /// The gap in the numbers tells a listener that comes back that it missed something.
+    fn forget(&mut self) {
+        self.events.clear();
+        self.bytes = 0;
+        self.newest += 1;
+    }
+}
+
+/// A place among the events.
+#[derive(Debug)]
+pub struct EventListener {
+    feed: EventFeed,
+    newest: watch::Receiver<u64>,
+    /// The number of the last event that was read.
+    at: u64,
+    missed: u64,
+}
+
+impl EventListener {
+    /// Waits for the next events; `None` at the end.
+    pub async fn next(&mut self) -> Option<EventBatch> {
+        loop {
+            self.newest.borrow_and_update();
+            let (batch, is_closed) = self.take();
+            if batch.missed > 0 || !batch.events.is_empty() {
+                return Some(batch);
+            }
+            if is_closed || self.newest.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    fn take(&mut self) -> (EventBatch, bool) {
+        let ring = self.feed.lock();
+        let oldest = ring.oldest();
+        let missed = std::mem::take(&mut self.missed) + oldest.saturating_sub(self.at + 1);
+        let skipped = usize::try_from((self.at + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let origin = self.feed.0.origin;
+        let events = ring.events.iter().skip(skipped).take(BATCH_MAX);
+        let events = events.map(|(number, kind, data)| Event {
+            id: format!("{origin}-{number}"),
+            kind: *kind,
+            data: data.clone(),
+        });
+        let events: Vec<Event> = events.collect();
+        self.at = self.at.max(oldest - 1) + events.len() as u64;
+        (EventBatch { missed, events }, ring.is_closed)
+    }
+}
+
+impl Drop for EventListener {
+    fn drop(&mut self) {
+        let mut ring = self.feed.lock();
+        ring.listeners -= 1;
+        ring.left = Some(Instant::now());
+    }
+}
+
+impl EventBatch {
+    /// The data of the event that tells of those that are gone.
+    pub fn missed_data(&self) -> Value {
+        json!({ "atLeast": self.missed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn tell(feed: &EventFeed, number: usize) {
+        feed.tell(EventKind::Call, || json!({ "number": number }));
+    }
+
+    /// What can be read now: how many were missed, and the numbers of the others.
+    fn read(listener: &mut EventListener) -> (u64, Vec<u64>) {
+        let (mut missed, mut numbers) = (0, Vec::new());
+        while let Some(Some(batch)) = listener.next().now_or_never() {
+            missed += batch.missed;
+            numbers.extend(batch.events.iter().map(|event| {
+                let data: Value = serde_json::from_str(&event.data).unwrap();
+                data["number"].as_u64().unwrap()
+            }));
+        }
+        (missed, numbers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_that_comes_back_misses_nothing_for_a_while() {
+        let feed = EventFeed::default();
+        tell(&feed, 1);
+        let mut listener = feed.listen(None).unwrap();
+        tell(&feed, 2);
+        let batch = listener.next().await.unwrap();
+        let id = batch.events.first().unwrap().id.clone();
+        tell(&feed, 3);
+        drop(listener);
+        tell(&feed, 4);
+        let mut again = feed.listen(Some(&id)).unwrap();
+        assert_eq!(read(&mut again), (0, vec![3, 4]));
+        drop(again);
+        tokio::time::advance(RETURN_WITHIN).await;
+        tell(&feed, 5);
+        assert!(!feed.gathers());
+        let mut late = feed.listen(Some(&id)).unwrap();
+        assert!(read(&mut late).0 > 0);
+        tell(&feed, 6);
+        assert_eq!(read(&mut late), (0, vec![6]));
+    }
+
+    #[tokio::test]
+    async fn a_slow_listener_is_told_what_it_missed() {
+        let feed = EventFeed::default();
+        let mut listener = feed.listen(None).unwrap();
+        for number in 0..EVENTS_MAX + 7 {
+            tell(&feed, number);
+        }
+        let (missed, numbers) = read(&mut listener);
+        assert_eq!((missed, numbers.len()), (7, EVENTS_MAX));
+        assert_eq!(numbers.first(), Some(&7));
+        let large = "x".repeat(BYTES_MAX / 4);
+        for _ in 0..8 {
+            feed.tell(EventKind::Log, || json!({ "number": 1, "text": large }));
+        }
+        assert!(read(&mut listener).0 > 0);
+        assert!(feed.lock().bytes <= BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn an_id_of_another_process_is_answered_with_all_that_there_is() {
+        let feed = EventFeed::default();
+        let _other = feed.listen(None);
+        tell(&feed, 1);
+        for id in ["1-1", "", "x", "18446744073709551616-1"] {
+            let mut listener = feed.listen(Some(id)).unwrap();
+            assert_eq!(read(&mut listener), (1, vec![1]), "{id}");
+        }
+        let ahead = format!("{}-{}", feed.0.origin, u64::MAX);
+        let mut listener = feed.listen(Some(&ahead)).unwrap();
+        assert_eq!(read(&mut listener), (1, vec![1]));
+    }
+
+    #[tokio::test]
+    async fn listeners_are_limited_and_end_with_the_feed() {
+        let feed = EventFeed::default();
+        let mut all: Vec<_> = (0..LISTENERS_MAX).map(|_| feed.listen(None)).collect();
+        assert!(all.iter().all(Option::is_some));
+        assert!(feed.listen(None).is_none());
+        let mut one = all.pop().flatten().unwrap();
+        tell(&feed, 1);
+        feed.close();
+        assert_eq!(one.next().await.unwrap().events.len(), 1);
+        assert_eq!(one.next().await, None);
+        drop(one);
+        assert!(feed.listen(None).is_none());
+    }
+}
