@@ -121,20 +121,31 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// Who a request comes from, as its token says. Only `Anonymous` exists until clients can
-/// authenticate; every key that must not be shared between users holds one already.
+/// Who a request comes from, as its credentials say. Every key that must not be shared between users
+/// holds one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Principal {
+    /// Nobody was asked who they are.
     #[default]
     Anonymous,
+    /// The issuer and the subject. One pointer, since each request carries it.
+    Authenticated(Arc<String>),
 }
 
 impl Principal {
     /// A text that no other principal has.
-    pub const fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Anonymous => "anonymous",
+            Self::Authenticated(name) => name,
         }
+    }
+
+    /// The subject that this issuer vouches for. No issuer has a space in its name, so that no two
+    /// pairs have the same text, and none that of [`Principal::Anonymous`].
+    pub fn of(issuer: &str, subject: &str) -> Self {
+        let issuer = issuer.replace(' ', "%20");
+        Self::Authenticated(Arc::new(format!("{issuer} {subject}")))
     }
 }
 
@@ -200,6 +211,14 @@ impl TryFrom<Option<String>> for ViewId {
             },
         })
     }
+}
+
+/// For whom a session exists: for anybody else its id is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionOwner {
+    pub principal: Principal,
+    /// By which the client entered.
+    pub view: ViewId,
 }
 
 /// Whose credentials a downstream connection uses. Only the configured service account exists

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::bridge::meta::RequestMeta;
 use crate::downstream::connection_key::Audience;
-use crate::id::{Principal, SessionId, ViewId};
+use crate::id::{Principal, SessionId, SessionOwner, ViewId};
 use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision, json};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
@@ -40,16 +40,12 @@ impl Caller {
     /// # Errors
     ///
     /// Returns -32022 for a revision that is not served without a session (S-LIFE-09).
-    pub fn sessionless(
-        claim: &RequestMeta,
-        principal: Principal,
-        view: ViewId,
-    ) -> Result<Self, Failure> {
+    pub fn sessionless(claim: &RequestMeta, owner: SessionOwner) -> Result<Self, Failure> {
         let revision = claim.revision.parse().ok();
         let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
         Ok(Self {
-            principal,
-            view,
+            principal: owner.principal,
+            view: owner.view,
             session: None,
             revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
             profile: DeclaredCapabilities::from_declared(&claim.capabilities),

@@ -17,7 +17,7 @@ use crate::calls::{
 };
 use crate::downstream::Downstreams;
 use crate::history::History;
-use crate::id::{CallNumbers, Peer, Principal, SessionId, ViewId};
+use crate::id::{CallNumbers, Peer, SessionId, SessionOwner, ViewId};
 use crate::memory::{self, KeptBytes};
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
@@ -175,12 +175,11 @@ impl Sessions {
         &self,
         id: SessionId,
         request: &Request,
-        principal: Principal,
-        view: ViewId,
+        owner: SessionOwner,
         peer: Peer,
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
-        let mut record = record_of(request, principal, view)?;
+        let mut record = record_of(request, owner)?;
         record.peer = peer;
         let context = &self.0;
         record.opened_at = Some((context.clock)());
@@ -191,14 +190,14 @@ impl Sessions {
             let message = "the session cannot be kept: the gateway's state cannot be written now (its log says why); try again later";
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
-        let revision = record.revision;
+        let (revision, owner) = (record.revision, record.owner());
         let catalog = context.calls.catalog_of(&record.caller(id));
         let result = initialize_result(revision, &catalog);
         let answer = result_frame(&request.id, &result);
-        let seen = (revision, record.view.clone());
         let address = self.spawn(id, record, arbiter, false);
         let idle = seconds(settings.idle_timeout);
-        context.registry.insert(place, id, address, seen, idle);
+        let registry = &context.registry;
+        registry.insert(place, (id, owner), address, revision, idle);
         context.calls.counters.add(Counter::SessionsOpened);
         log::debug!(session:% = id, revision = revision.as_str(); "session opened");
         Ok((revision, answer))
@@ -233,17 +232,16 @@ impl Sessions {
     pub fn answer_initialize(
         &self,
         request: &Request,
-        principal: Principal,
-        view: ViewId,
+        owner: SessionOwner,
     ) -> Result<(Revision, Bytes), Failure> {
-        let record = record_of(request, principal, view)?;
+        let record = record_of(request, owner)?;
         let catalog = self.0.calls.catalog_of(&record.caller(self.mint()));
         let result = sessionless_initialize_result(record.revision, &catalog);
         Ok((record.revision, result_frame(&request.id, &result)))
     }
 
-    /// Finds a session of a client that entered by this view; one whose actor died is rebuilt from its
-    /// record. `None` when it never existed, expired or was ended.
+    /// Finds a session of this owner; one whose actor died is rebuilt from its record. `None`
+    /// when it never existed, expired, was ended, or is somebody else's.
     ///
     /// # Errors
     ///
@@ -252,15 +250,15 @@ impl Sessions {
     pub async fn find(
         &self,
         id: SessionId,
-        view: &ViewId,
+        owner: &SessionOwner,
     ) -> Result<Option<FoundSession>, Failure> {
         let context = &self.0;
-        match context.registry.find(id, view) {
+        match context.registry.find(id, owner) {
             SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
             SessionLookup::Unknown => Ok(None),
             SessionLookup::Ending => Err(is_ending()),
             // Rare, and much larger than the rest.
-            SessionLookup::Dormant => Box::pin(self.rebuild(id, view)).await,
+            SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
         }
     }
 
@@ -270,11 +268,21 @@ impl Sessions {
         self.0.calls.downstreams.close_own(id);
     }
 
-    /// Ends a session for good: afterwards it does not exist, and neither does its record. False
-    /// when it never did.
-    pub async fn end(&self, id: SessionId, view: &ViewId) -> bool {
+    /// Ends a session of this owner for good: afterwards it does not exist, and neither does its
+    /// record. False when it never did, or is somebody else's.
+    pub async fn end(&self, id: SessionId, owner: &SessionOwner) -> bool {
+        let found = self.0.registry.find(id, owner);
+        self.end_found(id, found).await
+    }
+
+    /// Ends a session for an operator, whoever owns it.
+    pub(super) async fn end_any(&self, id: SessionId) -> bool {
+        let found = self.0.registry.find_any(id);
+        self.end_found(id, found).await
+    }
+
+    async fn end_found(&self, id: SessionId, found: SessionLookup) -> bool {
         let context = &self.0;
-        let found = context.registry.find(id, view);
         if matches!(found, SessionLookup::Unknown) {
             return false;
         }
@@ -349,15 +357,9 @@ pub(super) fn is_ending() -> Failure {
     Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
 }
 
-fn record_of(
-    request: &Request,
-    principal: Principal,
-    view: ViewId,
-) -> Result<SessionRecord, Failure> {
-    let mut record = SessionRecord::from_initialize(request, principal).map_err(|reason| {
+fn record_of(request: &Request, owner: SessionOwner) -> Result<SessionRecord, Failure> {
+    SessionRecord::from_initialize(request, owner).map_err(|reason| {
         let message = format!("`params` of `initialize`: {reason}");
         Failure::new(ErrorKind::InvalidParams, message)
-    })?;
-    record.view = view;
-    Ok(record)
+    })
 }

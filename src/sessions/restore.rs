@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::downstream::{ServerSettings, SubscriptionKey, isolated_servers};
-use crate::id::{ServerName, SessionId, ViewId};
+use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending, seconds};
 use crate::sessions::session_record::{RECORDS, StoredSession, record_key, stored_sessions};
@@ -19,11 +19,7 @@ impl Sessions {
     /// # Errors
     ///
     /// Fails when its record cannot be read now: the session may well go on.
-    pub(super) async fn rebuild(
-        &self,
-        id: SessionId,
-        view: &ViewId,
-    ) -> Result<Option<FoundSession>, Failure> {
+    pub(super) async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
         let context = self.context();
         let stored = match context.store.scan(&record_key(id)).await {
             Ok(entries) => stored_sessions(entries).0.pop(),
@@ -39,7 +35,7 @@ impl Sessions {
         };
         let _one_at_a_time = context.rebuilding.lock();
         // Somebody else may have rebuilt or ended it meanwhile.
-        match context.registry.find(id, view) {
+        match context.registry.find_any(id) {
             SessionLookup::Live(address, revision) => {
                 return Ok(Some(FoundSession { address, revision }));
             }
@@ -102,8 +98,8 @@ impl Sessions {
         let idle = seconds(context.calls.settings.load().idle_timeout);
         let left = stored.expires_in.map_or(idle, seconds).min(idle);
         let registry = &context.registry;
-        let seen = (record.revision, record.view.clone());
-        registry.insert_dormant((id, record.peer), seen, left, idle);
+        let owned = (id, record.owner());
+        registry.insert_dormant(owned, record.peer, record.revision, left, idle);
         let subscription_registry = context.calls.downstreams.subscription_registry();
         if let Some(level) = record.level {
             subscription_registry.set_level(id, level);

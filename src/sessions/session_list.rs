@@ -83,10 +83,8 @@ impl Sessions {
 
     /// Ends the session of a handle for good; false when there is none.
     pub async fn end_by_handle(&self, wanted: &str) -> bool {
-        let found = self.id_of(wanted);
-        let found = found.and_then(|id| Some((id, self.context().registry.view(id)?)));
-        match found {
-            Some((id, view)) => self.end(id, &view).await,
+        match self.id_of(wanted) {
+            Some(id) => self.end_any(id).await,
             None => false,
         }
     }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::downstream::{Caller, client_name};
-use crate::id::{Peer, Principal, ServerName, SessionId, ViewId};
+use crate::id::{Peer, Principal, ServerName, SessionId, SessionOwner, ViewId};
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
 use crate::store::StoredEntry;
 
@@ -73,7 +73,7 @@ impl SessionRecord {
     /// # Errors
     ///
     /// Returns what is wrong with the parameters.
-    pub fn from_initialize(request: &Request, principal: Principal) -> Result<Self, String> {
+    pub fn from_initialize(request: &Request, owner: SessionOwner) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct InitializeParams<'a> {
@@ -101,15 +101,23 @@ impl SessionRecord {
         }
         Ok(Self {
             revision: Revision::negotiate(&params.protocol_version),
-            principal,
+            principal: owner.principal,
             peer: Peer::default(),
-            view: ViewId::Default,
+            view: owner.view,
             profile: DeclaredCapabilities::from_declared(&declared),
             client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
             opened_at: None,
             level: None,
             subscriptions: Vec::new(),
         })
+    }
+
+    /// For whom the session exists.
+    pub(crate) fn owner(&self) -> SessionOwner {
+        SessionOwner {
+            principal: self.principal.clone(),
+            view: self.view.clone(),
+        }
     }
 
     /// Who makes the calls of the session.
@@ -223,7 +231,7 @@ mod tests {
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
         match Envelope::parse(Bytes::from(frame)) {
             Ok(Envelope::Request(request)) => {
-                SessionRecord::from_initialize(&request, Principal::Anonymous)
+                SessionRecord::from_initialize(&request, SessionOwner::default())
             }
             other => panic!("{other:?}"),
         }

@@ -8,7 +8,7 @@ use actix::Addr;
 use tokio::time::Instant;
 
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
-use crate::id::{Peer, QuickMap, SessionId, ViewId};
+use crate::id::{Peer, QuickMap, SessionId, SessionOwner};
 use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
@@ -29,8 +29,8 @@ struct SessionSlot {
     /// `None` while dormant; the next request rebuilds the session from its record.
     address: Option<SessionAddr>,
     revision: Revision,
-    /// By which its client entered; nobody else finds it.
-    view: ViewId,
+    /// For anybody else it does not exist.
+    owner: SessionOwner,
     /// Second, as [`SessionRegistry::now`] counts.
     last_seen: AtomicU32,
     /// The second in which it may have been idle for too long.
@@ -112,9 +112,9 @@ impl SessionRegistry {
     pub(crate) fn insert(
         &self,
         place: PeerPlace,
-        id: SessionId,
+        (id, owner): (SessionId, SessionOwner),
         address: SessionAddr,
-        (revision, view): (Revision, ViewId),
+        revision: Revision,
         idle: u32,
     ) {
         let now = self.now();
@@ -122,7 +122,7 @@ impl SessionRegistry {
         let slot = SessionSlot {
             address: Some(address),
             revision,
-            view,
+            owner,
             last_seen: AtomicU32::new(now),
             look_at: AtomicU32::new(now.saturating_add(idle)),
             unused_since: Some(now),
@@ -136,8 +136,9 @@ impl SessionRegistry {
     /// `idle` seconds. The limit of sessions is for new ones.
     pub(crate) fn insert_dormant(
         &self,
-        (id, peer): (SessionId, Peer),
-        (revision, view): (Revision, ViewId),
+        (id, owner): (SessionId, SessionOwner),
+        peer: Peer,
+        revision: Revision,
         left: u32,
         idle: u32,
     ) {
@@ -145,7 +146,7 @@ impl SessionRegistry {
         let slot = SessionSlot {
             address: None,
             revision,
-            view,
+            owner,
             last_seen: AtomicU32::new(expires.saturating_sub(idle)),
             look_at: AtomicU32::new(expires),
             unused_since: None,
@@ -171,10 +172,19 @@ impl SessionRegistry {
         }
     }
 
-    /// Finds a session and notes that it is in use.
-    pub(crate) fn find(&self, id: SessionId, view: &ViewId) -> SessionLookup {
+    /// Finds a session for whoever owns it, and notes that it is in use. To others it is unknown.
+    pub(crate) fn find(&self, id: SessionId, owner: &SessionOwner) -> SessionLookup {
+        self.find_if(id, |slot| slot.owner == *owner)
+    }
+
+    /// Finds a session whoever owns it, and notes that it is in use.
+    pub(crate) fn find_any(&self, id: SessionId) -> SessionLookup {
+        self.find_if(id, |_| true)
+    }
+
+    fn find_if(&self, id: SessionId, is_allowed: impl Fn(&SessionSlot) -> bool) -> SessionLookup {
         let shard = self.read(id);
-        let Some(slot) = shard.get(&id).filter(|slot| slot.view == *view) else {
+        let Some(slot) = shard.get(&id).filter(|slot| is_allowed(slot)) else {
             return SessionLookup::Unknown;
         };
         if slot.is_ending {
@@ -187,11 +197,6 @@ impl SessionRegistry {
             }
             _ => SessionLookup::Dormant,
         }
-    }
-
-    /// The view by which the client of a session entered.
-    pub(crate) fn view(&self, id: SessionId) -> Option<ViewId> {
-        Some(self.read(id).get(&id)?.view.clone())
     }
 
     /// Every session that is not over.
@@ -312,9 +317,20 @@ mod tests {
     async fn sessions_come_due_once_and_in_time() {
         let registry = SessionRegistry::new(2);
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        let seen = || (Revision::V2025_11_25, ViewId::Default);
-        registry.insert_dormant((a, Peer::Local), seen(), 10, 20);
-        registry.insert_dormant((b, Peer::Local), seen(), 12, 20);
+        registry.insert_dormant(
+            (a, SessionOwner::default()),
+            Peer::Local,
+            Revision::V2025_11_25,
+            10,
+            20,
+        );
+        registry.insert_dormant(
+            (b, SessionOwner::default()),
+            Peer::Local,
+            Revision::V2025_11_25,
+            12,
+            20,
+        );
         let due = || -> Vec<_> {
             let due = registry.due(20).into_iter();
             due.map(|due| (due.id, due.is_idle)).collect()
@@ -324,10 +340,7 @@ mod tests {
         assert_eq!(due(), []);
         after(2).await;
         assert_eq!(due(), [(a, true)]);
-        assert!(matches!(
-            registry.find(b, &ViewId::Default),
-            SessionLookup::Dormant
-        ));
+        assert!(matches!(registry.find_any(b), SessionLookup::Dormant));
         after(1).await;
         assert_eq!(due(), [(b, false)]);
         after(18).await;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use actix::Addr;
 use bytes::Bytes;
 use mcpvisor::calls::{ClientReply, StreamEvent};
-use mcpvisor::id::{Peer, Principal, SessionId, ViewId};
+use mcpvisor::id::{Peer, SessionId, SessionOwner};
 use mcpvisor::protocol::{Envelope, Failure, Request};
 use mcpvisor::sessions::{FromClient, OpenStream, Session};
 use serde_json::{Value, json};
@@ -82,14 +82,9 @@ impl Client {
         });
         let initialize = request(&initialize);
         let id = world.sessions.mint();
-        let opened = world.sessions.open(
-            id,
-            &initialize,
-            Principal::Anonymous,
-            ViewId::Default,
-            peer,
-            arbiter,
-        );
+        let opened = world
+            .sessions
+            .open(id, &initialize, SessionOwner::default(), peer, arbiter);
         let (_, answer) = opened.await?;
         Ok(Self {
             world,
@@ -105,7 +100,7 @@ impl Client {
             (*self
                 .world
                 .sessions
-                .find(self.id, &ViewId::Default)
+                .find(self.id, &SessionOwner::default())
                 .await
                 .ok()??
                 .address)
@@ -206,7 +201,10 @@ impl Client {
     }
 
     pub(crate) async fn end(&self) {
-        self.world.sessions.end(self.id, &ViewId::Default).await;
+        self.world
+            .sessions
+            .end(self.id, &SessionOwner::default())
+            .await;
         settle().await;
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use mcpvisor::id::ViewId;
+use mcpvisor::id::SessionOwner;
 use mcpvisor::store::{MemoryStore, Store, StoreError, StoredEntry};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -108,13 +108,14 @@ fn a_session_is_unknown_only_when_its_record_is_gone() {
         let client = world.client(json!({})).await;
         let hold = world.writes.lock().await;
         let sessions = world.sessions.clone();
-        let ended = actix_rt::spawn(async move { sessions.end(client.id, &ViewId::Default).await });
+        let ended =
+            actix_rt::spawn(async move { sessions.end(client.id, &SessionOwner::default()).await });
         settle().await;
         // It is in the store, so a gateway that is killed now would know it again.
         assert_eq!(world.store.scan("session/").await.unwrap().len(), 1);
         let failure = world
             .sessions
-            .find(client.id, &ViewId::Default)
+            .find(client.id, &SessionOwner::default())
             .await
             .err()
             .unwrap();
@@ -125,7 +126,7 @@ fn a_session_is_unknown_only_when_its_record_is_gone() {
         assert!(
             world
                 .sessions
-                .find(client.id, &ViewId::Default)
+                .find(client.id, &SessionOwner::default())
                 .await
                 .unwrap()
                 .is_none()
@@ -176,7 +177,7 @@ fn a_session_whose_record_cannot_be_read_now_is_not_over() {
         world.store_is_down.store(true, Ordering::Relaxed);
         let failure = world
             .sessions
-            .find(client.id, &ViewId::Default)
+            .find(client.id, &SessionOwner::default())
             .await
             .err()
             .unwrap();

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::calls::{QueueRoom, QueuedBytes};
-use crate::id::{Peer, Principal, SessionId, ViewId};
+use crate::id::{Peer, SessionId, SessionOwner};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
 };
@@ -38,8 +38,7 @@ pub(super) struct ChannelParts {
     /// Of the session that the channel carries.
     pub(super) id: SessionId,
     pub(super) sessions: Sessions,
-    pub(super) principal: Principal,
-    pub(super) view: ViewId,
+    pub(super) owner: SessionOwner,
     pub(super) peer: Peer,
     /// Index of the arbiter that the session is to live on.
     pub(super) arbiter: usize,
@@ -107,12 +106,8 @@ impl Channel {
         (channel, written)
     }
 
-    pub(super) fn principal(&self) -> &Principal {
-        &self.parts.principal
-    }
-
-    pub(super) fn view(&self) -> &ViewId {
-        &self.parts.view
+    pub(super) fn owner(&self) -> &SessionOwner {
+        &self.parts.owner
     }
 
     pub(super) fn is_initialized(&self) -> bool {
@@ -228,8 +223,7 @@ impl Channel {
         // One that is being opened right now is waited for.
         let _opening = self.opening.lock().await;
         if self.is_initialized() {
-            let ChannelParts { id, view, .. } = &self.parts;
-            self.parts.sessions.end(*id, view).await;
+            self.parts.sessions.end(self.parts.id, self.owner()).await;
         }
     }
 
@@ -267,14 +261,12 @@ impl Channel {
         let ChannelParts {
             id,
             sessions,
-            principal,
-            view,
+            owner,
             peer,
             arbiter,
             ..
         } = &self.parts;
-        let (principal, view) = (principal.clone(), view.clone());
-        let opened = sessions.open(*id, request, principal, view, *peer, *arbiter);
+        let opened = sessions.open(*id, request, owner.clone(), *peer, *arbiter);
         let (_, answer) = opened.await?;
         // Only this task holds the lock.
         let _ = self.initialized.set(());
@@ -286,8 +278,11 @@ impl Channel {
         if !self.is_initialized() {
             return Ok(None);
         }
-        let ChannelParts { id, view, .. } = &self.parts;
-        let found = self.parts.sessions.find(*id, view).await?;
+        let found = self
+            .parts
+            .sessions
+            .find(self.parts.id, self.owner())
+            .await?;
         if found.is_none() {
             self.ended.cancel();
         }

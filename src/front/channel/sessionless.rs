@@ -58,7 +58,7 @@ impl Channel {
     pub(super) fn serve(self: &Arc<Self>, request: Request) -> Result<(), Failure> {
         let id = request.id.clone();
         let claim = RequestMeta::read(&request)?;
-        let caller = Caller::sessionless(&claim, self.principal().clone(), self.view().clone())?;
+        let caller = Caller::sessionless(&claim, self.owner().clone())?;
         let permit = self.permit()?;
         let (number, cancelled) = self.sessionless.start(id.clone());
         let channel = Arc::clone(self);

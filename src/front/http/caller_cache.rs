@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::downstream::Caller;
-use crate::id::{Principal, ViewId};
+use crate::id::SessionOwner;
 use crate::protocol::{Request, RequestId};
 
 /// Callers that are remembered; with more, the cache starts empty again.
@@ -24,16 +24,12 @@ pub(super) struct CallerCache(RefCell<BTreeMap<MetaKey, Arc<Caller>>>);
 type MetaKey = Vec<u8>;
 
 impl CallerCache {
-    /// The caller that had the same `_meta` before, and entered by the same view.
-    pub(super) fn find(
-        &self,
-        key: &[u8],
-        principal: &Principal,
-        view: &ViewId,
-    ) -> Option<Arc<Caller>> {
+    /// The caller that had the same `_meta` before, is the same principal, and entered by the same view.
+    pub(super) fn find(&self, key: &[u8], owner: &SessionOwner) -> Option<Arc<Caller>> {
         let cache = self.0.borrow();
         let caller = cache.get(key)?;
-        (caller.principal == *principal && caller.view == *view).then(|| caller.clone())
+        let is_theirs = caller.principal == owner.principal && caller.view == owner.view;
+        is_theirs.then(|| caller.clone())
     }
 
     pub(super) fn insert(&self, key: &[u8], caller: &Arc<Caller>) {
@@ -83,11 +79,10 @@ mod tests {
     #[test]
     fn only_who_says_the_same_is_recognised_whatever_the_progress_token() {
         let cache = CallerCache::default();
-        let (anybody, everything) = (Principal::Anonymous, ViewId::Default);
+        let anybody = SessionOwner::default();
         let first = request(r#""progressToken":1,"#);
         let claim = RequestMeta::read(&first).unwrap();
-        let caller =
-            Arc::new(Caller::sessionless(&claim, anybody.clone(), everything.clone()).unwrap());
+        let caller = Arc::new(Caller::sessionless(&claim, anybody.clone()).unwrap());
         cache.insert(&meta_key_of(&first).unwrap(), &caller);
         let table = [
             (r#""progressToken":1,"#, true),
@@ -104,7 +99,7 @@ mod tests {
         for (meta, expected) in table {
             let request = request(meta);
             let key = meta_key_of(&request);
-            let found = key.and_then(|key| cache.find(&key, &anybody, &everything));
+            let found = key.and_then(|key| cache.find(&key, &anybody));
             assert_eq!(found.is_some(), expected, "{meta}");
         }
     }
@@ -113,7 +108,7 @@ mod tests {
     fn no_more_are_remembered_than_may_be() {
         let cache = CallerCache::default();
         let claim = RequestMeta::read(&request("")).unwrap();
-        let caller = Caller::sessionless(&claim, Principal::Anonymous, ViewId::Default);
+        let caller = Caller::sessionless(&claim, SessionOwner::default());
         let caller = Arc::new(caller.unwrap());
         for number in 0..=CALLERS_MAX {
             cache.insert(number.to_string().as_bytes(), &caller);

@@ -21,7 +21,7 @@ use crate::front::intake::{
 };
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId};
+use crate::id::{SessionId, SessionOwner};
 use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
@@ -56,10 +56,12 @@ async fn handle(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let principal = authenticate(request, front, &settings)?;
-    entrance::check(request, front)?;
+    let owner = SessionOwner {
+        principal: authenticate(request, front, &settings)?,
+        view: entrance::view(request, front)?,
+    };
     match *request.method() {
-        HttpMethod::POST => post(request, payload, front, &settings, principal).await,
+        HttpMethod::POST => post(request, payload, front, &settings, owner).await,
         HttpMethod::GET if is_without_session(request, &settings) => {
             let message = "there is no session whose stream could be opened: MCP is POST only \
                            without (`gateway.stateless`, `sessions.require_id`)";
@@ -67,9 +69,9 @@ async fn handle(
         }
         HttpMethod::GET => {
             refuse_if_shutting_down(front.is_closing())?;
-            get(request, front, &settings).await
+            get(request, front, &owner, &settings).await
         }
-        HttpMethod::DELETE => delete(request, front, settings.stateless).await,
+        HttpMethod::DELETE => delete(request, front, &owner, settings.stateless).await,
         HttpMethod::OPTIONS => {
             let mut response = respond::empty(StatusCode::NO_CONTENT);
             response.headers_mut().insert(header::ALLOW, METHODS);
@@ -88,7 +90,7 @@ async fn post(
     payload: &mut web::Payload,
     front: &Front,
     settings: &FrontSettings,
-    principal: Principal,
+    owner: SessionOwner,
 ) -> Result<HttpResponse, RequestFailure> {
     let announced = body::json_length(request)?;
     let AcceptedTypes { json, events } = AcceptedTypes::of(header_text(request, &header::ACCEPT));
@@ -101,14 +103,16 @@ async fn post(
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     let serving = match intake::read(body, revision, front.is_draining())? {
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
-            request, message, principal, events, front, settings,
+            request, message, owner, events, front, settings,
         )),
-        Incoming::InSession(message) if !is_without_session(request, settings) => Either::Right(
-            Either::Left(serve_in_session(request, front, message, events, settings)),
-        ),
+        Incoming::InSession(message) if !is_without_session(request, settings) => {
+            Either::Right(Either::Left(serve_in_session(
+                request, front, owner, message, events, settings,
+            )))
+        }
         // Boxed: every call would pay for the size of these rarer futures.
         other => Either::Right(Either::Right(Box::pin(serve_rarer(
-            request, front, other, principal, events, settings,
+            request, front, other, owner, events, settings,
         )))),
     };
     serving.await
@@ -119,31 +123,23 @@ async fn serve_rarer(
     request: &HttpRequest,
     front: &Front,
     incoming: Incoming,
-    principal: Principal,
+    owner: SessionOwner,
     accepts_stream: bool,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, RequestFailure> {
     match incoming {
-        Incoming::Batch(body) => batch(request, front, body).await,
+        Incoming::Batch(body) => batch(request, front, &owner, body).await,
         Incoming::Initialize(initialize) if settings.stateless => {
-            sessionless::initialize(front, &initialize, principal, entrance::view(request)?)
+            sessionless::initialize(front, &initialize, owner)
         }
-        Incoming::Initialize(initialize) => {
-            open(request, front, settings, initialize, principal).await
-        }
+        Incoming::Initialize(initialize) => open(request, front, settings, initialize, owner).await,
         Incoming::InSession(message) => {
-            let served = sessionless::serve_legacy(
-                request,
-                message,
-                principal,
-                accepts_stream,
-                front,
-                settings,
-            );
+            let served =
+                sessionless::serve_legacy(request, message, owner, accepts_stream, front, settings);
             served.await
         }
         Incoming::Sessionless(message) => {
-            sessionless::serve(request, message, principal, accepts_stream, front, settings).await
+            sessionless::serve(request, message, owner, accepts_stream, front, settings).await
         }
     }
 }
@@ -156,12 +152,13 @@ async fn serve_rarer(
 fn serve_in_session<'a>(
     request: &'a HttpRequest,
     front: &'a Front,
+    owner: SessionOwner,
     envelope: Envelope,
     accepts_stream: bool,
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     async move {
-        let found = find(request, front).await;
+        let found = find(request, front, &owner).await;
         let session = found.map_err(|failure| RequestFailure {
             failure,
             id: request_id_of(&envelope),
@@ -179,12 +176,11 @@ async fn open(
     front: &Front,
     settings: &FrontSettings,
     initialize: Request,
-    principal: Principal,
+    owner: SessionOwner,
 ) -> Result<HttpResponse, RequestFailure> {
     let id = front.sessions.mint();
     let peer = peer(request, settings);
-    let (view, worker) = (entrance::view(request)?, worker(request));
-    let opened = (front.sessions).open(id, &initialize, principal, view, peer, worker);
+    let opened = (front.sessions).open(id, &initialize, owner, peer, worker(request));
     let opened = opened.await;
     let (revision, answer) = opened.map_err(|failure| RequestFailure {
         failure,
@@ -223,9 +219,10 @@ fn send_to_session<'a>(
 async fn batch(
     request: &HttpRequest,
     front: &Front,
+    owner: &SessionOwner,
     body: Bytes,
 ) -> Result<HttpResponse, RequestFailure> {
-    let session = find(request, front).await?;
+    let session = find(request, front, owner).await?;
     let answers = intake::send_batch(&front.sessions, &session, &body)?.await;
     Ok(match answers {
         Some(answers) => respond::json(BoxBody::new(answers), session.revision),
@@ -236,13 +233,14 @@ async fn batch(
 async fn get(
     request: &HttpRequest,
     front: &Front,
+    owner: &SessionOwner,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, RequestFailure> {
     if !AcceptedTypes::of(header_text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
-    let session = find(request, front).await?;
+    let session = find(request, front, owner).await?;
     let last_event_id = sole_text(request, &LAST_EVENT_ID)?.map(str::to_owned);
     let answer = intake::open_stream(&session, last_event_id).await?;
     Ok(respond::http_response(
@@ -258,6 +256,7 @@ async fn get(
 async fn delete(
     request: &HttpRequest,
     front: &Front,
+    owner: &SessionOwner,
     is_stateless: bool,
 ) -> Result<HttpResponse, RequestFailure> {
     check_revision(request)?;
@@ -265,18 +264,21 @@ async fn delete(
         return Ok(respond::empty(StatusCode::OK));
     }
     let id = session_id(request)?;
-    if !front.sessions.end(id, &entrance::view(request)?).await {
+    if !front.sessions.end(id, owner).await {
         return Err(unknown_session().into());
     }
     Ok(respond::empty(StatusCode::OK))
 }
 
 /// The session that a request names, in a revision that we speak.
-async fn find(request: &HttpRequest, front: &Front) -> Result<FoundSession, Failure> {
+async fn find(
+    request: &HttpRequest,
+    front: &Front,
+    owner: &SessionOwner,
+) -> Result<FoundSession, Failure> {
     check_revision(request)?;
     let id = session_id(request)?;
-    let view = entrance::view(request)?;
-    let session = front.sessions.find(id, &view).await?;
+    let session = front.sessions.find(id, owner).await?;
     session.ok_or_else(unknown_session)
 }
 

@@ -24,32 +24,18 @@ pub(super) fn paths_of_views(endpoint: &str) -> impl Iterator<Item = String> {
 ///
 /// # Errors
 ///
-/// Returns the 404 that the client is to read for what cannot be the name of a server.
-pub(super) fn view(request: &HttpRequest) -> Result<ViewId, Failure> {
+/// Returns the 404 that the client is to read when there is no such view.
+pub(super) fn view(request: &HttpRequest, front: &Front) -> Result<ViewId, Failure> {
     let segments = request.match_info();
     if segments.is_empty() {
         return Ok(ViewId::Default);
     }
-    if let Some(server) = segments.get(SERVER) {
-        let name = ServerName::try_new(server);
-        return name.map(ViewId::Server).map_err(|_| unknown(request));
-    }
-    Ok(segments
-        .get(VIEW)
-        .map_or(ViewId::Default, |name| ViewId::Named(name.into())))
-}
-
-/// Refuses a view that does not exist.
-///
-/// # Errors
-///
-/// Returns the 404 that the client is to read.
-pub(super) fn check(request: &HttpRequest, front: &Front) -> Result<(), Failure> {
-    match view(request)? {
-        ViewId::Default => Ok(()),
-        view if front.sessions.has_view(&view) => Ok(()),
-        _ => Err(unknown(request)),
-    }
+    let view = match (segments.get(SERVER), segments.get(VIEW)) {
+        (Some(server), _) => ServerName::try_new(server).ok().map(ViewId::Server),
+        (None, name) => name.map(|name| ViewId::Named(name.into())),
+    };
+    let view = view.filter(|view| front.sessions.has_view(view));
+    view.ok_or_else(|| unknown(request))
 }
 
 fn unknown(request: &HttpRequest) -> Failure {

@@ -10,7 +10,7 @@ use futures_util::future::{Either, ready};
 use super::caller_cache::{CallerCache, meta_key_of};
 use super::handler::{panicked, peer, worker};
 use super::headers::{METHOD, NAME, PROTOCOL_VERSION, parse_revision, sole_text};
-use super::{entrance, respond};
+use super::respond;
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, RunningRequest};
@@ -18,7 +18,7 @@ use crate::downstream::Caller;
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
-use crate::id::{Principal, ViewId};
+use crate::id::SessionOwner;
 use crate::protocol::{DeclaredCapabilities, Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
@@ -27,13 +27,13 @@ use crate::sessions::{ServeOutcome, SessionlessRequest};
 pub(super) fn serve<'a>(
     http: &'a HttpRequest,
     request: Request,
-    principal: Principal,
+    owner: SessionOwner,
     accepts_stream: bool,
     front: &'a Front,
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     let headers = McpHeaders::of(http.headers());
-    let caller = match caller(http, &headers, &request, principal) {
+    let caller = match caller(http, &headers, &request, owner) {
         Ok(caller) => caller,
         Err(failure) => {
             let id = Some(request.id);
@@ -59,10 +59,9 @@ pub(super) fn serve<'a>(
 pub(super) fn initialize(
     front: &Front,
     request: &Request,
-    principal: Principal,
-    view: ViewId,
+    owner: SessionOwner,
 ) -> Result<HttpResponse, RequestFailure> {
-    let answered = front.sessions.answer_initialize(request, principal, view);
+    let answered = front.sessions.answer_initialize(request, owner);
     let (revision, answer) = answered.map_err(|failure| RequestFailure {
         failure,
         id: Some(request.id.clone()),
@@ -78,7 +77,7 @@ pub(super) fn initialize(
 pub(super) async fn serve_legacy(
     http: &HttpRequest,
     envelope: Envelope,
-    principal: Principal,
+    owner: SessionOwner,
     accepts_stream: bool,
     front: &Front,
     settings: &FrontSettings,
@@ -89,8 +88,8 @@ pub(super) async fn serve_legacy(
         return Ok(respond::accepted(revision));
     };
     let caller = Caller {
-        principal,
-        view: entrance::view(http)?,
+        principal: owner.principal,
+        view: owner.view,
         session: None,
         revision,
         // The client declared its capabilities in another request.
@@ -180,19 +179,18 @@ fn caller(
     http: &HttpRequest,
     headers: &McpHeaders<'_>,
     request: &Request,
-    principal: Principal,
+    owner: SessionOwner,
 ) -> Result<Arc<Caller>, Failure> {
-    let view = entrance::view(http)?;
     let cached = http.app_data::<CallerCache>().zip(meta_key_of(request));
     if let Some((cache, key)) = &cached
-        && let Some(caller) = cache.find(key, &principal, &view)
+        && let Some(caller) = cache.find(key, &owner)
     {
         headers.check(request, caller.revision.as_str())?;
         return Ok(caller);
     }
     let claim = RequestMeta::read(request)?;
     headers.check(request, &claim.revision)?;
-    let caller = Arc::new(Caller::sessionless(&claim, principal, view)?);
+    let caller = Arc::new(Caller::sessionless(&claim, owner)?);
     if let Some((cache, key)) = cached {
         cache.insert(&key, &caller);
     }

@@ -29,7 +29,7 @@ use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
 use super::http::{body, respond};
 use super::intake::{RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId, ViewId};
+use crate::id::{SessionId, SessionOwner, ViewId};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
 
 use outbox::SseEventId;
@@ -68,7 +68,10 @@ async fn open(
     gate: &web::Data<FrontGate>,
 ) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load_full();
-    let principal = authenticate(request, front, &settings)?;
+    let owner = SessionOwner {
+        principal: authenticate(request, front, &settings)?,
+        view: ViewId::Default,
+    };
     if !settings.legacy_sse {
         return Err(legacy_sse_disabled());
     }
@@ -82,7 +85,7 @@ async fn open(
     }
     let last_event_id = header_text(request, &LAST_EVENT_ID).and_then(SseEventId::parse);
     let known = match last_event_id {
-        Some(last) => find_known(request, front, &principal, last.channel).await?,
+        Some(last) => find_known(request, front, &owner, last.channel).await?,
         None => None,
     };
     let is_known = known.is_some();
@@ -90,7 +93,7 @@ async fn open(
         (Some(channel), Some(last)) => (channel, last),
         _ => {
             let id = front.sessions.mint();
-            let sse = new_channel(request, front, &principal, id);
+            let sse = new_channel(request, front, &owner, id);
             if let Some(revision) = negotiated_before(request) {
                 sse.channel.open_session(revision).await?;
             }
@@ -133,14 +136,13 @@ fn negotiated_before(request: &HttpRequest) -> Option<Revision> {
 fn new_channel(
     request: &HttpRequest,
     front: &Front,
-    principal: &Principal,
+    owner: &SessionOwner,
     id: SessionId,
 ) -> Arc<SseChannel> {
     SseChannel::new(ChannelParts {
         id,
         sessions: front.sessions.clone(),
-        principal: principal.clone(),
-        view: ViewId::Default,
+        owner: owner.clone(),
         peer: peer(request, &front.settings.load()),
         arbiter: worker(request),
         write_timeout: Some(WRITE_TIMEOUT),
@@ -153,15 +155,15 @@ fn new_channel(
 async fn find_known(
     request: &HttpRequest,
     front: &Front,
-    principal: &Principal,
+    owner: &SessionOwner,
     id: SessionId,
 ) -> Result<Option<Arc<SseChannel>>, Failure> {
     if let Some(found) = front.channels.find(id) {
-        let is_theirs = found.channel.principal() == principal;
+        let is_theirs = found.channel.owner() == owner;
         return Ok(is_theirs.then_some(found));
     }
-    let is_there = front.sessions.find(id, &ViewId::Default).await?.is_some();
-    Ok(is_there.then(|| new_channel(request, front, principal, id)))
+    let is_there = front.sessions.find(id, owner).await?.is_some();
+    Ok(is_there.then(|| new_channel(request, front, owner, id)))
 }
 
 /// Closes the channel when its client stays away, when it was never initialized, and when the
@@ -197,9 +199,12 @@ async fn receive(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let principal = authenticate(request, front, &settings)?;
+    let owner = SessionOwner {
+        principal: authenticate(request, front, &settings)?,
+        view: ViewId::Default,
+    };
     let channel = session_id(request).and_then(|id| front.channels.find(id));
-    let channel = channel.filter(|sse| *sse.channel.principal() == principal);
+    let channel = channel.filter(|sse| *sse.channel.owner() == owner);
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::channel::{Channel, ChannelParts};
 use super::http::FrontServer;
 use super::state::Front;
-use crate::id::{Peer, Principal, ViewId};
+use crate::id::{Peer, SessionOwner};
 use crate::protocol::{ErrorKind, Failure};
 use crate::transport::Line;
 use pipes::WRITE_OUT_MAX;
@@ -42,8 +42,7 @@ impl FrontServer {
                 id: front.sessions.mint(),
                 sessions: front.sessions.clone(),
                 // The user who started this process.
-                principal: Principal::default(),
-                view: ViewId::Default,
+                owner: SessionOwner::default(),
                 peer: Peer::Local,
                 arbiter: 0,
                 write_timeout: None,

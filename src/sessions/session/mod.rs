@@ -350,7 +350,7 @@ impl Handler<SessionCommand> for Session {
                 // When a client left its stream is not known: the time counts from here.
                 if in_use || std::mem::take(&mut self.had_stream) {
                     self.had_stream = in_use;
-                    let _ = self.context.registry.find(self.id, &self.record.view);
+                    let _ = self.context.registry.find_any(self.id);
                     return self.save();
                 }
                 self.context.calls.counters.add(Counter::SessionsExpired);
