@@ -1,6 +1,7 @@
 //! The binary: arguments, configuration, gateway, signals, drain.
 
 mod commands;
+mod key_commands;
 
 use std::io::IsTerminal as _;
 use std::net::TcpListener;
@@ -31,6 +32,8 @@ use commands::{
     show_gateway_log, show_history, show_status, show_token,
 };
 
+use key_commands::run_keys_command;
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let path = arguments.config.as_deref();
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Clients(clients) => finish(run_clients_command(path, clients)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
+        Command::Keys(keys) => finish(run_keys_command(path, keys)),
         Command::Token(token) => finish(show_token(path, token)),
         Command::History(history) => finish(show_history(path, history)),
         Command::Logs(logs) => finish(show_gateway_log(path, logs)),

@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 
 use super::data_dir::write_private;
+use crate::auth::random_token;
 use crate::store::{private_dir, private_file};
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
@@ -82,12 +82,9 @@ fn is_token(text: &str) -> bool {
 }
 
 fn mint_into(path: &Path) -> io::Result<SecretString> {
-    let mut bytes = [0; TOKEN_BYTES];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    write_private(path, format!("{token}\n").as_bytes())?;
-    Ok(token.into())
+    let token = random_token()?;
+    write_private(path, format!("{}\n", token.expose_secret()).as_bytes())?;
+    Ok(token)
 }
 
 #[cfg(test)]

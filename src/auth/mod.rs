@@ -1,18 +1,75 @@
-//! Who a request comes from, and what that principal may do: the places of authentication and
-//! policy. Both allow everything so far, which is why the gateway listens beyond loopback only when
-//! the configuration allows that.
+//! Who a request comes from, and what that principal may do. Policy allows everything so far.
+
+mod api_key;
+
+pub use api_key::{ApiKey, ApiKeyHash, expiry_millis, random_token};
 
 use crate::id::{Principal, ServerName};
-use crate::protocol::Failure;
+use crate::protocol::{ErrorKind, Failure};
 
-/// Asked for every request: a session is no authentication (S-SESS-09).
-pub trait Authenticate: Send + Sync {
-    /// `authorization` is the value of the header of that name.
+/// The issuer of API keys, in the names of their principals.
+const KEYS: &str = "key";
+
+/// How clients authenticate. Without keys nobody is asked who they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthSettings {
+    pub keys: Vec<ApiKey>,
+}
+
+impl AuthSettings {
+    /// Whether a request needs credentials.
+    pub fn is_required(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Who sends a request. Asked for every request, since a session is no authentication
+    /// (S-SESS-09). `authorization` is the value of the header of that name, `now` in milliseconds
+    /// since 1970.
     ///
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    fn authenticate(&self, authorization: Option<&str>) -> Result<Principal, Failure>;
+    pub fn authenticate(
+        &self,
+        authorization: Option<&str>,
+        now: u64,
+    ) -> Result<Principal, Failure> {
+        if !self.is_required() {
+            return Ok(Principal::Anonymous);
+        }
+        let Some(authorization) = authorization else {
+            let message = "this gateway needs an API key, as `Authorization: Bearer KEY`; its \
+                           operator makes one with `mcpvisor keys add NAME`";
+            return Err(unauthorized(message));
+        };
+        let Some(token) = bearer_token(authorization) else {
+            return Err(unauthorized("`Authorization` must be `Bearer KEY`"));
+        };
+        let hash = ApiKeyHash::of(token);
+        // Whoever measures how long this takes learns of the hash, and nothing of the key.
+        let key = self.keys.iter().find(|key| key.hash == hash);
+        match key {
+            None => Err(unauthorized("this gateway has no such API key")),
+            Some(key) if key.expires_at.is_some_and(|expires| expires <= now) => {
+                let message = "this API key has expired; the gateway's operator makes another \
+                               with `mcpvisor keys rotate`";
+                Err(unauthorized(message))
+            }
+            Some(key) => Ok(Principal::of(KEYS, &key.name)),
+        }
+    }
+}
+
+fn unauthorized(message: &str) -> Failure {
+    Failure::new(ErrorKind::Unauthorized, message)
+}
+
+/// The token of the scheme `Bearer`, whose name is written in any case (RFC 9110).
+fn bearer_token(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.trim().split_once(' ')?;
+    let token = token.trim_start();
+    let is_token = !token.is_empty() && !token.contains([' ', ',']);
+    (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
 }
 
 /// Decides what a principal may call.
@@ -28,20 +85,67 @@ pub trait Policy: Send + Sync {
     ) -> Result<(), Failure>;
 }
 
-/// Takes everybody as [`Principal::Anonymous`].
-pub struct AllowAnonymous;
-
-impl Authenticate for AllowAnonymous {
-    fn authenticate(&self, _: Option<&str>) -> Result<Principal, Failure> {
-        Ok(Principal::Anonymous)
-    }
-}
-
 /// Allows every call.
 pub struct AllowAll;
 
 impl Policy for AllowAll {
     fn may_call(&self, _: &Principal, _: &ServerName, _: &str) -> Result<(), Failure> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str, token: &str, expires_at: Option<u64>) -> ApiKey {
+        ApiKey {
+            name: name.to_owned(),
+            hash: ApiKeyHash::of(token),
+            expires_at,
+        }
+    }
+
+    #[test]
+    fn only_a_whole_key_that_has_not_expired_is_taken() {
+        let settings = AuthSettings {
+            keys: vec![key("a", "first", None), key("b", "second", Some(100))],
+        };
+        let [a, b] = ["a", "b"].map(|name| Some(Principal::of("key", name)));
+        let cases = [
+            (Some("Bearer first"), a.clone()),
+            (Some("bearer  first "), a.clone()),
+            (Some("BEARER second"), b),
+            (None, None),
+            (Some(""), None),
+            (Some("Bearer"), None),
+            (Some("Bearer "), None),
+            (Some("Bearer firs"), None),
+            (Some("Bearer firstt"), None),
+            (Some("Bearer First"), None),
+            (Some("Bearer first second"), None),
+            (Some("Bearer first, Bearer first"), None),
+            (Some("Basic first"), None),
+            (Some("first"), None),
+        ];
+        for (authorization, expected) in cases {
+            let found = settings.authenticate(authorization, 99);
+            assert_eq!(found.clone().ok(), expected, "{authorization:?}");
+            if let Err(failure) = found {
+                assert_eq!(failure.kind, ErrorKind::Unauthorized);
+                assert!(!failure.message.contains("irs"), "{}", failure.message);
+            }
+        }
+        let expired = settings.authenticate(Some("Bearer second"), 100);
+        assert!(expired.unwrap_err().message.contains("expired"));
+    }
+
+    #[test]
+    fn without_keys_nobody_is_asked() {
+        let settings = AuthSettings::default();
+        for authorization in [None, Some("Bearer x"), Some("nonsense")] {
+            let found = settings.authenticate(authorization, 0);
+            assert_eq!(found, Ok(Principal::Anonymous));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line: what may be written, nothing of what it does.
 
 mod clients;
+mod keys;
 mod records;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use url::Url;
 
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
+pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 
 /// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
@@ -88,6 +90,11 @@ pub enum Command {
     ///
     /// Without a verb it lists them.
     Clients(ClientsArguments),
+
+    /// List, make, replace or remove the API keys of clients
+    ///
+    /// Without a verb it lists them. They stand in the configuration, as hashes.
+    Keys(KeysArguments),
 
     /// Show the token of the HTTP API
     ///

@@ -17,12 +17,12 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
 
 /// The address to listen on, after what the environment says of it.
 ///
-/// An address that others can reach is refused unless `allow_unauthenticated` is set, since
-/// clients cannot authenticate.
+/// An address that others can reach is refused where clients need not authenticate, unless
+/// `allow_unauthenticated` is set.
 pub(crate) fn listen(
     section: &Section<'_>,
     in_file: SocketAddr,
-    allow_unauthenticated: bool,
+    may_be_public: bool,
 ) -> SocketAddr {
     let environment = section.reader.sources.environment;
     let listen = match from_environment(environment, in_file) {
@@ -40,24 +40,24 @@ pub(crate) fn listen(
             in_file
         }
     };
-    if !listen.ip().is_loopback() && !allow_unauthenticated {
+    if !listen.ip().is_loopback() && !may_be_public {
         refuse_public(section, listen, in_file);
     }
     listen
 }
 
 fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr) {
-    let help = "listen on `127.0.0.1` and put a proxy with authentication in front, or set \
-                `allow_unauthenticated = true` in [gateway]: whoever reaches the address may \
-                then use every server";
+    let help = "make an API key with `mcpvisor keys add NAME`, or listen on `127.0.0.1` and put a \
+                proxy with authentication in front, or set `allow_unauthenticated = true` in \
+                [gateway]: whoever reaches the address may then use every server";
     if listen.ip() == in_file.ip() {
         let message = "`gateway.listen` is an address that others can reach, and there is no \
-                       authentication yet";
+                       authentication";
         section.refuse(&["listen"], message.to_owned(), help.to_owned());
     } else {
         let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`, a socket of the \
                        service manager) asks for can be reached by others, and there is no \
-                       authentication yet";
+                       authentication";
         let problem = Problem::new("gateway.listen", message.to_owned());
         section.reader.problem(problem.help(help.to_owned()));
     }

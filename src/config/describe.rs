@@ -6,8 +6,8 @@ use url::Url;
 
 use super::declaration::Keys;
 use super::keys::{
-    BreakerTable, ChildLimitsTable, GatewayTable, HistoryTable, LimitsTable, RecorderTable,
-    ResourcesTable, ServerKeys, ServerTable, SessionsTable, SupervisionTable,
+    AuthTable, BreakerTable, ChildLimitsTable, GatewayTable, HistoryTable, LimitsTable,
+    RecorderTable, ResourcesTable, ServerKeys, ServerTable, SessionsTable, SupervisionTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -169,6 +169,7 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
     ];
     let tables = [
         ("gateway", unusual::<GatewayTable>(config)),
+        ("auth", unusual::<AuthTable>(&config.front.auth)),
         ("sessions", unusual::<SessionsTable>(config)),
         ("limits", unusual::<LimitsTable>(config)),
         ("history", unusual::<HistoryTable>(&config.history)),

@@ -183,6 +183,13 @@ impl<'r> Section<'r> {
         entries.filter_map(named).collect()
     }
 
+    /// The tables inside this one under free names, in the order of the file.
+    pub(crate) fn tables(&self) -> Vec<(&'r str, Section<'r>)> {
+        let names = self.table.into_iter().flat_map(|table| table.keys());
+        let names = names.map(|name| name.get_ref().as_ref());
+        names.map(|name| (name, self.table(name))).collect()
+    }
+
     fn as_table(&self, key: &str, value: &'r Spanned<DeValue<'r>>) -> Option<&'r DeTable<'r>> {
         let table = value.get_ref().as_table();
         if table.is_none() {

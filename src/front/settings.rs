@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use crate::auth::AuthSettings;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontSettings {
     pub listen: SocketAddr,
@@ -19,6 +21,8 @@ pub struct FrontSettings {
     pub allowed_origins: Vec<String>,
     /// `Host` values accepted beyond loopback; without them a public listener accepts any.
     pub allowed_hosts: Vec<String>,
+    /// How clients authenticate.
+    pub auth: AuthSettings,
     /// Web worker threads.
     pub workers: usize,
     /// Largest request body, in bytes.
@@ -56,6 +60,7 @@ impl Default for FrontSettings {
                 .map(str::to_owned)
                 .to_vec(),
             allowed_hosts: Vec::new(),
+            auth: AuthSettings::default(),
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,

@@ -1,8 +1,6 @@
 //! The state of every request handler: the front, behind a gate that opens once the gateway is
 //! built.
 
-use std::sync::Arc;
-
 use arc_swap::ArcSwap;
 use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +10,6 @@ use super::http::body::BytesInFlight;
 use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
-use crate::auth::Authenticate;
 use crate::sessions::Sessions;
 use crate::telemetry::Counters;
 
@@ -20,7 +17,6 @@ use crate::telemetry::Counters;
 pub struct Front {
     pub(super) settings: ArcSwap<FrontSettings>,
     pub(super) sessions: Sessions,
-    pub(super) authenticate: Arc<dyn Authenticate>,
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
     /// Cancelled when the gateway stops.
@@ -61,16 +57,10 @@ impl FrontGate {
 pub(super) struct WorkerIndex(pub(super) usize);
 
 impl Front {
-    pub fn new(
-        settings: FrontSettings,
-        sessions: Sessions,
-        authenticate: Arc<dyn Authenticate>,
-        counters: Counters,
-    ) -> Self {
+    pub fn new(settings: FrontSettings, sessions: Sessions, counters: Counters) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
             sessions,
-            authenticate,
             counters,
             bytes: BytesInFlight::default(),
             draining: CancellationToken::new(),

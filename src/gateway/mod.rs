@@ -27,7 +27,6 @@ use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigOrders, ConfigRequest, ConfigView, ControlServer,
     CrashWriter, DataDir, DataDirError, Registration,
 };
-use crate::auth::AllowAnonymous;
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
@@ -257,7 +256,6 @@ impl Gateway {
         Front::new(
             self.config.front.clone(),
             self.state.sessions.clone(),
-            Arc::new(AllowAnonymous),
             self.state.counters.clone(),
         )
     }
@@ -326,12 +324,17 @@ impl Gateway {
             log::warn!("`{key}` changes with a restart of the gateway");
         }
         log::info!("configuration is applied: {}", plan.words());
+        let auth_changed = self.config.front.auth != loaded.config.front.auth;
         self.config = loaded.config.with_fixed_of(&self.config);
         self.state
             .servers
             .store(Arc::new(configured_servers(&self.config)));
         if plan.front_changed {
             self.server.configure(self.config.front.clone());
+        }
+        if auth_changed {
+            // Whoever may still read opens another.
+            self.state.sessions.end_general_streams();
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());

@@ -16,6 +16,8 @@ pub mod code {
     pub const INTERNAL_ERROR: i64 = -32603;
     /// The code that gateways and SDKs use for a session or connection that is gone.
     pub const SESSION: i64 = -32000;
+    /// The client must say who it is; gateways use it, the protocol names none.
+    pub const UNAUTHORIZED: i64 = -32001;
     /// Only in revisions with a handshake (S-RES-03, S-RES-04, S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// Headers differ from the body (2026-07-28).
@@ -100,6 +102,8 @@ kinds! {
     SessionRequired = "session_required", code::SESSION, 400, false;
     /// The session never existed, expired or was ended: start a new one (S-SESS-04).
     SessionNotFound = "session_not_found", code::SESSION, 404, false;
+    /// The credentials of the request are missing, wrong or expired (S-AUTHS-07).
+    Unauthorized = "unauthorized", code::UNAUTHORIZED, 401, false;
     /// `Origin` or `Host` is not allowed (S-HTTP-03, S-HTTP-04).
     Forbidden = "forbidden", code::SESSION, 403, false;
     NotAcceptable = "not_acceptable", code::SESSION, 406, false;

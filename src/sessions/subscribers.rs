@@ -56,7 +56,8 @@ impl Subscribers for Sessions {
 }
 
 impl Sessions {
-    /// The gateway stops: streams that belong to no call end; clients resume them later.
+    /// The gateway stops, or other credentials hold: streams that belong to no call end; clients
+    /// resume them later.
     pub fn end_general_streams(&self) {
         for session in self.context().registry.addresses() {
             session.do_send(SessionCommand::EndGeneralStream);

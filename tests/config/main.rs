@@ -303,13 +303,13 @@ fn the_environment_chooses_the_address_and_a_public_one_is_refused() {
             open,
             &[("PORT", "99"), ("HOST", "0.0.0.0")],
             "0.0.0.0:99",
-            0,
+            1,
         ),
         (
             "[gateway]\nallow_unauthenticated = true",
             &[("MCPVISOR_LISTEN", "[::]:1")],
             "[::]:1",
-            1,
+            2,
         ),
     ];
     for (text, variables, address, warnings) in cases {
@@ -325,7 +325,7 @@ fn the_environment_chooses_the_address_and_a_public_one_is_refused() {
         &[("PORT", "1"), ("HOST", "::")],
     ] {
         let error = listen(file, variables).unwrap_err().to_string();
-        assert!(error.contains("no authentication yet"), "{error}");
+        assert!(error.contains("there is no authentication"), "{error}");
         assert!(error.contains("the environment"), "{error}");
     }
 }

@@ -9,6 +9,7 @@
 
 mod again;
 mod api;
+mod auth;
 mod batches;
 mod cli;
 mod clients;

@@ -59,8 +59,8 @@ keys! {
         /// Address and port. The environment variable MCPVISOR_LISTEN wins over it; PORT replaces
         /// the port, and then HOST the address. A socket that systemd passes wins over all.
         listen in front.listen: text(address::MUST_BE, address::listen_address), NeedsRestart;
-        /// Clients cannot authenticate yet, so an address that others can reach is refused unless
-        /// this is true.
+        /// Without authentication ([auth]), an address that others can reach and `allowed_hosts` are
+        /// refused unless this is true.
         allow_unauthenticated: flag();
         /// Path of the MCP endpoint; it is also served at "/".
         endpoint in front.endpoint: text(ENDPOINT, endpoint), NeedsRestart;
@@ -144,8 +144,23 @@ keys! {
 /// Judges what keys say together, and takes over what the environment says of them.
 fn check(config: &mut Config, section: &Section<'_>) {
     let front = &mut config.front;
-    front.listen = address::listen(section, front.listen, config.allow_unauthenticated);
+    let has_auth = front.auth.is_required();
+    let may_be_public = has_auth || config.allow_unauthenticated;
+    front.listen = address::listen(section, front.listen, may_be_public);
     let is_public = !front.listen.ip().is_loopback();
+    if !is_public && !may_be_public && !front.allowed_hosts.is_empty() {
+        let message = "`gateway.allowed_hosts` names a host, so others can reach this gateway \
+                       through a proxy or a tunnel, and there is no authentication";
+        let help = "make an API key with `mcpvisor keys add NAME`, or set `allow_unauthenticated = \
+                    true` if the proxy authenticates";
+        section.refuse(&["allowed_hosts"], message.to_owned(), help.to_owned());
+    }
+    if !has_auth && config.allow_unauthenticated && (is_public || !front.allowed_hosts.is_empty()) {
+        section.reader.warn(
+            "`gateway.allow_unauthenticated` is true and there is no authentication: whoever \
+             reaches this gateway may use every server",
+        );
+    }
     if is_public && config.allow_unauthenticated && front.allowed_hosts.is_empty() {
         section.reader.warn(
             "`gateway.allowed_hosts` is empty, so any `Host` is accepted on a public address; \

@@ -1,6 +1,7 @@
 //! Every key of `config.toml`, declared once. A new key is a line here, which names the field of
 //! the settings of a part that its value is read into.
 
+mod auth;
 mod gateway;
 mod server;
 mod tables;
@@ -14,6 +15,8 @@ use crate::config::section::Section;
 
 pub use gateway::LogFormat;
 pub(crate) use view::{ViewKeys, ViewTable};
+
+pub(crate) use auth::{AuthTable, is_key_name};
 
 pub(crate) use gateway::GatewayTable;
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
@@ -39,6 +42,7 @@ pub(crate) fn tables() -> Vec<Key> {
     let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
     vec![
         root_table::<GatewayTable>("gateway", "[gateway]"),
+        root_table::<AuthTable>("auth", "[auth]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
         root_table::<BreakerTable>("breaker", "[breaker]"),
         root_table::<SessionsTable>("sessions", "[sessions]"),
@@ -55,6 +59,8 @@ pub(crate) fn tables() -> Vec<Key> {
 pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);
+    // What the gateway may listen on depends on it.
+    AuthTable::read(&root.table("auth"), &mut config.front.auth);
     GatewayTable::read(&root.table("gateway"), config);
     SessionsTable::read(&root.table("sessions"), config);
     LimitsTable::read(&root.table("limits"), config);

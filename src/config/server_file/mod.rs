@@ -82,7 +82,7 @@ impl<'a> ServerFile<'a> {
         let mut now = text.clone();
         if changed.is_some() {
             now = document.to_string();
-            self.check(&now)?;
+            check(&self.path, &now, self.environment)?;
             if now != text {
                 replace(&self.path, &now).map_err(|error| io_failure("written", &error))?;
             }
@@ -141,15 +141,19 @@ impl<'a> ServerFile<'a> {
         servers.insert(&name, Item::Table(table));
         Ok(name)
     }
+}
 
-    fn check(&self, text: &str) -> Result<(), Failure> {
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        let shown = self.path.to_string_lossy();
-        let Err(error) = Config::parse(text, &shown, directory, self.environment) else {
-            return Ok(());
-        };
-        Err(Failure::new(ErrorKind::InvalidConfig, sentence(&error)))
-    }
+/// Whether a text may replace the file.
+///
+/// # Errors
+///
+/// Says every problem, without any value.
+pub(super) fn check(path: &Path, text: &str, environment: &dyn Environment) -> Result<(), Failure> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let Err(error) = Config::parse(text, &path.to_string_lossy(), directory, environment) else {
+        return Ok(());
+    };
+    Err(Failure::new(ErrorKind::InvalidConfig, sentence(&error)))
 }
 
 /// Every problem, without any value.
@@ -265,7 +269,7 @@ fn check_tag(text: &str, if_match: Option<&str>) -> Result<(), Failure> {
 
 /// Writes a file beside the old one and puts it in its place: a reader finds one of them whole,
 /// whenever the process is killed. A link stays one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let mode = fs::metadata(&path)?.mode() & 0o777;
     let mut beside = path.clone().into_os_string();

@@ -57,7 +57,7 @@ async fn handle(
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
     let owner = SessionOwner {
-        principal: authenticate(request, front, &settings)?,
+        principal: authenticate(request, &settings)?,
         view: entrance::view(request, front)?,
     };
     match *request.method() {

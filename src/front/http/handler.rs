@@ -16,7 +16,7 @@ use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
 use crate::id::{Peer, Principal};
 use crate::protocol::{ErrorKind, Failure};
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, unix_millis};
 
 /// The response of a handler, or the failure or panic that it ended with, as HTTP. `methods` are
 /// those of its path. The handler is pinned by the caller, so that its future is stored once.
@@ -40,6 +40,10 @@ pub(in crate::front) async fn run_handler(
                 ErrorKind::HttpMethodNotAllowed => {
                     response.headers_mut().insert(header::ALLOW, methods);
                 }
+                ErrorKind::Unauthorized => {
+                    let headers = response.headers_mut();
+                    headers.insert(header::WWW_AUTHENTICATE, challenge(request));
+                }
                 _ => {}
             }
             response
@@ -50,6 +54,16 @@ pub(in crate::front) async fn run_handler(
             respond::failure_response(&panicked().into())
         }
     }
+}
+
+/// Says how to authenticate. Only a request with credentials learns that they are wrong (RFC 6750).
+fn challenge(request: &HttpRequest) -> HeaderValue {
+    HeaderValue::from_static(
+        match request.headers().contains_key(header::AUTHORIZATION) {
+            true => "Bearer realm=\"mcpvisor\", error=\"invalid_token\"",
+            false => "Bearer realm=\"mcpvisor\"",
+        },
+    )
 }
 
 /// The failure of a request that ended in a panic.
@@ -65,12 +79,11 @@ pub(in crate::front) fn panicked() -> Failure {
 /// Returns the failure that the client is to read.
 pub(in crate::front) fn authenticate(
     request: &HttpRequest,
-    front: &Front,
     settings: &FrontSettings,
 ) -> Result<Principal, Failure> {
     check_place(request, settings)?;
     let authorization = sole_text(request, &header::AUTHORIZATION)?;
-    front.authenticate.authenticate(authorization)
+    settings.auth.authenticate(authorization, unix_millis())
 }
 
 /// Whether a request may come to this host from this web page.

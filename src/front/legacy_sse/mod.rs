@@ -69,7 +69,7 @@ async fn open(
 ) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load_full();
     let owner = SessionOwner {
-        principal: authenticate(request, front, &settings)?,
+        principal: authenticate(request, &settings)?,
         view: ViewId::Default,
     };
     if !settings.legacy_sse {
@@ -200,7 +200,7 @@ async fn receive(
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
     let owner = SessionOwner {
-        principal: authenticate(request, front, &settings)?,
+        principal: authenticate(request, &settings)?,
         view: ViewId::Default,
     };
     let channel = session_id(request).and_then(|id| front.channels.find(id));

@@ -1,0 +1,110 @@
+//! API keys: 256 random bits, of which only the hash is kept.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use secrecy::SecretString;
+
+/// Bytes of a token; it is written as twice as many hexadecimal digits.
+const TOKEN_BYTES: usize = 32;
+
+/// Names the algorithm in front of the digits.
+const ALGORITHM: &str = "sha256:";
+
+/// A key that clients may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its principal.
+    pub name: String,
+    pub hash: ApiKeyHash,
+    /// In milliseconds since 1970.
+    pub expires_at: Option<u64>,
+}
+
+/// The SHA-256 of a key. A fast hash is enough: nobody can try 2^256 keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiKeyHash([u8; SHA256_OUTPUT_LEN]);
+
+impl ApiKeyHash {
+    pub fn of(key: &str) -> Self {
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(digest(&SHA256, key.as_bytes()).as_ref());
+        Self(bytes)
+    }
+
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(ALGORITHM)?.as_bytes();
+        let (pairs, []) = digits.as_chunks::<2>() else {
+            return None;
+        };
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok();
+        let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+        Some(Self(bytes?.try_into().ok()?))
+    }
+}
+
+impl fmt::Display for ApiKeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(ALGORITHM)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A time of RFC 3339, in milliseconds since 1970.
+pub fn expiry_millis(text: &str) -> Option<u64> {
+    let time: Timestamp = text.parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok()
+}
+
+/// 256 random bits in hexadecimal digits.
+///
+/// # Errors
+///
+/// Fails when the system gives no random numbers.
+pub fn random_token() -> std::io::Result<SecretString> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| std::io::Error::other("the system gives no random numbers"))?;
+    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(token.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_read_as_it_is_written() {
+        let hash = ApiKeyHash::of("abc");
+        let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(ApiKeyHash::parse(text), Some(hash));
+        let digits = text.strip_prefix("sha256:").unwrap();
+        let wrong = [
+            "",
+            "sha256:",
+            digits,
+            &format!("{text}0"),
+            &format!("{text}00"),
+            &text.replace('b', "g"),
+            &text.replace("ba", "é"),
+            "sha512:00",
+        ];
+        for wrong in wrong {
+            assert_eq!(ApiKeyHash::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_expiry_is_a_time_with_its_zone() {
+        assert_eq!(expiry_millis("1970-01-01T00:00:01Z"), Some(1000));
+        assert_eq!(expiry_millis("1970-01-01T01:00:01+01:00"), Some(1000));
+        for wrong in ["", "2027-01-01", "1969-01-01T00:00:00Z", "tomorrow"] {
+            assert_eq!(expiry_millis(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The API keys of a configuration file, as `mcpvisor keys` changes them.
+
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use toml_edit::{DocumentMut, Item, Table, TableLike};
+
+use super::environment::Environment;
+use super::keys::is_key_name;
+use super::server_file::{check, replace};
+use super::{Config, ConfigError, json as json_file, place};
+use crate::auth::{ApiKeyHash, expiry_millis, random_token};
+
+/// What a key begins with, so that people and scanners of repositories recognise one.
+const KEY_PREFIX: &str = "mcpvisor_";
+
+/// The file whose keys are changed.
+pub struct KeyFile<'a> {
+    path: PathBuf,
+    environment: &'a dyn Environment,
+}
+
+/// A change of the keys of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// Makes a key, which may expire at a time of RFC 3339.
+    Add(Option<String>),
+    /// Makes another key in the place of an old one. It expires at this time, or when the old one
+    /// did.
+    Rotate(Option<String>),
+    Remove,
+}
+
+impl<'a> KeyFile<'a> {
+    /// The file that [`Config::load`] would read.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigError::Read`] when there is no working directory.
+    pub fn find(
+        path: Option<&Path>,
+        environment: &'a dyn Environment,
+    ) -> Result<Self, ConfigError> {
+        let path = Config::file_to_write(path, environment)?;
+        Ok(Self { path, environment })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Changes the key of this name; `now` is in milliseconds since 1970. Returns the key that was
+    /// made, which nobody can see again.
+    ///
+    /// # Errors
+    ///
+    /// Says why the file is as it was.
+    pub fn change(
+        &self,
+        name: &str,
+        change: KeyChange,
+        now: u64,
+    ) -> Result<Option<SecretString>, String> {
+        let shown = self.path.display();
+        let text = place::read(&self.path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!(
+                "there is no configuration file: write one with `mcpvisor config default > '{shown}'`"
+            ),
+            _ => format!("`{shown}` cannot be read: {error}"),
+        })?;
+        if json_file::is_json(&text) {
+            return Err(format!(
+                "`{shown}` is JSON, which can hold no keys: write a TOML file"
+            ));
+        }
+        let parsed = text.parse::<DocumentMut>();
+        let mut document =
+            parsed.map_err(|_| format!("`{shown}` is no valid TOML: `mcpvisor check` says why"))?;
+        let made = apply(&mut document, name, change, now)?;
+        let now = document.to_string();
+        check(&self.path, &now, self.environment).map_err(|failure| failure.message)?;
+        let written = replace(&self.path, &now);
+        written.map_err(|error| format!("`{shown}` cannot be written: {error}"))?;
+        Ok(made)
+    }
+}
+
+fn apply(
+    document: &mut DocumentMut,
+    name: &str,
+    change: KeyChange,
+    now: u64,
+) -> Result<Option<SecretString>, String> {
+    if !is_key_name(name) {
+        return Err("a key has a name of 1 to 64 letters, digits and `-_.`".to_owned());
+    }
+    let keys = keys_of(document)?;
+    let known = keys.get(name).and_then(Item::as_table_like);
+    let expires = |known: &dyn TableLike| Some(known.get("expires")?.as_str()?.to_owned());
+    let expires = match (change, known) {
+        (KeyChange::Add(_), Some(_)) => {
+            return Err(format!(
+                "there is a key `{name}` already: `mcpvisor keys rotate {name}` replaces it"
+            ));
+        }
+        (KeyChange::Rotate(_) | KeyChange::Remove, None) => {
+            return Err(format!(
+                "the configuration has no key `{name}`: `mcpvisor keys` lists those that it has"
+            ));
+        }
+        (KeyChange::Remove, Some(_)) => {
+            keys.remove(name);
+            return Ok(None);
+        }
+        (KeyChange::Add(expires) | KeyChange::Rotate(expires @ Some(_)), _) => expires,
+        (KeyChange::Rotate(None), Some(known)) => expires(known),
+    };
+    if let Some(expires) = &expires
+        && expiry_millis(expires).is_some_and(|expires| expires <= now)
+    {
+        return Err(format!(
+            "key `{name}` would have expired: say when it is to (`--expires-in`)"
+        ));
+    }
+    let token = random_token().map_err(|error| error.to_string())?;
+    let key = SecretString::from(format!("{KEY_PREFIX}{}", token.expose_secret()));
+    let hash = ApiKeyHash::of(key.expose_secret()).to_string();
+    if known.is_none() {
+        keys.insert(name, Item::Table(Table::new()));
+    }
+    let entry = keys.get_mut(name).and_then(Item::as_table_like_mut);
+    let entry = entry.ok_or_else(|| format!("`auth.keys.{name}` must be a table"))?;
+    entry.insert("hash", toml_edit::value(hash));
+    if let Some(expires) = expires {
+        entry.insert("expires", toml_edit::value(expires));
+    }
+    Ok(Some(key))
+}
+
+/// The table of all keys, which is made if there is none.
+fn keys_of(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
+    fn implicit() -> Item {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    }
+    let auth = document.entry("auth").or_insert_with(implicit);
+    let auth = auth.as_table_like_mut().ok_or("`auth` must be a table")?;
+    let keys = auth.entry("keys").or_insert_with(implicit);
+    let keys = keys.as_table_like_mut();
+    Ok(keys.ok_or("`auth.keys` must be a table")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_made_replaced_and_removed_and_the_rest_of_the_file_stays() {
+        let before = "# mine\n[gateway]\nwatch = false # so\n";
+        let mut document: DocumentMut = before.parse().unwrap();
+        let mut change = |name, change| {
+            let made = apply(&mut document, name, change, 1000);
+            let made = made.map(|key| key.map(|key| key.expose_secret().to_owned()));
+            (made, document.to_string())
+        };
+        let late = || Some("2030-01-01T00:00:00Z".to_owned());
+        let (first, text) = change("a", KeyChange::Add(late()));
+        let first = first.unwrap().unwrap();
+        assert_eq!(first.len(), KEY_PREFIX.len() + 64);
+        let hash = ApiKeyHash::of(&first);
+        let expected = format!(
+            "{before}\n[auth.keys.a]\nhash = \"{hash}\"\nexpires = \"2030-01-01T00:00:00Z\"\n"
+        );
+        assert_eq!(text, expected);
+        assert!(
+            change("a", KeyChange::Add(None))
+                .0
+                .unwrap_err()
+                .contains("rotate")
+        );
+        let (second, text) = change("a", KeyChange::Rotate(None));
+        let second = second.unwrap().unwrap();
+        assert_ne!(first, second);
+        let expected = expected.replace(&hash.to_string(), &ApiKeyHash::of(&second).to_string());
+        assert_eq!(text, expected);
+        let past = Some("1970-01-01T00:00:01Z".to_owned());
+        assert!(
+            change("a", KeyChange::Rotate(past))
+                .0
+                .unwrap_err()
+                .contains("expires-in")
+        );
+        assert!(
+            change("b", KeyChange::Remove)
+                .0
+                .unwrap_err()
+                .contains("no key `b`")
+        );
+        assert!(change("b", KeyChange::Rotate(None)).0.is_err());
+        assert!(change("a b", KeyChange::Add(None)).0.is_err());
+        assert_eq!(
+            change("a", KeyChange::Remove),
+            (Ok(None), before.to_owned())
+        );
+    }
+
+    #[test]
+    fn keys_may_stand_in_one_line() {
+        let text = "[auth]\nkeys = { a = { hash = \"x\" } }\n";
+        let mut document: DocumentMut = text.parse().unwrap();
+        apply(&mut document, "a", KeyChange::Rotate(None), 0).unwrap();
+        apply(&mut document, "b", KeyChange::Add(None), 0).unwrap();
+        let text = document.to_string();
+        let parsed: toml::Table = text.parse().unwrap();
+        let keys = parsed["auth"]["keys"].as_table().unwrap();
+        assert_eq!(keys.keys().collect::<Vec<_>>(), ["a", "b"], "{text}");
+        assert_ne!(keys["a"]["hash"].as_str(), Some("x"));
+    }
+}

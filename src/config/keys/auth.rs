@@ -1,0 +1,158 @@
+//! `[auth]`.
+
+use serde_json::{Value as Json, json};
+
+use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, expiry_millis};
+use crate::config::declaration::{ValueKind, keys};
+use crate::config::problem::Problem;
+use crate::config::section::{Section, ValueError};
+
+/// API keys in one file.
+const KEYS_MAX: usize = 1000;
+
+/// Longest name of a key, in characters.
+const NAME_MAX: usize = 64;
+
+const HASH: &str = "the hash of a key, as `mcpvisor keys add` writes it: `\"sha256:…\"`";
+
+const EXPIRES: &str = "a time with its zone, as `\"2030-01-01T00:00:00Z\"`";
+
+keys! {
+    /// How clients authenticate. Without it nobody is asked who they are.
+    AuthTable for AuthSettings, check {
+        /// API keys, each in a table `[auth.keys.NAME]`: `hash`, and `expires` if it does. With one,
+        /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
+        /// `mcpvisor keys` makes, lists, renews and removes them.
+        keys: ApiKeysKind;
+    }
+}
+
+/// Tables with free names, one for each key.
+struct ApiKeysKind;
+
+impl ValueKind for ApiKeysKind {
+    type Value = Vec<ApiKey>;
+
+    fn must_be(&self) -> String {
+        "a table of tables".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        json!({
+            "type": "object",
+            "propertyNames": { "pattern": "^[A-Za-z0-9._-]{1,64}$" },
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["hash"],
+                "properties": {
+                    "hash": { "type": "string", "description": HASH },
+                    "expires": { "type": "string", "description": EXPIRES },
+                },
+            },
+        })
+    }
+
+    fn toml(&self, _: &Vec<ApiKey>) -> Option<String> {
+        None
+    }
+
+    fn show(&self, keys: &Vec<ApiKey>) -> Option<String> {
+        let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
+        Some(names.join(", "))
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("{ laptop = { hash = \"sha256:…\", expires = \"2030-01-01T00:00:00Z\" } }")
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<Vec<ApiKey>> {
+        let tables = section.table(key).tables();
+        if tables.len() > KEYS_MAX {
+            let message = format!("`{}` holds more than {KEYS_MAX} keys", section.path(key));
+            section.refuse(&[key], message, None);
+            return None;
+        }
+        let keys = tables.into_iter();
+        let keys = keys.filter_map(|(name, section)| read_key(name, &section));
+        section.has(key).then(|| keys.collect())
+    }
+}
+
+/// One key; what is wrong with it is reported.
+fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
+    section.refuse_unknown(&["hash", "expires"]);
+    let Some(hash) = section.text("hash") else {
+        if !section.has("hash") {
+            section.refuse_table(format!("`{}` is missing", section.path("hash")), None);
+        }
+        return None;
+    };
+    let parsed = ApiKeyHash::parse(&hash.value).ok_or_else(ValueError::as_declared);
+    let hash = section.checked(&hash, HASH, parsed);
+    let expires_at = section.text("expires").and_then(|expires| {
+        let parsed = expiry_millis(&expires.value).ok_or_else(ValueError::as_declared);
+        section.checked(&expires, EXPIRES, parsed)
+    });
+    if !is_key_name(name) {
+        let message = format!(
+            "`{}` must be a name of 1 to {NAME_MAX} letters, digits and `-_.`",
+            section.name()
+        );
+        section.refuse_table(message, None);
+        return None;
+    }
+    Some(ApiKey {
+        name: name.to_owned(),
+        hash: hash?,
+        expires_at,
+    })
+}
+
+/// Whether a key may have this name.
+pub(crate) fn is_key_name(name: &str) -> bool {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_legal)
+}
+
+/// Adds the key of the environment, and refuses two names of one key: who uses it must be clear.
+fn check(settings: &mut AuthSettings, section: &Section<'_>) {
+    add_environment_key(settings, section);
+    for (index, key) in settings.keys.iter().enumerate() {
+        let earlier = settings.keys.iter().take(index);
+        if let Some(same) = earlier.into_iter().find(|other| other.hash == key.hash) {
+            let path = format!("auth.keys.{}", key.name);
+            let message = format!("`{path}` is the same key as `{}`", same.name);
+            section.reader.problem(Problem::new(&path, message));
+        }
+    }
+}
+
+/// plugged.in's variables: the key in `PLUGGEDIN_API_KEY` is required if `REQUIRE_API_AUTH` is true.
+fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
+    let environment = section.reader.sources.environment;
+    let var = |name| {
+        let text = environment.var(name)?.to_string_lossy().trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    };
+    let refuse = |message: &str| {
+        let problem = Problem::new("auth", message.to_owned());
+        section.reader.problem(problem);
+    };
+    match var("REQUIRE_API_AUTH").map(|text| text.to_ascii_lowercase()) {
+        None => {}
+        Some(text) if text == "false" => {}
+        Some(text) if text == "true" => match var("PLUGGEDIN_API_KEY") {
+            Some(key) => settings.keys.push(ApiKey {
+                name: "PLUGGEDIN_API_KEY".to_owned(),
+                hash: ApiKeyHash::of(&key),
+                expires_at: None,
+            }),
+            None => refuse(
+                "the environment variable `REQUIRE_API_AUTH` is `true`, and `PLUGGEDIN_API_KEY`, \
+                 which holds the key, is not set",
+            ),
+        },
+        Some(_) => refuse("the environment variable `REQUIRE_API_AUTH` must be `true` or `false`"),
+    }
+}

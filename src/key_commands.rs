@@ -1,0 +1,88 @@
+//! `mcpvisor keys`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mcpvisor::auth::ApiKey;
+use mcpvisor::cli::{KeysArguments, KeysVerb, MadeKeyArguments};
+use mcpvisor::config::{Config, KeyChange, KeyFile, Lookup, ProcessEnvironment};
+use mcpvisor::telemetry::{rfc3339, unix_millis};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::commands::{CliError, pretty, print};
+
+pub(crate) fn run_keys_command(
+    path: Option<&Path>,
+    arguments: KeysArguments,
+) -> Result<(), CliError> {
+    let now = unix_millis();
+    let (name, change) = match arguments.verb {
+        None => return list(path, arguments.json),
+        Some(KeysVerb::List { json }) => return list(path, json),
+        Some(KeysVerb::Add(MadeKeyArguments { name, expires_in })) => {
+            (name, KeyChange::Add(expiry(now, expires_in)))
+        }
+        Some(KeysVerb::Rotate(MadeKeyArguments { name, expires_in })) => {
+            (name, KeyChange::Rotate(expiry(now, expires_in)))
+        }
+        Some(KeysVerb::Rm { name }) => (name, KeyChange::Remove),
+    };
+    let environment = ProcessEnvironment::new();
+    let file = KeyFile::find(path, &environment)?;
+    let made = file.change(&name, change, now)?;
+    let shown = file.path().display();
+    match made {
+        Some(key) => {
+            print(&format!("{}\n", key.expose_secret()))?;
+            eprintln!(
+                "Key `{name}`; its hash is in {shown}, and the key is not shown again. Clients send it \
+                 as `Authorization: Bearer KEY`."
+            );
+        }
+        None => eprintln!("Key `{name}` is removed from {shown}."),
+    }
+    Ok(())
+}
+
+fn expiry(now: u64, expires_in: Option<Duration>) -> Option<String> {
+    let after = u64::try_from(expires_in?.as_millis()).unwrap_or(u64::MAX);
+    Some(rfc3339(now.saturating_add(after)))
+}
+
+fn list(path: Option<&Path>, json: bool) -> Result<(), CliError> {
+    let loaded = Config::load(path, Lookup::WorkingDirectory, &ProcessEnvironment::new())?;
+    let (keys, now) = (&loaded.config.front.auth.keys, unix_millis());
+    if json {
+        let view = |key: &ApiKey| {
+            json!({
+                "name": key.name,
+                "expiresAt": key.expires_at.map(rfc3339),
+                "expired": is_expired(key, now),
+            })
+        };
+        let views: Vec<_> = keys.iter().map(view).collect();
+        return print(&pretty(&views.into())?);
+    }
+    if keys.is_empty() {
+        return print("no keys: nobody is asked for one\n");
+    }
+    let width = keys
+        .iter()
+        .map(|key| key.name.len())
+        .max()
+        .unwrap_or_default();
+    for key in keys {
+        let state = match key.expires_at.map(rfc3339) {
+            None => "does not expire".to_owned(),
+            Some(at) if is_expired(key, now) => format!("EXPIRED {at}"),
+            Some(at) => format!("expires {at}"),
+        };
+        print(&format!("{:width$}  {state}\n", key.name))?;
+    }
+    Ok(())
+}
+
+fn is_expired(key: &ApiKey, now: u64) -> bool {
+    key.expires_at.is_some_and(|expires| expires <= now)
+}

@@ -1,0 +1,273 @@
+//! Clients that authenticate with API keys.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Events, Gateway, Http, INITIALIZE, Setup, request, until};
+
+/// The hashes of `first-key`, `second-key` and `old-key`.
+const KEYS: &str = "\
+[auth.keys.first]
+hash = \"sha256:9e24b55356ef2a121ab5fd1a3ee8a3c9191e837f3853e399a369e9044ff183f7\"
+[auth.keys.second]
+hash = \"sha256:f397f260a275cc4d42e7965c556167bf3f068aed491d35a8f5b38c8c2db96bb0\"
+[auth.keys.old]
+hash = \"sha256:762c08fc17a1cc5f00d248f8b50f2f2f4d17ff2934ac31e64deacb3f5bb3f2ec\"
+expires = \"2020-01-01T00:00:00Z\"
+";
+
+fn with_key(http: Http, key: &str) -> Http {
+    http.header("Authorization", &format!("Bearer {key}"))
+}
+
+/// A session of the client with this key.
+async fn open(gateway: &Gateway, key: &str) -> String {
+    let answer = with_key(Http::post(gateway.address, INITIALIZE), key)
+        .send()
+        .await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.header("mcp-session-id").unwrap().to_owned()
+}
+
+fn ping(gateway: &Gateway, session: &str) -> Http {
+    Http::post(gateway.address, request(1, "ping", json!({})).to_string())
+        .header("Mcp-Session-Id", session)
+        .header("MCP-Protocol-Version", "2025-11-25")
+}
+
+/// A 401 that says why and how. Returns its challenge.
+async fn refused(answer: Answer) -> String {
+    assert_eq!(answer.status, 401, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let challenge = answer.header("www-authenticate").unwrap().to_owned();
+    let body = answer.json().await;
+    assert_eq!(body["jsonrpc"], "2.0");
+    assert_eq!(body["error"]["code"], -32001, "{body}");
+    assert_eq!(body["error"]["data"]["code"], "unauthorized");
+    challenge
+}
+
+#[tokio::test]
+async fn without_a_key_that_holds_every_request_is_refused() {
+    let gateway = Gateway::start(KEYS).await;
+    let new = |method, path: &str| Http::new(gateway.address, method, path);
+    let events = |path: &str| new("GET", path).header("Accept", "text/event-stream");
+    let modern = json!({
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    });
+    let modern = request(1, "server/discover", modern).to_string();
+    let requests = || {
+        [
+            Http::post(gateway.address, INITIALIZE),
+            Http::post(gateway.address, INITIALIZE).path("/"),
+            Http::post(gateway.address, modern.clone())
+                .header("MCP-Protocol-Version", "2026-07-28")
+                .header("Mcp-Method", "server/discover"),
+            Http::post(gateway.address, "{"),
+            Http::post(gateway.address, "[]"),
+            events("/mcp"),
+            new("DELETE", "/mcp"),
+            events("/sse"),
+            Http::post(gateway.address, INITIALIZE).path("/messages?sessionId=x"),
+        ]
+    };
+    for http in requests() {
+        assert_eq!(
+            refused(http.send().await).await,
+            "Bearer realm=\"mcpvisor\""
+        );
+    }
+    let expected = "Bearer realm=\"mcpvisor\", error=\"invalid_token\"";
+    let wrong = [
+        "Bearer wrong",
+        "Bearer old-key",
+        "Bearer ",
+        "Basic Zmlyc3Qta2V5",
+        "first-key",
+    ];
+    for wrong in wrong {
+        for http in requests() {
+            let challenge = refused(http.header("Authorization", wrong).send().await).await;
+            assert_eq!(challenge, expected, "{wrong}");
+        }
+    }
+    // Not in a URL, where logs and histories would keep it (S-AUTHS-11).
+    let in_url = Http::post(gateway.address, INITIALIZE).path("/mcp?access_token=first-key");
+    refused(in_url.send().await).await;
+    // Whoever watches the gateway has no key.
+    for path in ["/health", "/healthz", "/readyz"] {
+        assert_eq!(new("GET", path).send().await.status, 200, "{path}");
+    }
+    let answer = with_key(requests()[2].clone(), "first-key").send().await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_web_page_can_read_why_it_was_refused() {
+    let gateway = Gateway::start(KEYS).await;
+    let page = "http://localhost:5173";
+    let asked = Http::new(gateway.address, "OPTIONS", "/mcp")
+        .header("Origin", page)
+        .header("Access-Control-Request-Method", "POST")
+        .header("Access-Control-Request-Headers", "authorization");
+    assert_eq!(asked.send().await.status, 204);
+    let answer = Http::post(gateway.address, INITIALIZE).header("Origin", page);
+    let answer = answer.send().await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some(page));
+    let exposed = answer.header("access-control-expose-headers").unwrap();
+    assert!(
+        exposed.to_ascii_lowercase().contains("www-authenticate"),
+        "{exposed}"
+    );
+    refused(answer).await;
+}
+
+#[tokio::test]
+async fn a_session_is_unknown_to_other_keys() {
+    let mut gateway = Gateway::start(KEYS).await;
+    let session = open(&gateway, "first-key").await;
+    for restarted in [false, true] {
+        if restarted {
+            gateway.kill();
+            gateway.start_again().await;
+        }
+        let stream =
+            || Http::new(gateway.address, "GET", "/mcp").header("Accept", "text/event-stream");
+        let end = || Http::new(gateway.address, "DELETE", "/mcp");
+        let unknown = "00000000-0000-4000-8000-000000000000";
+        for http in [ping(&gateway, &session), stream(), end()] {
+            let foreign = http.clone().header("Mcp-Session-Id", &session);
+            let foreign = with_key(foreign, "second-key").send().await;
+            let never = http.header("Mcp-Session-Id", unknown);
+            let never = with_key(never, "second-key").send().await;
+            assert_eq!((foreign.status, never.status), (404, 404), "{foreign:?}");
+            assert_eq!(foreign.json().await, never.json().await);
+        }
+        let own = with_key(ping(&gateway, &session), "first-key").send().await;
+        assert_eq!(own.status, 200, "{own:?}");
+        refused(ping(&gateway, &session).send().await).await;
+    }
+    let end = Http::new(gateway.address, "DELETE", "/mcp").header("Mcp-Session-Id", &session);
+    assert_eq!(with_key(end, "first-key").send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_channel_of_http_and_sse_is_unknown_to_other_keys() {
+    let gateway = Gateway::start(KEYS).await;
+    let stream = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
+    let answer = with_key(stream, "first-key").send().await;
+    let mut events: Events = answer.events();
+    let address = events.next().await.unwrap().data;
+    let message = || Http::post(gateway.address, INITIALIZE).path(&address);
+    let foreign = with_key(message(), "second-key").send().await;
+    assert_eq!(foreign.status, 404, "{foreign:?}");
+    refused(message().send().await).await;
+    assert_eq!(with_key(message(), "first-key").send().await.status, 202);
+}
+
+/// Runs `mcpvisor keys`.
+fn keys(setup: &Setup, arguments: &[&str]) -> (bool, String, String) {
+    let arguments = [&["keys"], arguments].concat();
+    let output = setup.command(&arguments).output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    (
+        output.status.success(),
+        out.trim().to_owned(),
+        err.into_owned(),
+    )
+}
+
+#[tokio::test]
+async fn keys_are_made_replaced_and_removed_while_the_gateway_runs() {
+    let gateway = Gateway::start("# mine\n").await;
+    let setup = &gateway.setup;
+    let status = |key: String| async move {
+        let http = Http::post(gateway.address, INITIALIZE);
+        with_key(http, &key).send().await.status
+    };
+    assert_eq!(status("any".to_owned()).await, 200);
+    let becomes = async |key: &str, expected: u16| {
+        let what = format!("answer {expected}");
+        let reached = || async { (status(key.to_owned()).await == expected).then_some(()) };
+        until(&what, reached).await;
+    };
+    let (_, first, said) = keys(setup, &["add", "laptop"]);
+    assert!(said.contains("not shown again"), "{said}");
+    becomes("any", 401).await;
+    assert_eq!(status(first.clone()).await, 200);
+    let (_, second, _) = keys(setup, &["add", "ci", "--expires-in", "90d"]);
+    becomes(&second, 200).await;
+    let (_, renewed, _) = keys(setup, &["rotate", "laptop"]);
+    becomes(&first, 401).await;
+    assert_eq!(status(renewed.clone()).await, 200);
+    let (_, listed, _) = keys(setup, &["ls", "--json"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed[0]["name"], "laptop");
+    assert_eq!(listed[0]["expiresAt"], Value::Null);
+    assert_eq!(
+        (&listed[1]["name"], &listed[1]["expired"]),
+        (&json!("ci"), &json!(false))
+    );
+    keys(setup, &["rm", "ci"]);
+    becomes(&second, 401).await;
+    // Each is said by its reason, and leaves the file alone.
+    for (wrong, why) in [
+        (&["add", "laptop"][..], "already"),
+        (&["rm", "ci"], "no key `ci`"),
+        (&["add", "a b"], "letters"),
+    ] {
+        let (ended_well, _, said) = keys(setup, wrong);
+        assert!(!ended_well && said.contains(why), "{said}");
+    }
+    let file = std::fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(file.starts_with("# mine\n"), "{file}");
+    let log = std::fs::read_to_string(setup.path("log")).unwrap();
+    for key in [&first, &second, &renewed] {
+        assert!(!file.contains(key.as_str()) && !log.contains(key.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn streams_end_when_the_keys_change() {
+    let gateway = Gateway::start("").await;
+    let answer = Http::post(gateway.address, INITIALIZE).send().await;
+    let session = answer.header("mcp-session-id").unwrap().to_owned();
+    let stream = Http::new(gateway.address, "GET", "/mcp")
+        .header("Accept", "text/event-stream")
+        .header("Mcp-Session-Id", &session);
+    let mut events = stream.send().await.events();
+    keys(&gateway.setup, &["add", "laptop"]);
+    while events.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn the_key_of_the_environment_is_required_where_that_asks_for_it() {
+    let setup = Setup::new("")
+        .variable("PLUGGEDIN_API_KEY", "pg_in_key")
+        .variable("REQUIRE_API_AUTH", "true");
+    let gateway = setup.serve().await;
+    refused(Http::post(gateway.address, INITIALIZE).send().await).await;
+    open(&gateway, "pg_in_key").await;
+    let without = Setup::new("").variable("PLUGGEDIN_API_KEY", "pg_in_key");
+    let gateway = without.serve().await;
+    assert_eq!(
+        Http::post(gateway.address, INITIALIZE).send().await.status,
+        200
+    );
+    let lacking = Setup::new("").variable("REQUIRE_API_AUTH", "true");
+    let output = lacking.command(&["check"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("PLUGGEDIN_API_KEY"));
+}
+
+#[tokio::test]
+async fn a_first_key_opens_a_public_address() {
+    let setup = Setup::new("").variable("MCPVISOR_LISTEN", "0.0.0.0:0");
+    let check = || setup.command(&["check"]).output().unwrap().status.success();
+    assert!(!check());
+    let (ended_well, _, said) = keys(&setup, &["add", "laptop"]);
+    assert!(ended_well, "{said}");
+    assert!(check());
+}
