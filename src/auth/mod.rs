@@ -64,7 +64,7 @@ fn unauthorized(message: &str) -> Failure {
     Failure::new(ErrorKind::Unauthorized, message)
 }
 
-/// The token of the scheme `Bearer`, whose name is written in any case (RFC 9110).
+/// The token of the scheme `Bearer` in the header, and nowhere else (S-AUTHS-11), whose name is written in any case (RFC 9110).
 fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
     let token = token.trim_start();

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor keys`.
+//! The words of `mcpvisor keys` and `mcpvisor token`.
 
 use std::time::Duration;
 
@@ -45,4 +45,11 @@ pub struct MadeKeyArguments {
     /// It is refused after so long, as 90d or 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub expires_in: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct TokenArguments {
+    /// Replace it: from now on the old one is refused
+    #[arg(long)]
+    pub rotate: bool,
 }

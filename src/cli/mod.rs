@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use url::Url;
 
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
-pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments};
+pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 
 /// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
@@ -129,13 +129,6 @@ pub enum ConfigVerb {
 
     /// Print the reference of all keys in Markdown
     Reference,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
-pub struct TokenArguments {
-    /// Replace it: from now on the old one is refused
-    #[arg(long)]
-    pub rotate: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -94,6 +94,8 @@ fn apply(
     if !is_key_name(name) {
         return Err("a key has a name of 1 to 64 letters, digits and `-_.`".to_owned());
     }
+    // What is said at the end of the file stays before what is added to it.
+    let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     let keys = keys_of(document)?;
     let known = keys.get(name).and_then(Item::as_table_like);
     let expires = |known: &dyn TableLike| Some(known.get("expires")?.as_str()?.to_owned());
@@ -125,14 +127,24 @@ fn apply(
     let token = random_token().map_err(|error| error.to_string())?;
     let key = SecretString::from(format!("{KEY_PREFIX}{}", token.expose_secret()));
     let hash = ApiKeyHash::of(key.expose_secret()).to_string();
-    if known.is_none() {
+    let is_new = known.is_none();
+    if is_new {
         keys.insert(name, Item::Table(Table::new()));
+    }
+    let table = keys.get_mut(name).and_then(Item::as_table_mut);
+    // Not in a line with other keys, as `keys = { … }`.
+    let is_at_end = is_new && table.is_some();
+    if let Some(table) = table.filter(|_| is_at_end && !trailing.is_empty()) {
+        table.decor_mut().set_prefix(trailing);
     }
     let entry = keys.get_mut(name).and_then(Item::as_table_like_mut);
     let entry = entry.ok_or_else(|| format!("`auth.keys.{name}` must be a table"))?;
     entry.insert("hash", toml_edit::value(hash));
     if let Some(expires) = expires {
         entry.insert("expires", toml_edit::value(expires));
+    }
+    if is_at_end {
+        document.set_trailing("");
     }
     Ok(Some(key))
 }
@@ -203,6 +215,22 @@ mod tests {
             change("a", KeyChange::Remove),
             (Ok(None), before.to_owned())
         );
+    }
+
+    #[test]
+    fn a_new_key_stands_behind_the_last_comment() {
+        for before in [
+            "# mine\n",
+            "[gateway]\nwatch = false\n\n# [servers.x]\n# url = \"y\"\n",
+        ] {
+            let mut document: DocumentMut = before.parse().unwrap();
+            apply(&mut document, "a", KeyChange::Add(None), 0).unwrap();
+            let text = document.to_string();
+            assert!(
+                text.starts_with(&format!("{before}[auth.keys.a]\nhash")),
+                "{text}"
+            );
+        }
     }
 
     #[test]

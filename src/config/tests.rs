@@ -259,7 +259,7 @@ fn only_what_changed_is_touched() {
     check(BASE, &under("[gateway]\nsse_after = \"2s\""), "front=yes");
     check(
         BASE,
-        &under("[gateway]\nallowed_hosts = [\"x\"]"),
+        &under("[gateway]\nallow_unauthenticated = true\nallowed_hosts = [\"x\"]"),
         "front=yes",
     );
     check(
