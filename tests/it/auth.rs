@@ -238,8 +238,11 @@ async fn streams_end_when_the_keys_change() {
         .header("Accept", "text/event-stream")
         .header("Mcp-Session-Id", &session);
     let mut events = stream.send().await.events();
+    let older = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
+    let mut channel = older.send().await.events();
     keys(&gateway.setup, &["add", "laptop"]);
     while events.next().await.is_some() {}
+    while channel.next().await.is_some() {}
 }
 
 #[tokio::test]

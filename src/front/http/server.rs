@@ -137,7 +137,11 @@ impl FrontServer {
     /// times of streams.
     pub fn configure(&self, settings: FrontSettings) {
         if let Some(front) = self.gate.front.get() {
-            front.settings.store(Arc::new(settings));
+            let settings = Arc::new(settings);
+            let before = front.settings.swap(settings.clone());
+            if before.auth != settings.auth {
+                front.channels.close_all();
+            }
         }
     }
 

@@ -120,6 +120,13 @@ impl SseChannels {
         self.all().remove(&id);
     }
 
+    /// Closes every channel; a client that may come back opens another stream.
+    pub(in crate::front) fn close_all(&self) {
+        for sse in self.all().values() {
+            sse.channel.close();
+        }
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<SseChannel>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
