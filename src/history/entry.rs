@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::file::{IS_REDACTED, WHOLE};
+use super::redaction::{IS_REDACTED, WHOLE};
 use crate::protocol::{Method, request};
 
 /// A call that was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryEntry {
     pub(super) id: i64,
+    /// When it ended, in milliseconds since 1970.
+    pub(super) at: i64,
     pub(super) method: String,
     /// Empty: none was found.
     pub(super) server: String,
@@ -37,8 +39,6 @@ pub struct HistoryPage {
     pub(super) entries: Vec<HistoryEntry>,
     /// All that match; absent where only a search would tell.
     pub(super) total: Option<u64>,
-    /// There are more than `total`.
-    pub(super) has_more_than_total: bool,
     pub(super) limit: usize,
     pub(super) offset: usize,
     /// Nothing that belongs on the page was left out.
@@ -53,7 +53,6 @@ impl Default for HistoryPage {
         Self {
             entries: Vec::new(),
             total: None,
-            has_more_than_total: false,
             limit: 0,
             offset: 0,
             is_complete: true,
@@ -80,7 +79,6 @@ impl HistoryPage {
         json!({
             "entries": entries,
             "total": self.total,
-            "totalIsLowerBound": self.has_more_than_total,
             "limit": self.limit,
             "offset": self.offset,
             "complete": self.is_complete,
@@ -95,7 +93,7 @@ impl HistoryEntry {
         let error = self.code.as_ref().map(|code| json!({ "code": code }));
         json!({
             "id": self.id.to_string(),
-            "timestamp": self.id / 1000,
+            "timestamp": self.at,
             "method": self.method,
             "target": self.name,
             "serverId": (!self.server.is_empty()).then_some(&self.server),

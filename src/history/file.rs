@@ -1,21 +1,23 @@
 //! The file: its tables, and what the writing thread does with them.
 //!
-//! A record names its kind, which is its method, server and outcome. There are few of them, so one
-//! index finds the records of any combination of these, and their counts are kept.
+//! Calls lie in blocks of some hundred: a row for each call would cost more than the rest of
+//! recording it. A call names its kind, which is its method, server and outcome. There are few of
+//! them, so it is kept which blocks have how many calls of each, and of each session.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, params};
 
-use super::record::{CallOutcome, CallRecord};
-use super::redaction::KeptBody;
+use super::block;
+use super::record::CallRecord;
 use super::settings::HistorySettings;
 use crate::store::OpenError;
 use crate::store::database::{self, DatabaseFormat};
 
 const FORMAT: DatabaseFormat = DatabaseFormat {
-    migrations: &["CREATE TABLE kind (
+    migrations: &[
+        "CREATE TABLE kind (
     id INTEGER PRIMARY KEY,
     method TEXT NOT NULL,
     server TEXT NOT NULL, -- empty: none was found
@@ -43,17 +45,42 @@ CREATE TABLE call (
     result TEXT
 ) STRICT;
 CREATE INDEX call_by_kind ON call (kind);
-CREATE INDEX call_by_session ON call (session, kind) WHERE session IS NOT NULL"],
+CREATE INDEX call_by_session ON call (session, kind) WHERE session IS NOT NULL",
+        "DROP TABLE call;
+DELETE FROM kind;
+CREATE TABLE block (
+    id INTEGER PRIMARY KEY, -- of its first call
+    last INTEGER NOT NULL, -- the id of its last call
+    calls INTEGER NOT NULL,
+    records BLOB NOT NULL
+) STRICT;
+CREATE TABLE block_kind (
+    kind INTEGER NOT NULL,
+    block INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    PRIMARY KEY (kind, block)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE block_session (
+    session INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    block INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    PRIMARY KEY (session, kind, block)
+) STRICT, WITHOUT ROWID",
+    ],
     before_steps: |_, _, _| Ok(()),
 };
 
 /// Pages of the write-ahead log after which it is copied to the file.
 const CHECKPOINT_PAGES: u32 = 4000;
 
-/// Records that are removed in one transaction.
-const TRIM_STEP: u32 = 1000;
+/// A block of so many bytes is full.
+const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Transactions of one search for records that are too many; the next batch goes on.
+/// Blocks that are removed in one transaction.
+const TRIM_STEP: u32 = 16;
+
+/// Transactions of one search for blocks that are too many; the next batch goes on.
 const TRIM_STEPS_MAX: usize = 20;
 
 /// Clients may invent methods: with more kinds, theirs are kept as one.
@@ -62,19 +89,40 @@ const KINDS_MAX: usize = 1000;
 /// The method that stands for all invented ones.
 const OTHER_METHOD: &str = "other";
 
-/// Bits of a body's state.
-pub(super) const WHOLE: i64 = 1;
-pub(super) const IS_REDACTED: i64 = 2;
-
-/// Microseconds by which ids run ahead of the clock at most, when there are many in a millisecond.
-const AHEAD_MAX: i64 = 1_000_000;
-
-type KindKey = (String, String, CallOutcome);
+/// A kind: method, server and outcome, as [`write_key`] joins them.
+type Kinds = HashMap<Vec<u8>, i64>;
 
 pub(super) struct HistoryFile {
     connection: Connection,
-    kinds: HashMap<KindKey, i64>,
+    kinds: Kinds,
     last_id: i64,
+    /// The last block, if it was written here and is not full.
+    open: Block,
+}
+
+/// A block that grows.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// The id of its first call; 0 while there is none.
+    id: i64,
+    calls: i64,
+    records: Vec<u8>,
+}
+
+/// How many calls of each kind came to a block, and of each session and kind.
+#[derive(Debug, Default)]
+struct BlockCounts {
+    kinds: HashMap<i64, i64>,
+    sessions: HashMap<(u32, i64), i64>,
+}
+
+impl BlockCounts {
+    fn add(&mut self, kind: i64, session: Option<u32>) {
+        *self.kinds.entry(kind).or_default() += 1;
+        if let Some(session) = session {
+            *self.sessions.entry((session, kind)).or_default() += 1;
+        }
+    }
 }
 
 impl HistoryFile {
@@ -85,23 +133,41 @@ impl HistoryFile {
             .pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
             .map_err(failed)?;
         let kinds = read_kinds(&connection).map_err(failed)?;
+        let last = connection.query_row("SELECT max(last) FROM block", [], |row| row.get(0));
+        let last: Option<i64> = last.map_err(failed)?;
         Ok(Self {
             connection,
             kinds,
-            last_id: 0,
+            last_id: last.unwrap_or(0),
+            open: Block::default(),
         })
     }
 
-    /// Writes all records, or none.
+    /// Writes all records, or none. After an error the file is to be opened anew.
     pub(super) fn write(&mut self, records: &[CallRecord]) -> rusqlite::Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
-        let mut counts: HashMap<i64, i64> = HashMap::new();
+        let mut counts = BlockCounts::default();
+        let mut key = Vec::new();
         for record in records {
-            let kind = kind_of(&transaction, &mut self.kinds, record)?;
-            *counts.entry(kind).or_default() += 1;
-            self.last_id = insert(&transaction, record, kind, next_id(record, self.last_id))?;
+            let kind = kind_of(&transaction, &mut self.kinds, record, &mut key)?;
+            // The id says when a call ended, unless the clock was set back: it only grows.
+            self.last_id = id_at(record.at).max(self.last_id + 1);
+            if self.open.calls == 0 {
+                self.open.id = self.last_id;
+            }
+            block::push(&mut self.open.records, record, self.last_id, kind);
+            self.open.calls += 1;
+            counts.add(kind, record.session);
+            if self.open.records.len() >= BLOCK_BYTES {
+                write_block(&transaction, &self.open, self.last_id, &counts)?;
+                self.open.records.clear();
+                self.open.calls = 0;
+                counts = BlockCounts::default();
+            }
         }
-        add_to_kinds(&transaction, counts)?;
+        if !counts.kinds.is_empty() {
+            write_block(&transaction, &self.open, self.last_id, &counts)?;
+        }
         transaction.commit()
     }
 
@@ -131,28 +197,34 @@ impl HistoryFile {
         Ok(true)
     }
 
-    /// Removes some of the oldest records before an id. False if there are none.
+    /// Removes some of the oldest blocks whose calls are all before an id. False if there are none.
     fn remove_oldest(&mut self, before: i64) -> rusqlite::Result<bool> {
         let transaction = self.connection.unchecked_transaction()?;
-        let text = "SELECT id, kind FROM call WHERE id < ?1 ORDER BY id LIMIT ?2";
+        let text = "SELECT id, records FROM block WHERE last < ?1 ORDER BY id LIMIT ?2";
         let mut select = transaction.prepare_cached(text)?;
         let mut rows = select.query(params![before, TRIM_STEP])?;
-        let mut counts: HashMap<i64, i64> = HashMap::new();
-        let mut last = None;
+        let mut removed: Vec<(i64, BlockCounts)> = Vec::new();
         while let Some(row) = rows.next()? {
-            last = Some(row.get::<_, i64>(0)?);
-            *counts.entry(row.get(1)?).or_default() -= 1;
+            let mut counts = BlockCounts::default();
+            let records: Vec<u8> = row.get(1)?;
+            for call in block::calls(&records) {
+                counts.add(call.kind(), call.session());
+            }
+            removed.push((row.get(0)?, counts));
         }
         drop(rows);
         drop(select);
-        let Some(last) = last else { return Ok(false) };
-        transaction.execute("DELETE FROM call WHERE id <= ?1", [last])?;
-        add_to_kinds(&transaction, counts)?;
+        for (block, counts) in &removed {
+            remove_block(&transaction, *block, counts)?;
+            if *block == self.open.id {
+                self.open = Block::default();
+            }
+        }
         if transaction.execute("DELETE FROM kind WHERE calls <= 0", [])? > 0 {
             self.kinds = read_kinds(&transaction)?;
         }
         transaction.commit()?;
-        Ok(true)
+        Ok(!removed.is_empty())
     }
 }
 
@@ -163,13 +235,6 @@ pub(super) fn id_at(millis: u64) -> i64 {
         .saturating_mul(1000)
 }
 
-/// The id says when a call ended, and is greater than those before, unless the clock was set back.
-fn next_id(record: &CallRecord, last: i64) -> i64 {
-    let id = id_at(record.at);
-    let is_ahead = last >= id && last - id < AHEAD_MAX;
-    if is_ahead { last + 1 } else { id }
-}
-
 /// Bytes of the file that are in use.
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
@@ -177,107 +242,97 @@ fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(u64::try_from(pages.saturating_mul(number("page_size")?)).unwrap_or(0))
 }
 
-fn read_kinds(connection: &Connection) -> rusqlite::Result<HashMap<KindKey, i64>> {
+fn read_kinds(connection: &Connection) -> rusqlite::Result<Kinds> {
     let mut select = connection.prepare("SELECT method, server, outcome, id FROM kind")?;
     let mut rows = select.query([])?;
     let mut kinds = HashMap::new();
     while let Some(row) = rows.next()? {
-        let outcome: String = row.get(2)?;
-        // One of another release is found by its filter, but not added to.
-        if let Some(outcome) = CallOutcome::parse(&outcome) {
-            kinds.insert((row.get(0)?, row.get(1)?, outcome), row.get(3)?);
-        }
+        let texts: [String; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
+        let mut key = Vec::new();
+        write_key(&mut key, texts.each_ref().map(String::as_str));
+        kinds.insert(key, row.get(3)?);
     }
     Ok(kinds)
 }
 
+/// Joins the texts of a kind. None of them has a byte 0xff.
+fn write_key(key: &mut Vec<u8>, texts: [&str; 3]) {
+    key.clear();
+    for text in texts {
+        key.extend_from_slice(text.as_bytes());
+        key.push(0xff);
+    }
+}
+
 fn kind_of(
     connection: &Connection,
-    kinds: &mut HashMap<KindKey, i64>,
+    kinds: &mut Kinds,
     record: &CallRecord,
+    key: &mut Vec<u8>,
 ) -> rusqlite::Result<i64> {
     let server = record.server.as_ref().map_or("", |server| server.as_str());
-    let key = |method: &str| (method.to_owned(), server.to_owned(), record.outcome);
-    let mut wanted = key(&record.method);
-    if let Some(kind) = kinds.get(&wanted) {
+    let mut method = &*record.method;
+    let outcome = record.outcome.as_str();
+    write_key(key, [method, server, outcome]);
+    if let Some(kind) = kinds.get(key) {
         return Ok(*kind);
     }
     if kinds.len() >= KINDS_MAX {
-        wanted = key(OTHER_METHOD);
-        if let Some(kind) = kinds.get(&wanted) {
+        method = OTHER_METHOD;
+        write_key(key, [method, server, outcome]);
+        if let Some(kind) = kinds.get(key) {
             return Ok(*kind);
         }
     }
     let text = "INSERT INTO kind (method, server, outcome, calls) VALUES (?1, ?2, ?3, 0)";
-    let (method, server, outcome) = &wanted;
-    connection.execute(text, params![method, server, outcome.as_str()])?;
+    connection.execute(text, params![method, server, outcome])?;
     let kind = connection.last_insert_rowid();
-    kinds.insert(wanted, kind);
+    kinds.insert(key.clone(), kind);
     Ok(kind)
 }
 
-fn add_to_kinds(connection: &Connection, counts: HashMap<i64, i64>) -> rusqlite::Result<()> {
-    let text = "UPDATE kind SET calls = calls + ?2 WHERE id = ?1";
-    let mut update = connection.prepare_cached(text)?;
-    for (kind, count) in counts {
-        update.execute([kind, count])?;
+/// Writes a block, or what it is after it grew, with the calls that came to it.
+fn write_block(
+    connection: &Connection,
+    block: &Block,
+    last: i64,
+    counts: &BlockCounts,
+) -> rusqlite::Result<()> {
+    let text = "INSERT OR REPLACE INTO block VALUES (?1, ?2, ?3, ?4)";
+    let mut insert = connection.prepare_cached(text)?;
+    insert.execute(params![block.id, last, block.calls, block.records])?;
+    let text = "INSERT INTO block_kind VALUES (?1, ?2, ?3) \
+                ON CONFLICT DO UPDATE SET calls = calls + excluded.calls";
+    let mut of_kind = connection.prepare_cached(text)?;
+    let mut total =
+        connection.prepare_cached("UPDATE kind SET calls = calls + ?2 WHERE id = ?1")?;
+    for (kind, calls) in &counts.kinds {
+        of_kind.execute([*kind, block.id, *calls])?;
+        total.execute([*kind, *calls])?;
+    }
+    let text = "INSERT INTO block_session VALUES (?1, ?2, ?3, ?4) \
+                ON CONFLICT DO UPDATE SET calls = calls + excluded.calls";
+    let mut of_session = connection.prepare_cached(text)?;
+    for ((session, kind), calls) in &counts.sessions {
+        of_session.execute(params![session, kind, block.id, calls])?;
     }
     Ok(())
 }
 
-/// Inserts a record under this id, or the next one that is free, and returns it.
-fn insert(
-    connection: &Connection,
-    record: &CallRecord,
-    kind: i64,
-    mut id: i64,
-) -> rusqlite::Result<i64> {
-    let text = "INSERT OR IGNORE INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-                ?12, ?13, ?14, ?15, ?16, ?17)";
-    let mut insert = connection.prepare_cached(text)?;
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let text_of = |body: &Option<KeptBody>| body.as_ref().map(|body| body.text.clone());
-    let (params, result) = (text_of(&record.params), text_of(&record.result));
-    loop {
-        let inserted = insert.execute(params![
-            id,
-            kind,
-            record.session,
-            record.name,
-            record.client.as_deref(),
-            record.revision,
-            record.request_id,
-            record.code,
-            number(record.durations.total),
-            number(record.durations.server),
-            number(record.durations.queue),
-            number(record.request_bytes),
-            number(record.answer_bytes),
-            state_of(record.params.as_ref()),
-            state_of(record.result.as_ref()),
-            params,
-            result,
-        ])?;
-        if inserted > 0 {
-            return Ok(id);
-        }
-        // The clock was set back: there is one of this moment already.
-        id = first_free(connection, id)?;
+fn remove_block(connection: &Connection, block: i64, counts: &BlockCounts) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM block WHERE id = ?1", [block])?;
+    let text = "DELETE FROM block_kind WHERE kind = ?1 AND block = ?2";
+    let mut of_kind = connection.prepare_cached(text)?;
+    let mut total =
+        connection.prepare_cached("UPDATE kind SET calls = calls - ?2 WHERE id = ?1")?;
+    for (kind, calls) in &counts.kinds {
+        of_kind.execute([*kind, block])?;
+        total.execute([*kind, *calls])?;
     }
-}
-
-fn first_free(connection: &Connection, id: i64) -> rusqlite::Result<i64> {
-    let text = "SELECT id + 1 FROM call AS taken WHERE id >= ?1 \
-                AND NOT EXISTS (SELECT 1 FROM call WHERE id = taken.id + 1) ORDER BY id LIMIT 1";
-    let free = connection
-        .query_row(text, [id], |row| row.get(0))
-        .optional()?;
-    Ok(free.unwrap_or(id))
-}
-
-fn state_of(body: Option<&KeptBody>) -> i64 {
-    let Some(body) = body else { return 0 };
-    let whole = if body.is_whole { WHOLE } else { 0 };
-    let redacted = if body.is_redacted { IS_REDACTED } else { 0 };
-    whole | redacted
+    let text = "DELETE FROM block_session WHERE session = ?1 AND kind = ?2 AND block = ?3";
+    let mut of_session = connection.prepare_cached(text)?;
+    for (session, kind) in counts.sessions.keys() {
+        of_session.execute(params![session, kind, block])?;
+    }
+    Ok(())
 }

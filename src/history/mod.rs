@@ -5,6 +5,7 @@
 //! thread that writes them to a file of the data directory: no call ever waits for the disk, and
 //! what does not fit is lost and counted. Operators read pages of it (`query`).
 
+mod block;
 mod entry;
 mod file;
 mod pending;

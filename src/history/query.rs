@@ -11,11 +11,8 @@ pub const LIMIT_MAX: usize = 1000;
 /// Entries that may be skipped; `before` reaches the others.
 pub const OFFSET_MAX: usize = 100_000;
 
-/// Longest text of a filter, in bytes.
-const TEXT_MAX: usize = 1000;
-
-/// Matches are counted up to here where no count is kept.
-pub(super) const COUNT_MAX: u64 = 10_000;
+/// Longest text of a filter, in characters.
+const TEXT_MAX: usize = 256;
 
 /// Which calls are looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,9 +84,9 @@ impl HistoryQuery {
                 .parse()
                 .map_err(|_| must_be("a time in milliseconds since 1970"))
         };
-        let text = || match value.len() {
+        let text = || match value.chars().count() {
             1..=TEXT_MAX => Ok(Some(value.to_owned())),
-            _ => Err(must_be(&format!("a text of 1 to {TEXT_MAX} bytes"))),
+            _ => Err(must_be(&format!("a text of 1 to {TEXT_MAX} characters"))),
         };
         let number = |range: std::ops::RangeInclusive<usize>| {
             let number = value.parse().ok().filter(|number| range.contains(number));
@@ -97,10 +94,8 @@ impl HistoryQuery {
             number.ok_or_else(|| must_be(&format!("a number from {least} to {most}")))
         };
         let id = || {
-            value
-                .parse()
-                .map(Some)
-                .map_err(|_| must_be("the id of an entry"))
+            let id = value.parse().ok().filter(|id| *id >= 0);
+            id.map(Some).ok_or_else(|| must_be("the id of an entry"))
         };
         let filter = &mut self.filter;
         match name {
@@ -192,32 +187,18 @@ impl HistoryFilter {
                 .is_none_or(|outcome| outcome.as_str() == kind.outcome)
     }
 
-    /// The parts of the table that hold the calls, each in the order of their ids.
+    /// The parts of the table that hold the calls, each in the order of their blocks.
     pub(super) fn parts(&self, kinds: &[Kind]) -> Vec<TablePart> {
         let is_any_kind = self.method.is_none() && self.server.is_none() && self.outcome.is_none();
-        match self.session {
-            None if is_any_kind => vec![TablePart::All],
-            None => self.parts_by_kind(kinds),
-            Some(session) => {
-                let kinds = kinds.iter().filter(|kind| self.matches_kind(kind));
-                kinds
-                    .map(|kind| TablePart::Session(session, kind.id))
-                    .collect()
-            }
+        if self.session.is_none() && is_any_kind {
+            return vec![TablePart::All];
         }
-    }
-
-    /// The same by kinds, which are counted without reading the calls.
-    pub(super) fn parts_to_count(&self, kinds: &[Kind]) -> Vec<TablePart> {
-        match self.session {
-            None => self.parts_by_kind(kinds),
-            Some(_) => self.parts(kinds),
-        }
-    }
-
-    fn parts_by_kind(&self, kinds: &[Kind]) -> Vec<TablePart> {
         let kinds = kinds.iter().filter(|kind| self.matches_kind(kind));
-        kinds.map(|kind| TablePart::Kind(kind.id)).collect()
+        let part = |kind: &Kind| match self.session {
+            None => TablePart::Kind(kind.id),
+            Some(session) => TablePart::Session(session, kind.id),
+        };
+        kinds.map(part).collect()
     }
 
     /// How many calls there are, if that is kept.
@@ -231,7 +212,7 @@ impl HistoryFilter {
     }
 }
 
-/// A part of the table of calls that an index holds in the order of their ids.
+/// Which blocks hold calls of a filter, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TablePart {
     All,
@@ -242,38 +223,33 @@ pub(super) enum TablePart {
 }
 
 impl TablePart {
-    const fn condition(self) -> &'static str {
+    const fn table(self) -> &'static str {
         match self {
-            Self::All => "FROM call WHERE id >= ?1 AND id < ?2",
-            Self::Kind(_) => {
-                "FROM call INDEXED BY call_by_kind WHERE kind = ?3 AND id >= ?1 AND id < ?2"
-            }
-            Self::Session(..) => {
-                "FROM call INDEXED BY call_by_session \
-                 WHERE session = ?4 AND kind = ?3 AND id >= ?1 AND id < ?2"
-            }
+            Self::All => "(SELECT id AS block, calls FROM block) WHERE",
+            Self::Kind(_) => "block_kind WHERE kind = ?3 AND",
+            Self::Session(..) => "block_session WHERE session = ?4 AND kind = ?3 AND",
         }
     }
 
-    /// Selects its ids, the newest first.
+    /// Selects the blocks and how many of the calls each has, the newest first.
     pub(super) fn newest_first(self) -> String {
-        format!("SELECT id {} ORDER BY id DESC", self.condition())
+        let table = self.table();
+        format!("SELECT block, calls FROM {table} block >= ?1 AND block < ?2 ORDER BY block DESC")
     }
 
-    /// Counts its calls, up to the last parameter.
+    /// Counts the calls.
     pub(super) fn count(self) -> String {
-        let last = self.parameters(IdRange { from: 0, to: 0 }).len() + 1;
-        format!(
-            "SELECT count(*) FROM (SELECT 1 {} LIMIT ?{last})",
-            self.condition()
-        )
+        let table = self.table();
+        format!("SELECT ifnull(sum(calls), 0) FROM {table} block >= ?1 AND block < ?2")
     }
 
-    pub(super) fn parameters(self, ids: IdRange) -> Vec<i64> {
+    pub(super) fn parameters(self, blocks: IdRange) -> Vec<i64> {
         match self {
-            Self::All => vec![ids.from, ids.to],
-            Self::Kind(kind) => vec![ids.from, ids.to, kind],
-            Self::Session(session, kind) => vec![ids.from, ids.to, kind, i64::from(session)],
+            Self::All => vec![blocks.from, blocks.to],
+            Self::Kind(kind) => vec![blocks.from, blocks.to, kind],
+            Self::Session(session, kind) => {
+                vec![blocks.from, blocks.to, kind, i64::from(session)]
+            }
         }
     }
 }
@@ -313,7 +289,8 @@ mod tests {
             ("session=abc", "8 hex digits"),
             ("session=abcdefgh", "8 hex digits"),
             ("outcome=OK", "tool_error"),
-            ("text=", "1 to 1000 bytes"),
+            ("text=", "1 to 256 characters"),
+            ("before=-1", "the id of an entry"),
             ("before=x", "the id of an entry"),
             ("limit=1&limit=2", "twice"),
             ("method=a&colour=red", "`colour` is no parameter"),

@@ -24,6 +24,9 @@ const TEXT_MAX: usize = 4096;
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1000;
 
+/// Longest text of a filter, in characters.
+const FILTER_MAX: usize = 256;
+
 /// The type of a record that is about no request.
 const APP: &str = "app";
 
@@ -272,14 +275,18 @@ impl LogQuery {
         let mut query = Self::default();
         for (name, value) in pairs {
             let must_be = |what: &str| format!("`{name}` must be {what}");
+            let text = || match value.chars().count() {
+                1..=FILTER_MAX => Ok(Some(value.to_owned())),
+                _ => Err(must_be(&format!("a text of 1 to {FILTER_MAX} characters"))),
+            };
             let number = |what: &str| value.parse().map_err(|_| must_be(what));
             match name {
                 "level" => {
                     let level = "one of trace, debug, info, warn and error";
                     query.level = value.parse().map_err(|_| must_be(level))?;
                 }
-                "server" | "serverId" => query.server = Some(value.to_owned()),
-                "text" => query.text = Some(value.to_owned()),
+                "server" | "serverId" => query.server = text()?,
+                "text" => query.text = text()?,
                 "since" => query.since = number("a time in milliseconds since 1970")?,
                 "after" => query.after = number("the id of an entry")?,
                 "limit" => {
@@ -369,6 +376,7 @@ mod tests {
             ("level", "loud", "debug"),
             ("limit", "0", "1 to 1000"),
             ("since", "x", "milliseconds"),
+            ("text", "", "256 characters"),
             ("colour", "red", "no parameter"),
         ] {
             let why = LogQuery::from_pairs([(name, value)]).unwrap_err();

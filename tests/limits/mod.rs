@@ -16,7 +16,7 @@ const OTHER_PLACES: [&str; 3] = [
 
 /// Constants that limit nothing: sizes of what is written, thresholds for guesses, numbers of the
 /// system, defaults of keys.
-const NO_LIMITS: [(&str, &str); 41] = [
+const NO_LIMITS: [(&str, &str); 46] = [
     ("src/admin/api_token.rs", "TOKEN_BYTES"),
     ("src/auth/api_key.rs", "TOKEN_BYTES"),
     ("src/admin/render/screen.rs", "COLUMNS_MIN"),
@@ -36,8 +36,13 @@ const NO_LIMITS: [(&str, &str); 41] = [
     ("src/downstream/in_flight/rewrite.rs", "EDITS"),
     ("src/downstream/notification_budget.rs", "OVERHEAD"),
     ("src/downstream/resilience/mod.rs", "MINUTE"),
-    ("src/history/file.rs", "IS_REDACTED"),
-    ("src/history/file.rs", "WHOLE"),
+    ("src/history/block.rs", "ABSENT"),
+    ("src/history/block.rs", "HEAD"),
+    ("src/history/block.rs", "NUMBERS"),
+    ("src/history/block.rs", "RESULT_SHIFT"),
+    ("src/history/block.rs", "TEXTS"),
+    ("src/history/redaction/mod.rs", "IS_REDACTED"),
+    ("src/history/redaction/mod.rs", "WHOLE"),
     ("src/history/redaction/names.rs", "LENGTH_MAX"),
     ("src/history/redaction/text.rs", "GAP_MAX"),
     ("src/history/redaction/text.rs", "VALUE_MIN"),

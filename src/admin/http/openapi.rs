@@ -58,7 +58,6 @@ fn document(routes: &[Route]) -> Value {
 
 fn operation(route: &Route, declared: &Value) -> Value {
     let doc = &route.doc;
-    let tag = route.path.split('/').rfind(|part| is_tag(part));
     let mut responses = Map::new();
     responses.insert(
         doc.status.to_owned(),
@@ -76,7 +75,7 @@ fn operation(route: &Route, declared: &Value) -> Value {
     }
     let mut operation = json!({
         "operationId": operation_id(route),
-        "tags": [tag.unwrap_or_default()],
+        "tags": [tag(route)],
         "summary": doc.summary,
         "parameters": parameters(route, declared),
         "responses": responses,
@@ -88,6 +87,12 @@ fn operation(route: &Route, declared: &Value) -> Value {
         });
     }
     operation
+}
+
+/// What the endpoint is about.
+fn tag(route: &Route) -> &'static str {
+    let mut parts = route.path.split('/');
+    parts.rfind(|part| is_tag(part)).unwrap_or_default()
 }
 
 fn is_tag(part: &str) -> bool {
@@ -115,9 +120,14 @@ fn operation_id(route: &Route) -> String {
 fn parameters(route: &Route, declared: &Value) -> Vec<Value> {
     let segments = route.path.split('/');
     let segments = segments.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let segments = segments.map(|name| parameter(name, "path", &declared["segments"]));
+    let segments = segments.map(|name| parameter(name, "path", &declared["segments"][name]));
     let query = route.query.iter();
-    let query = query.map(|name| parameter(name, "query", &declared["parameters"]));
+    // One that differs from others of its name has the tag before it.
+    let known = &declared["parameters"];
+    let query = query.map(|name| match &known[format!("{}.{name}", tag(route))] {
+        Value::Null => parameter(name, "query", &known[name]),
+        special => parameter(name, "query", special),
+    });
     let mut all: Vec<Value> = segments.chain(query).collect();
     if route.doc.answers == "Events" {
         all.push(json!({
@@ -140,7 +150,7 @@ fn parameters(route: &Route, declared: &Value) -> Vec<Value> {
 
 fn parameter(name: &str, place: &str, declared: &Value) -> Value {
     let mut parameter = json!({ "name": name, "in": place, "required": place == "path" });
-    for (member, value) in declared[name].as_object().into_iter().flatten() {
+    for (member, value) in declared.as_object().into_iter().flatten() {
         parameter[member] = value.clone();
     }
     parameter

@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 use url::form_urlencoded;
 
 use super::AdminParts;
+use crate::history::OFFSET_MAX;
 use crate::protocol::{ErrorKind, Failure, sole_header};
 
 /// Longest query, in bytes.
-const QUERY_MAX: usize = 8192;
+const QUERY_MAX: usize = 16 * 1024;
 
 /// Entries of a page that nobody set a limit for, and at most.
 const PAGE: usize = 100;
@@ -140,7 +141,7 @@ impl Query {
     /// As [`Query::number`].
     pub(super) fn page(&self) -> Result<Page, Failure> {
         let limit = self.number("limit", 1..=PAGE_MAX as u64)?;
-        let offset = self.number("offset", 0..=u64::from(u32::MAX))?;
+        let offset = self.number("offset", 0..=OFFSET_MAX as u64)?;
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(Page {
             limit: limit.map_or(PAGE, size),

@@ -22,6 +22,19 @@ pub(super) struct KeptBody {
     pub(super) is_redacted: bool,
 }
 
+/// Bits of a body's state.
+pub(super) const WHOLE: i64 = 1;
+pub(super) const IS_REDACTED: i64 = 2;
+
+impl KeptBody {
+    /// How much of it was kept, in bits.
+    pub(super) fn state(&self) -> i64 {
+        let whole = if self.is_whole { WHOLE } else { 0 };
+        let redacted = if self.is_redacted { IS_REDACTED } else { 0 };
+        whole | redacted
+    }
+}
+
 /// Copies a JSON value, up to about `limit` bytes. Values of members whose names name secrets,
 /// tokens behind `Bearer` and all that `secrets` knows are replaced.
 pub(super) fn redact(json: &str, limit: usize, secrets: &Secrets) -> KeptBody {

@@ -1,5 +1,9 @@
 //! Which names name secrets.
 
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
 /// A name that holds one of these, without signs between its words, names a secret.
 const PARTS: [&str; 10] = [
     "secret",
@@ -23,26 +27,39 @@ const PLAIN: [&str; 2] = ["progresstoken", "maxtokens"];
 /// A longer name, in bytes, is none that anybody thought of.
 const LENGTH_MAX: usize = 64;
 
+/// Finds the parts in one pass.
+static PART_FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(PARTS).ok());
+
 /// Whether the value of a member or variable of this name is likely to be a secret.
 pub(super) fn names_secret(name: &str) -> bool {
     if name.len() > LENGTH_MAX {
         return false;
     }
-    let compact: String = letters(name).collect();
-    if PLAIN.contains(&compact.as_str()) {
-        return false;
-    }
-    PARTS.iter().any(|part| compact.contains(part)) || words(name).any(is_word)
+    let mut buffer = [0; LENGTH_MAX];
+    let compact = letters(name, &mut buffer);
+    let has_part = match &*PART_FINDER {
+        Some(finder) => finder.is_match(compact),
+        None => true,
+    };
+    let is_secret = has_part || words(name).any(is_word);
+    is_secret && !PLAIN.iter().any(|plain| plain.as_bytes() == compact)
 }
 
 /// Whether a number under this name counts something, as in `input_tokens`.
 pub(super) fn names_count(name: &str) -> bool {
-    letters(name).collect::<String>().ends_with("tokens")
+    let mut buffer = [0; LENGTH_MAX];
+    name.len() <= LENGTH_MAX && letters(name, &mut buffer).ends_with(b"tokens")
 }
 
-fn letters(name: &str) -> impl Iterator<Item = char> {
-    let letters = name.chars().filter(|letter| letter.is_ascii_alphanumeric());
-    letters.map(|letter| letter.to_ascii_lowercase())
+/// The letters and digits of a name that is no longer than the buffer, in small letters.
+fn letters<'b>(name: &str, buffer: &'b mut [u8; LENGTH_MAX]) -> &'b [u8] {
+    let letters = name.bytes().filter(u8::is_ascii_alphanumeric);
+    let mut length = 0;
+    for (place, letter) in buffer.iter_mut().zip(letters) {
+        *place = letter.to_ascii_lowercase();
+        length += 1;
+    }
+    buffer.get(..length).unwrap_or_default()
 }
 
 fn is_word(word: &str) -> bool {

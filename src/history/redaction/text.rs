@@ -1,6 +1,7 @@
 //! Secrets in the middle of texts: `password=x`, `"token": "x"` in embedded JSON, `Bearer x`.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use memchr::{memchr2_iter, memmem};
 
@@ -20,6 +21,10 @@ const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
 pub(super) fn push_redacted(text: &str, out: &mut String) -> bool {
     let mut spans = named_values(text);
     spans.extend(bearer_tokens(text));
+    if spans.is_empty() {
+        out.push_str(text);
+        return false;
+    }
     spans.sort_by_key(|span| span.start);
     let mut copied = 0;
     for span in &spans {
@@ -31,7 +36,7 @@ pub(super) fn push_redacted(text: &str, out: &mut String) -> bool {
         copied = span.end;
     }
     out.push_str(text.get(copied..).unwrap_or_default());
-    !spans.is_empty()
+    true
 }
 
 /// The values behind names of secrets.
@@ -79,9 +84,12 @@ fn value_length(text: &str) -> usize {
     text.bytes().take_while(|byte| !is_end(byte)).count()
 }
 
+/// Finds what is before a token.
+static BEARER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("earer "));
+
 fn bearer_tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
     // Its first letter may be large or small.
-    memmem::find_iter(text.as_bytes(), "earer ").filter_map(|at| {
+    BEARER.find_iter(text.as_bytes()).filter_map(|at| {
         let first = text.as_bytes().get(at.checked_sub(1)?)?;
         let start = at + "earer ".len();
         let length = value_length(text.get(start..)?);

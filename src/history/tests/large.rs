@@ -80,8 +80,7 @@ fn the_first_page_of_any_filter_is_found_among_many_records() {
         }
     }
     let begun = Instant::now();
-    let plain = "SELECT count(*) FROM (SELECT id FROM call NOT INDEXED WHERE session = 57005 \
-                 ORDER BY id DESC LIMIT 100)";
+    let plain = "SELECT count(*) FROM block WHERE instr(records, x'00adde00') > 0";
     let found: i64 = connection.query_row(plain, [], |row| row.get(0)).unwrap();
-    eprintln!("{:?} for a plain query of {found} records", begun.elapsed());
+    eprintln!("{:?} for a look at all records, {found}", begun.elapsed());
 }
