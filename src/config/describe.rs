@@ -7,7 +7,8 @@ use url::Url;
 use super::declaration::Keys;
 use super::keys::{
     AuthTable, BreakerTable, ChildLimitsTable, GatewayTable, HistoryTable, LimitsTable,
-    RecorderTable, ResourcesTable, ServerKeys, ServerTable, SessionsTable, SupervisionTable,
+    MetricsTable, RecorderTable, ResourcesTable, ServerKeys, ServerTable, SessionsTable,
+    SupervisionTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -173,6 +174,7 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
         ("sessions", unusual::<SessionsTable>(config)),
         ("limits", unusual::<LimitsTable>(config)),
         ("history", unusual::<HistoryTable>(&config.history)),
+        ("metrics", unusual::<MetricsTable>(config)),
         (
             "recorder",
             unusual::<RecorderTable>(&config.every_server.recorder),

@@ -33,7 +33,7 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ use crate::history::HistorySettings;
 use crate::publisher::NamedViews;
 use declaration::Keys as _;
 use interpolate::Sources;
-use keys::{GatewayTable, ServerKeys};
+use keys::{GatewayTable, MetricsTable, ServerKeys};
 use reader::Reader;
 use section::Section;
 
@@ -89,6 +89,8 @@ pub struct Config {
     pub session: SessionSettings,
     pub catalog: CatalogSettings,
     pub history: HistorySettings,
+    /// Where `/metrics` is served; nowhere without it.
+    pub metrics_listen: Option<SocketAddr>,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
     /// `[views.NAME]`, by name.
@@ -114,6 +116,7 @@ impl Default for Config {
             session: SessionSettings::default(),
             catalog: CatalogSettings::default(),
             history: HistorySettings::default(),
+            metrics_listen: None,
             servers: Vec::new(),
             views: NamedViews::new(),
             allow_unauthenticated: false,
@@ -319,6 +322,7 @@ impl Config {
     #[must_use]
     pub fn with_fixed_of(mut self, running: &Self) -> Self {
         GatewayTable::keep_fixed(&mut self, running);
+        MetricsTable::keep_fixed(&mut self, running);
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);

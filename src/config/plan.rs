@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::declaration::{Key, Keys as _, Mark};
-use super::keys::{GatewayTable, LimitsTable, RecorderTable, ServerTable, TransportKind};
+use super::keys::{
+    GatewayTable, LimitsTable, MetricsTable, RecorderTable, ServerTable, TransportKind,
+};
 use super::{Config, ServerEntry, ServerState};
 use crate::downstream::ServerSettings;
 use crate::id::ServerName;
@@ -62,12 +64,15 @@ impl Plan {
     /// Compares what runs with what is wanted. Secrets are compared by their values.
     pub fn between(running: &Config, wanted: &Config) -> Self {
         let gateway = GatewayTable::changed(wanted, running).into_iter();
-        let needs_restart = gateway.filter(|key| key.is(Mark::NeedsRestart));
+        let gateway = gateway.map(|key| ("gateway", key));
+        let metrics = MetricsTable::changed(wanted, running).into_iter();
+        let changed = gateway.chain(metrics.map(|key| ("metrics", key)));
+        let needs_restart = changed.filter(|(_, key)| key.is(Mark::NeedsRestart));
         // With everything that can be applied at once, and nothing else.
         let live = wanted.clone().with_fixed_of(running);
         let mut plan = Self {
             needs_restart: needs_restart
-                .map(|key| format!("gateway.{}", key.name))
+                .map(|(table, key)| format!("{table}.{}", key.name))
                 .collect(),
             front_changed: running.front != live.front,
             session_changed: running.session != wanted.session,

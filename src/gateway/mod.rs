@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigOrders, ConfigRequest, ConfigView, ControlServer,
-    CrashWriter, DataDir, DataDirError, Registration,
+    CrashWriter, DataDir, DataDirError, MetricsServer, Registration,
 };
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
@@ -40,7 +40,7 @@ use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, ready_servers};
 use history::{secrets, start_history};
-use place::{listen, register};
+use place::{listen, listen_for_metrics, register};
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
 use stdio::{STDIO_DIR, adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
@@ -79,6 +79,7 @@ pub struct Gateway {
     operator: Arc<GatewayOperator>,
     server: FrontServer,
     endpoints: AdminEndpoints,
+    metrics: Option<MetricsServer>,
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
@@ -138,6 +139,7 @@ impl Gateway {
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
         let shares_socket = matches!(client_transport, ClientTransport::Http(Some(_)));
         let listener = open_listener(client_transport, &config)?;
+        let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let owner = data_dir.owner(Uuid::new_v4)?;
         let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
@@ -176,6 +178,7 @@ impl Gateway {
             token: token.transpose()?,
             config_orders,
         });
+        let metrics = start_metrics(metrics_listener, &operator)?;
         let control = ControlServer::start(&config.data_dir, operator.clone())?;
         log_start(server.address, &config);
         let gateway = Self {
@@ -184,6 +187,7 @@ impl Gateway {
             operator,
             server,
             endpoints,
+            metrics,
             arbiters,
             spawner,
             store,
@@ -389,6 +393,9 @@ impl Gateway {
             log::warn!("servers that did not stop in time are killed");
         }
         self.spawner.stop().await;
+        if let Some(metrics) = &self.metrics {
+            metrics.stop().await;
+        }
         let writer = self.crashes;
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         let history = self.state.history.clone();
@@ -438,6 +445,14 @@ async fn start_front(
     let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
     let routes = move |app: &mut _, check: &_| endpoints.routes(app, &path, check);
     Ok(FrontServer::start(listener, &config.front, routes).await?)
+}
+
+fn start_metrics(
+    listener: Option<TcpListener>,
+    operator: &Arc<GatewayOperator>,
+) -> io::Result<Option<MetricsServer>> {
+    let start = |listener| MetricsServer::start(listener, operator.clone());
+    listener.map(start).transpose()
 }
 
 fn unreadable(path: &Path, source: StoreError) -> StartError {

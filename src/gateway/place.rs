@@ -13,6 +13,13 @@ use crate::config::Config;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
+pub(super) fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).map_err(|error| {
+        let why = format!("{error}: choose another address with `listen` under [metrics]");
+        StartError::Listen { address, why }
+    })
+}
+
 pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     let open = || {
         let socket = if address.is_ipv4() {

@@ -24,6 +24,7 @@ mod lazy;
 mod legacy_sse;
 mod legacy_sse_resumption;
 mod limits;
+mod metrics;
 mod mishaps;
 mod oddities;
 mod operating;

@@ -21,7 +21,8 @@ pub(crate) use auth::{AuthTable, is_key_name};
 pub(crate) use gateway::GatewayTable;
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
 pub(crate) use tables::{
-    BreakerTable, HistoryTable, LimitsTable, RecorderTable, SessionsTable, SupervisionTable,
+    BreakerTable, HistoryTable, LimitsTable, MetricsTable, RecorderTable, SessionsTable,
+    SupervisionTable,
 };
 
 /// The names that [`crate::id::ServerName`] allows.
@@ -48,6 +49,7 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<SessionsTable>("sessions", "[sessions]"),
         root_table::<LimitsTable>("limits", "[limits]"),
         root_table::<HistoryTable>("history", "[history]"),
+        root_table::<MetricsTable>("metrics", "[metrics]"),
         root_table::<RecorderTable>("recorder", "[recorder]"),
         root_table::<ResourcesTable>("resources", "[resources]"),
         Key::new("servers", about_servers, &servers, &(), &[]),
@@ -65,6 +67,7 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     SessionsTable::read(&root.table("sessions"), config);
     LimitsTable::read(&root.table("limits"), config);
     HistoryTable::read(&root.table("history"), &mut config.history);
+    MetricsTable::read(&root.table("metrics"), config);
     let server = &mut config.every_server;
     SupervisionTable::read(&root.table("supervision"), &mut server.supervision);
     BreakerTable::read(&root.table("breaker"), &mut server.resilience.breaker);

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::config::address;
 use crate::config::checks::is_at_least;
 use crate::config::declaration::keys;
-use crate::config::declaration::kinds::{RangeKind, count, duration, factor, flag, size};
+use crate::config::declaration::kinds::{RangeKind, count, duration, factor, flag, optional, size};
+use crate::config::declaration::texts::text;
 use crate::config::section::Section;
 use crate::config::units::{DAY, GIB, HOUR, KIB, MIB, MILLI, MINUTE, SECOND};
 use crate::downstream::BreakerSettings;
@@ -217,5 +219,28 @@ keys! {
         bodies in body_max: size(0..=64 * KIB), ForServers;
         /// Reports kept of each server, in the data directory; 0 writes none.
         reports in reports_max: count(0..=1000), ForServers;
+    }
+}
+
+keys! {
+    /// Numbers for Prometheus: docs/metrics.md lists them.
+    MetricsTable for Config, check_metrics {
+        /// Address and port of the listener that serves `/metrics`, only to this machine. Without it,
+        /// there is none.
+        listen in metrics_listen:
+            optional(text(address::MUST_BE, address::listen_address), "\"127.0.0.1:12007\""),
+            NeedsRestart;
+    }
+}
+
+/// Metrics tell the names of servers, and scrapers are not asked who they are.
+fn check_metrics(config: &mut Config, section: &Section<'_>) {
+    let is_public = |address: &std::net::SocketAddr| !address.ip().is_loopback();
+    if config.metrics_listen.as_ref().is_some_and(is_public) {
+        let message = "`metrics.listen` is an address that others can reach, and scrapers are not \
+                       authenticated";
+        let help = "listen on `127.0.0.1`, and put a proxy with authentication in front";
+        section.refuse(&["listen"], message.to_owned(), help.to_owned());
+        config.metrics_listen = None;
     }
 }

@@ -1,0 +1,123 @@
+//! `/metrics` for Prometheus, on a listener of its own. Everything is read from the status when it
+//! is asked for: between two scrapes nothing is kept.
+
+mod exposition;
+
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::http::header;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use tokio::time::timeout;
+
+use super::operator::Operator;
+use exposition::exposition;
+
+/// Open connections of scrapers; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 16;
+
+/// How long a scraper may take to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the end of the listener is waited for.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The listener for scrapers.
+pub struct MetricsServer(ServerHandle);
+
+impl MetricsServer {
+    /// Serves on a thread of its own, so that a scrape delays no call.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the listener cannot be used.
+    pub fn start(listener: TcpListener, operator: Arc<dyn Operator>) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let operator = web::Data::from(operator);
+        let app = move || {
+            App::new()
+                .app_data(operator.clone())
+                .route("/metrics", web::get().to(metrics))
+                .route("/metrics", web::head().to(metrics))
+                .default_service(web::to(no_such_path))
+        };
+        let server = HttpServer::new(app)
+            .workers(1)
+            .max_connections(CONNECTIONS_MAX)
+            .client_request_timeout(HEAD_TIMEOUT)
+            .disable_signals()
+            .listen(listener)?
+            .run();
+        let handle = server.handle();
+        actix_rt::spawn(server);
+        log::info!("metrics are at http://{address}/metrics");
+        Ok(Self(handle))
+    }
+
+    pub async fn stop(&self) {
+        // Its thread ends with the process at the latest.
+        let _ = timeout(STOP_TIMEOUT, self.0.stop(false)).await;
+    }
+}
+
+async fn metrics(request: HttpRequest, operator: web::Data<dyn Operator>) -> HttpResponse {
+    let mut hosts = request.headers().get_all(header::HOST);
+    let host = hosts.next().and_then(|host| host.to_str().ok());
+    if !host.is_some_and(is_loopback) || hosts.next().is_some() {
+        let message = "only the names of this machine are served here, as `localhost`\n";
+        return HttpResponse::Forbidden().body(message);
+    }
+    match exposition(&operator.status()) {
+        Ok(text) => HttpResponse::Ok().content_type(OPEN_METRICS).body(text),
+        Err(error) => {
+            log::error!(error:%; "metrics cannot be written");
+            HttpResponse::InternalServerError().body("metrics cannot be written\n")
+        }
+    }
+}
+
+/// A page of another site may lead a name of its own to this address (DNS rebinding).
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    if name.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let address = name.parse::<IpAddr>();
+    address.is_ok_and(|address| address.is_loopback())
+}
+
+async fn no_such_path() -> HttpResponse {
+    HttpResponse::NotFound().body("there is only `GET /metrics` here\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_served() {
+        let table = [
+            ("localhost:12007", true),
+            ("LOCALHOST", true),
+            ("127.0.0.1:1", true),
+            ("127.0.0.2", true),
+            ("[::1]:12007", true),
+            ("localhost.evil.com:12007", false),
+            ("evil.com", false),
+            ("10.0.0.1:12007", false),
+            ("", false),
+        ];
+        for (host, allowed) in table {
+            assert_eq!(is_loopback(host), allowed, "{host}");
+        }
+    }
+}
