@@ -134,11 +134,16 @@ async fn run_gateway(
 ) -> Result<(), CliError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let watched = loaded.path.clone().filter(|_| loaded.config.watch);
-    let watch = watched
-        .as_deref()
-        .map(|path| Watch::start(path, loaded.fingerprint, &WatchSettings::default()));
-    let (_watch, mut changes) = watch.unzip();
+    let is_watched = loaded.config.watch && loaded.path.is_some();
+    let watch = is_watched.then(|| Watch::start(&loaded.files, &WatchSettings::default()));
+    let (mut watch, mut changes) = watch.unzip();
+    let mut read_again = || {
+        let loaded = (file.reload)();
+        if let (Some(watch), Ok(loaded)) = (&mut watch, &loaded) {
+            watch.follow(&loaded.files);
+        }
+        loaded
+    };
     let mut gateway = match mode {
         ServeMode::Http => Gateway::start(loaded, inherited, log).await?,
         ServeMode::Stdio => Gateway::start_for_stdio(loaded, log).await?,
@@ -166,7 +171,7 @@ async fn run_gateway(
         tokio::select! {
             Some(_) = changed => {
                 // A change by the API is in force already.
-                if (file.reload)().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
+                if read_again().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
                     continue;
                 }
             }
@@ -174,7 +179,7 @@ async fn run_gateway(
                 let outcome = match (file.carry_out)(&request) {
                     Ok(outcome) => {
                         if outcome.changed.is_some() {
-                            gateway.reload((file.reload)());
+                            gateway.reload(read_again());
                         }
                         Ok(gateway.with_times(outcome).await)
                     }
@@ -190,7 +195,7 @@ async fn run_gateway(
             () = &mut client_left => break,
         }
         service::notify(ServiceState::Reloading);
-        gateway.reload((file.reload)());
+        gateway.reload(read_again());
         service::notify(ServiceState::Ready(&gateway.summary()));
     }
     service::notify(ServiceState::Stopping);

@@ -115,6 +115,12 @@ pub(crate) fn directory(text: &str) -> Result<PathBuf, ValueError> {
     not_empty(text).map(PathBuf::from)
 }
 
+pub(crate) const FILE: &str = "the path of a file";
+
+pub(crate) fn file(text: &str) -> Result<PathBuf, ValueError> {
+    not_empty(text).map(PathBuf::from)
+}
+
 pub(crate) const NOT_EMPTY: &str = "a text that is not empty";
 
 pub(crate) fn not_empty(text: &str) -> Result<String, ValueError> {

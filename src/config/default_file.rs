@@ -71,7 +71,10 @@ pub fn default_file() -> String {
                     gateway_key(&mut text, key);
                 }
             }
-            None => {}
+            None => {
+                text.push('\n');
+                gateway_key(&mut text, &key);
+            }
         }
     }
     text

@@ -31,7 +31,8 @@ pub(super) enum InterpolationError {
     Missing { what: String, help: String },
 }
 
-/// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}` and `$$`;
+/// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}`, `$$`, and
+/// `${workspaceFolder}` of editors;
 /// any other `$` stays as it is. A text without `$` is returned as it was.
 pub(super) fn interpolate<'t>(
     text: &'t str,
@@ -97,6 +98,19 @@ fn resolve(
     if let Some(path) = expression.strip_prefix("file:") {
         return read(&expand(path, from, depth + 1)?, from.directory);
     }
+    if let Some(id) = expression.strip_prefix("input:") {
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+        let id: String = id.chars().filter(is_plain).take(64).collect();
+        return Err(Missing {
+            what: format!(
+                "`${{input:{id}}}` stands for an answer that an editor asks its user for"
+            ),
+            help: "write the name of an environment variable instead, as `${VAR}`".to_owned(),
+        });
+    }
+    if expression == "workspaceFolder" {
+        return Ok(workspace_folder(from.directory));
+    }
     let variable = expression.strip_prefix("env:").unwrap_or(expression);
     let (name, operator) = match variable.split_once(':') {
         Some((name, operator)) => (name, Some(operator)),
@@ -129,6 +143,15 @@ fn resolve(
             }
         }
     }
+}
+
+/// The folder that an editor has open: the one of the file, or the one that `.vscode` is in.
+fn workspace_folder(directory: &Path) -> String {
+    let is_of_editor = [".vscode", ".cursor"]
+        .iter()
+        .any(|name| directory.ends_with(name));
+    let folder = directory.parent().filter(|_| is_of_editor);
+    folder.unwrap_or(directory).to_string_lossy().into_owned()
 }
 
 fn unknown_form() -> InterpolationError {

@@ -1,16 +1,34 @@
 //! A configuration in JSON, as clients write it: its servers are read as `[servers.NAME]` tables.
 
-use jsonc_parser::{ParseOptions, parse_to_serde_value};
+use std::ops::Range;
+
+use jsonc_parser::ast::{ObjectProp, Value as Ast};
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
+use super::problem::line_of;
 use crate::id::ServerName;
 
-/// Where clients keep their servers: Claude Desktop, Cursor and others; VS Code; its settings.
-const SERVERS_AT: [&str; 3] = ["/mcpServers", "/servers", "/mcp/servers"];
+/// Where clients keep their servers: Claude Desktop, Cursor and others; VS Code and the Inspector;
+/// the settings of VS Code; those who write as in Codex; Zed; OpenCode.
+const SERVERS_AT: [&[&str]; 6] = [
+    &["mcpServers"],
+    &["servers"],
+    &["mcp", "servers"],
+    &["mcp_servers"],
+    &["context_servers"],
+    &["mcp"],
+];
 
 /// Keys of a server that mean the same here.
-const KEYS: [&str; 6] = ["command", "args", "env", "cwd", "url", "headers"];
+const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
+
+/// Members of a server that need no reading: its name, and what the Inspector keeps for itself.
+const TOLERATED: [&str; 4] = ["name", "connectionMode", "createdAt", "updatedAt"];
+
+/// The member of a server with keys of this gateway; other programs ignore it.
+const OWN_KEYS: &str = "x-mcpvisor";
 
 /// Keys that have another name here.
 const RENAMED: [(&str, &str); 6] = [
@@ -47,51 +65,184 @@ pub fn is_json(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// The same servers as the text of a TOML file, and a warning for everything that was left out.
-///
-/// # Errors
-///
-/// Says why there is nothing to read, without any value.
-pub(super) fn to_toml(text: &str) -> Result<(String, Vec<String>), String> {
-    let text = text.trim_start_matches('\u{feff}');
-    let json: Json = parse_to_serde_value(text, &JSON_OF_EDITORS).map_err(|error| {
-        let (line, column) = (error.line_display(), error.column_display());
-        let what = error.kind();
-        format!(
-            "the file begins as JSON, and is no valid JSON: {what} at line {line} column {column}"
-        )
-    })?;
-    let found = SERVERS_AT.iter().find_map(|at| {
-        let servers = json.pointer(at)?.as_object()?;
-        Some((*at, servers))
-    });
-    let Some((at, servers)) = found else {
-        return Err("the file is JSON without `mcpServers` or `servers`".to_owned());
-    };
-    let at = at.trim_start_matches('/').replace('/', ".");
-    let mut warnings = vec![format!(
-        "the file is JSON: its `{at}` are read as [servers.NAME], everything else has its default"
-    )];
-    let mut tables = Table::new();
-    for (name, server) in servers {
-        let known_name = free_name(name, servers);
-        if known_name != *name {
-            warnings.push(format!(
-                "server `{name}` is called `{known_name}`: names are made of A-Z, a-z, 0-9 and `-`"
-            ));
-        }
-        tables.insert(known_name, server_table(name, server, &mut warnings));
+/// The servers of a JSON file.
+pub(super) struct JsonServers {
+    /// The same as the text of a TOML file.
+    pub(super) toml: String,
+    /// Where they stand, as `mcpServers`.
+    pub(super) at: String,
+    /// One sentence for everything that was left out.
+    pub(super) warnings: Vec<String>,
+    places: Vec<ServerPlace>,
+}
+
+/// Where a server and its members are named in the file.
+struct ServerPlace {
+    name: String,
+    named_at: Range<usize>,
+    members: Vec<(String, Range<usize>)>,
+}
+
+impl JsonServers {
+    /// # Errors
+    ///
+    /// Says why there is nothing to read, without any value.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let parsed = parse_to_ast(text, &CollectOptions::default(), &JSON_OF_EDITORS);
+        let parsed = parsed.map_err(|error| {
+            let (line, column) = (error.line_display(), error.column_display());
+            let what = error.kind();
+            format!(
+                "the file begins as JSON, and is no valid JSON: {what} at line {line} column {column}"
+            )
+        })?;
+        let root = parsed.value.as_ref();
+        let found = SERVERS_AT.iter().find_map(|at| {
+            let servers = at.iter().try_fold(root?, |value, member| {
+                Some(&value.as_object()?.get(member)?.value)
+            })?;
+            let is_list = matches!(servers, Ast::Object(_) | Ast::Array(_));
+            is_list.then_some((*at, servers))
+        });
+        let Some((at, servers)) = found else {
+            return Err("the file is JSON without `mcpServers` or `servers`".to_owned());
+        };
+        let mut read = Self {
+            toml: String::new(),
+            at: at.join("."),
+            warnings: Vec::new(),
+            places: Vec::new(),
+        };
+        read.toml = read.tables(&named_servers(servers)?, text)?;
+        Ok(read)
     }
-    let file = Table::from_iter([("servers".to_owned(), Toml::Table(tables))]);
-    let file = toml::to_string(&file).map_err(|error| error.to_string())?;
-    Ok((file, warnings))
+
+    fn tables(&mut self, servers: &[NamedServer<'_>], text: &str) -> Result<String, String> {
+        let mut tables = Table::new();
+        for server in servers {
+            let name = free_name(&server.name, servers);
+            if name != server.name {
+                self.warnings.push(format!(
+                    "server `{}` is called `{name}`: names are made of A-Z, a-z, 0-9 and `-`",
+                    server.name
+                ));
+            }
+            if let Some(other) = self.places.iter().find(|place| place.name == name) {
+                let first = line_of(text, other.named_at.start);
+                let second = line_of(text, server.named_at.start);
+                return Err(format!(
+                    "server `{name}` is defined twice, in line {first} and in line {second}"
+                ));
+            }
+            let members = server.value.as_object();
+            let members = members.into_iter().flat_map(|server| &server.properties);
+            let place = |member: &ObjectProp<'_>| {
+                let key = member.name.as_str();
+                let renamed = RENAMED.iter().find(|(other, _)| *other == key);
+                (
+                    renamed.map_or(key, |(_, key)| key).to_owned(),
+                    span(&member.name),
+                )
+            };
+            self.places.push(ServerPlace {
+                name: name.clone(),
+                named_at: server.named_at.clone(),
+                members: members.map(place).collect(),
+            });
+            let value = Json::from(server.value.clone());
+            let table = server_table(&server.name, &value, &mut self.warnings);
+            tables.insert(name, table);
+        }
+        let file = Table::from_iter([("servers".to_owned(), Toml::Table(tables))]);
+        toml::to_string(&file).map_err(|error| error.to_string())
+    }
+
+    /// Where the key of a problem, as `servers.docs.url`, stands in the file.
+    pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
+        let mut path = key.strip_prefix("servers.")?.split('.');
+        let server = path.next()?;
+        let place = self.places.iter().find(|place| place.name == server)?;
+        let member = path.next().map(|key| key.split('[').next().unwrap_or(key));
+        let member = place
+            .members
+            .iter()
+            .find(|(name, _)| Some(name.as_str()) == member);
+        Some(member.map_or(&place.named_at, |(_, at)| at).clone())
+    }
+
+    /// The text with nothing but the names of servers and their members, so that it can be shown.
+    /// Every line and every name stays where it is.
+    pub(super) fn names_only(&self, text: &str) -> String {
+        let blank = |byte: u8| if byte == b'\n' { b'\n' } else { b' ' };
+        let mut shown: Vec<u8> = text.bytes().map(blank).collect();
+        for place in &self.places {
+            let members = place.members.iter().map(|(_, at)| at);
+            for at in members.chain([&place.named_at]) {
+                let source = text.as_bytes().get(at.clone());
+                if let (Some(shown), Some(source)) = (shown.get_mut(at.clone()), source) {
+                    shown.copy_from_slice(source);
+                }
+            }
+        }
+        String::from_utf8(shown).unwrap_or_default()
+    }
+
+    /// The line of a server, from 1.
+    pub(super) fn line(&self, text: &str, server: &str) -> Option<usize> {
+        let place = self.places.iter().find(|place| place.name == server)?;
+        Some(line_of(text, place.named_at.start))
+    }
+}
+
+struct NamedServer<'a> {
+    name: String,
+    named_at: Range<usize>,
+    value: &'a Ast<'a>,
+}
+
+/// The servers of an object, under their names, or of an array, whose servers have a `name`.
+fn named_servers<'a>(servers: &'a Ast<'a>) -> Result<Vec<NamedServer<'a>>, String> {
+    match servers {
+        Ast::Object(servers) => {
+            let named = servers.properties.iter().map(|server| NamedServer {
+                name: server.name.as_str().to_owned(),
+                named_at: span(&server.name),
+                value: &server.value,
+            });
+            Ok(named.collect())
+        }
+        Ast::Array(servers) => {
+            let named = servers.elements.iter().enumerate().map(|(index, server)| {
+                let name = server.as_object().and_then(|server| {
+                    ["name", "id"]
+                        .iter()
+                        .find_map(|member| server.get_string(member))
+                });
+                let name = name.ok_or_else(|| format!("`servers[{index}]` has no `name`"))?;
+                Ok(NamedServer {
+                    name: name.value.to_string(),
+                    named_at: span(name),
+                    value: server,
+                })
+            });
+            named.collect()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn span(of: &impl jsonc_parser::common::Ranged) -> Range<usize> {
+    let range = of.range();
+    range.start..range.end
 }
 
 /// The name of a server with a `-` for every character that names may not have, unless another
 /// server has that name.
-fn free_name(name: &str, servers: &Map<String, Json>) -> String {
+fn free_name(name: &str, servers: &[NamedServer<'_>]) -> String {
     match ServerName::similar(name) {
-        Some(similar) if !servers.contains_key(similar.as_str()) => similar.to_string(),
+        Some(similar) if !servers.iter().any(|server| server.name == similar.as_str()) => {
+            similar.to_string()
+        }
         _ => name.to_owned(),
     }
 }
@@ -102,6 +253,7 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
         return to_value(server).unwrap_or_else(|| Toml::Table(Table::new()));
     };
     let mut table = Table::new();
+    let mut times = Map::new();
     let mut put = |key: &str, value: Option<Toml>| {
         value.map(|value| table.insert(key.to_owned(), value));
     };
@@ -125,10 +277,33 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
                 put("enabled", Some(Toml::Boolean(!disabled)));
             }
             (None, "enabled", Json::Bool(enabled)) => put("enabled", Some(Toml::Boolean(*enabled))),
+            (None, "timeouts", Json::Object(timeouts)) => times.extend(timeouts.clone()),
+            (None, OWN_KEYS, Json::Object(own)) => {
+                own.iter()
+                    .for_each(|(key, value)| put(key, to_value(value)));
+            }
+            (None, key, _) if TOLERATED.contains(&key) => {}
             _ => warnings.push(format!("`{key}` of server `{name}` is not read from JSON")),
         }
     }
+    add_times(&mut table, &times);
     Toml::Table(table)
+}
+
+/// `timeouts` of the Inspector, which are milliseconds.
+fn add_times(table: &mut Table, times: &Map<String, Json>) {
+    let written = |member: &str| {
+        let milliseconds = times.get(member)?.as_u64()?;
+        Some(Toml::String(format!("{milliseconds}ms")))
+    };
+    if let Some(time) = written("request") {
+        table.entry("request_timeout").or_insert(time);
+    }
+    if let Some(time) = written("connection")
+        && let Toml::Table(supervision) = table.entry("supervision").or_insert(Table::new().into())
+    {
+        supervision.entry("connect_timeout").or_insert(time);
+    }
 }
 
 /// Numbers and flags inside a list or table as texts, which they become for a program anyway.

@@ -11,6 +11,7 @@ mod declaration;
 mod default_file;
 mod describe;
 mod environment;
+mod include;
 mod interpolate;
 mod json;
 mod key_file;
@@ -95,6 +96,8 @@ pub struct Config {
     pub servers: Vec<ServerEntry>,
     /// `[views.NAME]`, by name.
     pub views: NamedViews,
+    /// Files in JSON with further servers, as the file says them.
+    include: Vec<PathBuf>,
     allow_unauthenticated: bool,
     /// `data_dir` and `workers` as the file says them.
     data_dir_key: Option<PathBuf>,
@@ -119,6 +122,7 @@ impl Default for Config {
             metrics_listen: None,
             servers: Vec::new(),
             views: NamedViews::new(),
+            include: Vec::new(),
             allow_unauthenticated: false,
             data_dir_key: None,
             workers_key: None,
@@ -135,7 +139,16 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// The file; `None` is the one that is compiled in.
     pub path: Option<PathBuf>,
-    /// The content of the file when it was read.
+    /// The content of all files when they were read.
+    pub fingerprint: Fingerprint,
+    /// The file and those that it includes.
+    pub files: Vec<LoadedFile>,
+}
+
+/// A file that was read, and its content then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedFile {
+    pub path: PathBuf,
     pub fingerprint: Fingerprint,
 }
 
@@ -148,6 +161,16 @@ impl Fingerprint {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, content).as_ref());
         Self(bytes)
+    }
+
+    /// Of a content and the files that it includes.
+    fn of_all(content: &[u8], included: &[LoadedFile]) -> Self {
+        if included.is_empty() {
+            return Self::of(content);
+        }
+        let each = included.iter().flat_map(|file| file.fingerprint.0);
+        let bytes: Vec<u8> = Self::of(content).0.into_iter().chain(each).collect();
+        Self::of(&bytes)
     }
 
     /// Half of it in hexadecimal digits: enough to tell contents apart.
@@ -182,7 +205,12 @@ impl Config {
             source,
         })?;
         let directory = path.parent().unwrap_or(&here);
-        let loaded = Self::parse(&text, &path.to_string_lossy(), directory, env)?;
+        let mut loaded = Self::parse(&text, &path.to_string_lossy(), directory, env)?;
+        let file = LoadedFile {
+            path: path.clone(),
+            fingerprint: Fingerprint::of(text.as_bytes()),
+        };
+        loaded.files.insert(0, file);
         Ok(Loaded {
             path: Some(path),
             ..loaded
@@ -262,20 +290,25 @@ impl Config {
         if !json::is_json(text) {
             return Self::parse_toml(text, name, directory, env);
         }
-        let (toml, warnings) = json::to_toml(text).map_err(|why| {
-            let help = "a configuration is TOML: `mcpvisor config default` prints one; of JSON, \
-                        the `mcpServers` or `servers` of a client are read"
-                .to_owned();
-            ConfigError::Invalid(Invalid::new(
-                name,
-                "",
-                vec![Problem::new("", why).help(help)],
-            ))
-        })?;
-        let mut loaded = Self::parse_toml(&toml, &format!("{name} as TOML"), directory, env)?;
-        let warnings = warnings.iter().map(|warning| problem::one_line(warning));
+        let fingerprint = Fingerprint::of(text.as_bytes());
+        let text = text.trim_start_matches('\u{feff}');
+        let json = json::JsonServers::read(text).map_err(|why| json_problem(name, why))?;
+        let mut loaded = match Self::parse_toml(&json.toml, name, directory, env) {
+            Ok(loaded) => loaded,
+            Err(ConfigError::Invalid(invalid)) => {
+                let invalid = include::invalid(name, text, &json, invalid.into_problems());
+                return Err(ConfigError::Invalid(invalid));
+            }
+            Err(error) => return Err(error),
+        };
+        let read = format!(
+            "the file is JSON: its `{}` are read as [servers.NAME], everything else has its default",
+            json.at
+        );
+        let warnings = [&read].into_iter().chain(&json.warnings);
+        let warnings = warnings.map(|warning| problem::one_line(warning));
         loaded.warnings.splice(..0, warnings);
-        loaded.fingerprint = Fingerprint::of(text.as_bytes());
+        loaded.fingerprint = fingerprint;
         Ok(loaded)
     }
 
@@ -295,18 +328,27 @@ impl Config {
             directory,
         };
         let reader = Reader::new(sources, keys::known_tables);
-        let config = assemble(&reader, tree.get_ref());
-        let (problems, warnings) = reader.finish();
+        let mut config = assemble(&reader, tree.get_ref());
+        let (problems, mut warnings) = reader.finish();
         if !problems.is_empty() {
             let shown = mask::masked(text, tree.get_ref());
             return Err(ConfigError::Invalid(Invalid::new(name, &shown, problems)));
         }
-        let fingerprint = Fingerprint::of(text.as_bytes());
+        let place_of = |server: &str| {
+            let servers = tree.get_ref().get("servers");
+            let servers = servers.and_then(|servers| servers.get_ref().as_table());
+            let key = servers.and_then(|servers| servers.get_key_value(server));
+            let line = key.map(|(key, _)| problem::line_of(text, key.span().start));
+            include::shown_place(Path::new(name), line)
+        };
+        let included = include::add_included(&mut config, place_of, directory, env)?;
+        warnings.extend(included.warnings);
         Ok(Loaded {
             config,
             warnings,
             path: None,
-            fingerprint,
+            fingerprint: Fingerprint::of_all(text.as_bytes(), &included.files),
+            files: included.files,
         })
     }
 
@@ -328,6 +370,15 @@ impl Config {
         self.data_dir.clone_from(&running.data_dir);
         self
     }
+}
+
+/// Why there are no servers in a file that is JSON.
+fn json_problem(name: &str, why: String) -> ConfigError {
+    let help = "a configuration is TOML: `mcpvisor config default` prints one; of JSON, the \
+                `mcpServers` or `servers` of a client are read"
+        .to_owned();
+    let problem = Problem::new("", why).help(help);
+    ConfigError::Invalid(Invalid::new(name, "", vec![problem]))
 }
 
 fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {

@@ -117,6 +117,10 @@ impl fmt::Display for Invalid {
 }
 
 impl Invalid {
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
     /// `source` is shown, so it must be masked already.
     pub(super) fn new(file: &str, source: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
@@ -150,7 +154,7 @@ fn clamp(source: &str, span: Range<usize>) -> Range<usize> {
     start..end
 }
 
-fn line_of(source: &str, offset: usize) -> usize {
+pub(super) fn line_of(source: &str, offset: usize) -> usize {
     let before = source.as_bytes().iter().take(offset);
     before.filter(|byte| **byte == b'\n').count() + 1
 }

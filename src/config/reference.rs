@@ -17,8 +17,9 @@ In any text, `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path
 `$$` is a dollar. Durations are written as `\"500ms\"`, `\"30s\"` or `\"1h 30m\"`, sizes as
 `\"512KiB\"`, `\"16MiB\"` or a number of bytes. Relative paths start at the directory of the file.
 
-A file in JSON, as clients have it, is read as well: the servers under `mcpServers` or `servers`, with
-`command`, `args`, `env`, `cwd`, `url`, `headers`, `type` and `disabled`.
+A file in JSON, as clients have it, is read as well: the servers under `mcpServers` or `servers`
+([sources.md](sources.md)). `include = [\".vscode/mcp.json\"]`, which stands before all tables, serves
+those of further files in JSON beside the servers of this one.
 
 This page is printed by `mcpvisor config reference`.
 ";

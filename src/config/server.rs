@@ -17,7 +17,7 @@ use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{HttpKind, HttpSettings, StdioSettings};
 
 /// Servers of one configuration.
-const SERVERS_MAX: usize = 10_000;
+pub(super) const SERVERS_MAX: usize = 10_000;
 
 /// One `[servers.NAME]` table.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Notices that the configuration file changed.
+//! Notices that the configuration file, or one that it includes, changed.
 //!
 //! The *directory* is watched, since editors replace the file and Kubernetes swaps a link beside
 //! it; and the file is looked at every few seconds, since network file systems tell nothing.
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{self, MissedTickBehavior};
 
-use super::{FILE_MAX, Fingerprint};
+use super::{FILE_MAX, Fingerprint, LoadedFile};
 
 /// Looks at a file that is another one each time, before the next event or poll is waited for.
 const LOOKS_MAX: usize = 50;
@@ -38,35 +38,66 @@ impl Default for WatchSettings {
     }
 }
 
-/// The file has another content than at the last event, and has had it for a while: half of a
+/// A file has another content than at the last event, and has had it for a while: half of a
 /// write is no change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
-/// A running watch; it ends when it is dropped.
+/// A running watch of some files; it ends when it is dropped.
 pub struct Watch {
+    files: Vec<WatchedFile>,
+    report: mpsc::Sender<Changed>,
+    settings: WatchSettings,
+}
+
+impl Watch {
+    /// Watches files, each with the content that was loaded; a change between the loading and
+    /// this call is noticed too. The receiver holds one event at most, which stands for all
+    /// changes until it is taken. Must be called within a tokio runtime.
+    pub fn start(
+        files: &[LoadedFile],
+        settings: &WatchSettings,
+    ) -> (Self, mpsc::Receiver<Changed>) {
+        let (report, changes) = mpsc::channel(1);
+        let mut watch = Self {
+            files: Vec::new(),
+            report,
+            settings: settings.clone(),
+        };
+        watch.follow(files);
+        (watch, changes)
+    }
+
+    /// Watches these files from now on, and no others. One that is watched already stays so.
+    pub fn follow(&mut self, files: &[LoadedFile]) {
+        let is_wanted = |path: &Path| files.iter().any(|file| file.path == path);
+        self.files.retain(|watched| is_wanted(&watched.path));
+        for file in files {
+            if self.files.iter().all(|watched| watched.path != file.path) {
+                let watched = WatchedFile::start(file, &self.settings, self.report.clone());
+                self.files.push(watched);
+            }
+        }
+    }
+}
+
+struct WatchedFile {
+    path: PathBuf,
     task: JoinHandle<()>,
     /// `None` where the system has no events to offer; the polling goes on.
     _events: Option<RecommendedWatcher>,
 }
 
-impl Drop for Watch {
+impl Drop for WatchedFile {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Watch {
-    /// Watches `path`, of which `known` is the content that was loaded; a change between the
-    /// loading and this call is noticed too. The receiver holds one event at most, which stands
-    /// for all changes until it is taken. Must be called within a tokio runtime.
-    pub fn start(
-        path: &Path,
-        known: Fingerprint,
-        settings: &WatchSettings,
-    ) -> (Self, mpsc::Receiver<Changed>) {
+impl WatchedFile {
+    fn start(file: &LoadedFile, settings: &WatchSettings, report: mpsc::Sender<Changed>) -> Self {
+        let path = &file.path;
         let (poke, pokes) = mpsc::channel(1);
-        let (report, changes) = mpsc::channel(1);
         let events = match watch_directory(path, poke) {
             Ok(events) => Some(events),
             Err(error) => {
@@ -77,14 +108,13 @@ impl Watch {
                 None
             }
         };
-        let task = tokio::spawn(run(path.to_owned(), known, settings.clone(), pokes, report));
-        (
-            Self {
-                task,
-                _events: events,
-            },
-            changes,
-        )
+        let settings = settings.clone();
+        let task = tokio::spawn(run(path.clone(), file.fingerprint, settings, pokes, report));
+        Self {
+            path: path.clone(),
+            task,
+            _events: events,
+        }
     }
 }
 
@@ -195,6 +225,13 @@ mod tests {
         poll_every: Duration::from_secs(3600),
     };
 
+    fn loaded(path: &Path, content: &str) -> LoadedFile {
+        LoadedFile {
+            path: path.to_owned(),
+            fingerprint: Fingerprint::of(content.as_bytes()),
+        }
+    }
+
     async fn next(changes: &mut mpsc::Receiver<Changed>) -> Option<Changed> {
         time::timeout(DEADLINE, changes.recv())
             .await
@@ -206,7 +243,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "one").unwrap();
-        let (_watch, mut changes) = Watch::start(&path, Fingerprint::of(b"one"), &EVENTS_ONLY);
+        let (_watch, mut changes) = Watch::start(&[loaded(&path, "one")], &EVENTS_ONLY);
         // Written in place.
         fs::write(&path, "two").unwrap();
         assert_eq!(next(&mut changes).await, Some(Changed));
@@ -219,6 +256,25 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "four").unwrap();
         assert_eq!(next(&mut changes).await, Some(Changed));
+    }
+
+    #[tokio::test]
+    async fn the_followed_files_are_watched_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["a", "b", "c"] {
+            fs::write(at(name), "one").unwrap();
+        }
+        let files = ["a", "b", "c"].map(|name| loaded(&at(name), "one"));
+        let [a, b, c] = &files;
+        let (mut watch, mut changes) = Watch::start(&[a.clone(), b.clone()], &EVENTS_ONLY);
+        watch.follow(&[a.clone(), c.clone()]);
+        let paths: Vec<_> = watch.files.iter().map(|file| file.path.clone()).collect();
+        assert_eq!(paths, [at("a"), at("c")]);
+        for name in ["a", "c"] {
+            fs::write(at(name), "two").unwrap();
+            assert_eq!(next(&mut changes).await, Some(Changed), "{name}");
+        }
     }
 
     #[cfg(unix)]
@@ -234,8 +290,8 @@ mod tests {
         }
         symlink("v1", at("..data")).unwrap();
         symlink("..data/config.toml", at("config.toml")).unwrap();
-        let known = Fingerprint::of(b"one");
-        let (_watch, mut changes) = Watch::start(&at("config.toml"), known, &EVENTS_ONLY);
+        let known = loaded(&at("config.toml"), "one");
+        let (_watch, mut changes) = Watch::start(&[known], &EVENTS_ONLY);
         symlink("v2", at("..data_tmp")).unwrap();
         fs::rename(at("..data_tmp"), at("..data")).unwrap();
         assert_eq!(next(&mut changes).await, Some(Changed));

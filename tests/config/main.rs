@@ -1,6 +1,7 @@
 //! `config.toml` from the outside: what is accepted, what is refused and how that is told.
 
 mod generated;
+mod include;
 mod json;
 mod programs;
 mod random;

@@ -18,6 +18,7 @@ mod edge;
 mod handshake;
 mod history;
 mod http_servers;
+mod includes;
 mod items;
 mod kills;
 mod lazy;

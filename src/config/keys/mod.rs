@@ -7,9 +7,13 @@ mod server;
 mod tables;
 mod view;
 
+use std::path::PathBuf;
+
 use crate::config::Config;
+use crate::config::checks::{FILE, file};
 use crate::config::declaration::kinds::{named_tables, table};
-use crate::config::declaration::{Key, KeyTable, Keys};
+use crate::config::declaration::texts::{TextListKind, texts};
+use crate::config::declaration::{Key, KeyTable, Keys, ValueKind as _};
 use crate::config::reader::KnownKeys;
 use crate::config::section::Section;
 
@@ -37,11 +41,14 @@ pub(crate) fn tables() -> Vec<Key> {
         let defaults = T::Values::default();
         Key::new(name, T::ABOUT, &table::<T>(label), &defaults, &[])
     }
+    let about_include = "Files in JSON whose `mcpServers` or `servers` are served, too: mcp.json of \
+                         VS Code, Cursor, Claude Code and others. Each is watched as this file is.";
     let servers = named_tables::<ServerTable>("[servers.NAME]", SERVER_NAME);
     let about_servers = "The servers behind the gateway, each under its name.";
     let views = named_tables::<ViewTable>("[views.NAME]", VIEW_NAME);
     let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
     vec![
+        Key::new("include", about_include, &include(), &Vec::new(), &[]),
         root_table::<GatewayTable>("gateway", "[gateway]"),
         root_table::<AuthTable>("auth", "[auth]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
@@ -57,10 +64,15 @@ pub(crate) fn tables() -> Vec<Key> {
     ]
 }
 
+fn include() -> TextListKind<PathBuf> {
+    texts(FILE, file).such_as("[\".vscode/mcp.json\"]")
+}
+
 /// Reads all tables but `servers` and `views`.
 pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);
+    include().read_into(root, "include", &mut config.include);
     // What the gateway may listen on depends on it.
     AuthTable::read(&root.table("auth"), &mut config.front.auth);
     GatewayTable::read(&root.table("gateway"), config);

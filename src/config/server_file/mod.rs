@@ -2,6 +2,7 @@
 //! what is written is checked first and replaces the file at once.
 
 mod form;
+mod included;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,6 +18,7 @@ use super::{Config, ConfigError, Fingerprint, json as json_file, place};
 use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
+use included::IncludedServers;
 
 /// Servers and members that a message about an invalid configuration names.
 const PROBLEMS_SHOWN: usize = 5;
@@ -78,7 +80,11 @@ impl<'a> ServerFile<'a> {
             let message = "the configuration file is no valid TOML now: `mcpvisor check` says why";
             Failure::new(ErrorKind::InvalidConfig, message)
         })?;
-        let (body, changed) = self.apply(&mut document, order)?;
+        let included = IncludedServers::read(&text, &self.path, self.environment);
+        let (body, changed) = match included.answer(&document, &order)? {
+            Some(body) => (body, None),
+            None => self.apply(&mut document, order)?,
+        };
         let mut now = text.clone();
         if changed.is_some() {
             now = document.to_string();

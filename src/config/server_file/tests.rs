@@ -50,6 +50,34 @@ impl File {
     }
 }
 
+#[test]
+fn an_included_server_is_shown_and_changed_only_in_its_file() {
+    let file = File::new("include = [\"mcp.json\"]\n[servers.own]\ncommand = \"x\"\n");
+    let json = r#"{"mcpServers": {"far": {"url": "http://h/", "headers": {"K": "s3cret"}}}}"#;
+    fs::write(file.0.path().join("mcp.json"), json).unwrap();
+    let listed = file.order(ConfigOrder::List).unwrap();
+    assert_eq!(listed["servers"][0]["name"], "own");
+    assert_eq!(listed["servers"][1]["name"], "far");
+    assert!(!listed.to_string().contains("s3cret"), "{listed}");
+    let shown = file.order(ConfigOrder::Get("far".to_owned())).unwrap();
+    assert_eq!(shown["url"], "http://h/");
+    let before = file.text();
+    let orders = [
+        update("far", json!({"url": "http://other/"})),
+        ConfigOrder::Delete("far".to_owned()),
+    ];
+    for order in orders {
+        let refused = file.order(order).unwrap_err();
+        assert!(refused.to_string().contains("mcp.json"), "{refused}");
+    }
+    let body = json!({"name": "far", "transport": "stdio", "command": "y"});
+    let refused = file.order(ConfigOrder::Create(object(body))).unwrap_err();
+    assert!(refused.to_string().contains("defined twice"), "{refused}");
+    assert_eq!(file.text(), before);
+    file.order(ConfigOrder::Delete("own".to_owned())).unwrap();
+    assert!(file.text().contains("include = "));
+}
+
 fn object(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
