@@ -11,6 +11,7 @@ pub mod telemetry;
 
 pub mod bridge;
 pub mod catalog;
+pub mod credentials;
 pub mod store;
 pub mod supervision;
 

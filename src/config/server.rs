@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use url::{Host, Url};
+use url::Url;
 
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
 use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
 use super::section::Section;
+use crate::credentials::is_loopback;
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -183,14 +184,8 @@ fn warn_of_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) 
     let Some(TransportSettings::Http(http)) = settings.map(|settings| &settings.transport) else {
         return;
     };
-    let is_here = match http.url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
     let has_secrets = !http.headers.is_empty() || http.url.query().is_some();
-    if http.url.scheme() == "http" && !is_here && has_secrets {
+    if http.url.scheme() == "http" && !is_loopback(&http.url) && has_secrets {
         section.reader.warn(&format!(
             "`{}` is `http://`, so its headers and query travel for everybody to read; use \
              `https://`",

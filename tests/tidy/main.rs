@@ -26,6 +26,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("telemetry", 1),
     ("bridge", 2),
     ("catalog", 3),
+    ("credentials", 2),
     ("store", 2),
     ("supervision", 2),
     ("auth", 3),

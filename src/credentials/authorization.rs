@@ -1,0 +1,246 @@
+//! The page where a user signs in, and the answer that comes back from it.
+
+use ring::error::Unspecified;
+use secrecy::{ExposeSecret as _, SecretString};
+use subtle::ConstantTimeEq as _;
+use url::{Url, form_urlencoded};
+
+use super::pkce::random_text;
+use super::{Endpoint, Scopes, Verifier};
+
+/// Longest query of an answer that is read.
+const QUERY_MAX: usize = 8192;
+
+/// What a sign-in is for.
+#[derive(Clone, Debug)]
+pub struct SignIn {
+    pub issuer: String,
+    /// Whether the issuer says that each of its answers names it.
+    pub names_issuer: bool,
+    pub authorization_endpoint: Endpoint,
+    pub client_id: String,
+    pub redirect_uri: Url,
+    pub resource: String,
+    pub scopes: Scopes,
+}
+
+/// A sign-in that a user was sent to. It is answered once.
+#[derive(Debug)]
+pub struct PendingSignIn {
+    sign_in: SignIn,
+    state: SecretString,
+    verifier: Verifier,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallbackError {
+    #[error("the answer is longer than {QUERY_MAX} bytes")]
+    TooLong,
+    #[error("the answer names `{0}` twice")]
+    Twice(&'static str),
+    #[error("the answer belongs to no sign-in that waits; sign in again")]
+    State,
+    // What a wrong issuer says is not repeated: it may be written to mislead.
+    #[error("the answer comes from another authorization server than the one that was asked")]
+    Issuer,
+    #[error("the authorization server refused: {0}")]
+    Refused(String),
+    #[error("the answer has no `code`")]
+    NoCode,
+}
+
+#[derive(Default)]
+struct Answer {
+    state: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+    code: Option<String>,
+}
+
+impl PendingSignIn {
+    /// # Errors
+    ///
+    /// Returns that the system gives no random numbers.
+    pub fn begin(sign_in: SignIn) -> Result<Self, Unspecified> {
+        let state = random_text()?;
+        let verifier = Verifier::random()?;
+        Ok(Self {
+            sign_in,
+            state,
+            verifier,
+        })
+    }
+
+    /// The page to open.
+    pub fn page(&self) -> Url {
+        let SignIn {
+            client_id,
+            redirect_uri,
+            resource,
+            scopes,
+            ..
+        } = &self.sign_in;
+        let mut url = self.sign_in.authorization_endpoint.url().clone();
+        let mut query = url.query_pairs_mut();
+        query.append_pair("response_type", "code");
+        query.append_pair("client_id", client_id);
+        query.append_pair("redirect_uri", redirect_uri.as_str());
+        query.append_pair("state", self.state.expose_secret());
+        query.append_pair("code_challenge", &self.verifier.challenge());
+        query.append_pair("code_challenge_method", "S256");
+        query.append_pair("resource", resource);
+        if !scopes.is_empty() {
+            query.append_pair("scope", &scopes.to_string());
+        }
+        drop(query);
+        url
+    }
+
+    /// Whether a state is this sign-in's, in a time that does not tell how much of it is right.
+    pub fn has_state(&self, state: &str) -> bool {
+        let own = self.state.expose_secret().as_bytes();
+        bool::from(own.ct_eq(state.as_bytes()))
+    }
+
+    /// Takes the query of the answer: the code, and the verifier that redeems it.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the answer is refused. Its state and issuer are checked before anything else
+    /// that it says.
+    pub fn finish(self, query: &str) -> Result<(SecretString, Verifier), CallbackError> {
+        let answer = Answer::parse(query)?;
+        if !answer.state.is_some_and(|state| self.has_state(&state)) {
+            return Err(CallbackError::State);
+        }
+        match answer.iss {
+            Some(issuer) if issuer != self.sign_in.issuer => return Err(CallbackError::Issuer),
+            None if self.sign_in.names_issuer => return Err(CallbackError::Issuer),
+            Some(_) | None => {}
+        }
+        if let Some(error) = answer.error {
+            return Err(CallbackError::Refused(super::token::error_code(&error)));
+        }
+        let code = answer.code.filter(|code| !code.is_empty());
+        let code = code.ok_or(CallbackError::NoCode)?;
+        Ok((code.into(), self.verifier))
+    }
+}
+
+impl Answer {
+    fn parse(query: &str) -> Result<Self, CallbackError> {
+        if query.len() > QUERY_MAX {
+            return Err(CallbackError::TooLong);
+        }
+        let mut answer = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let (place, name) = match &*name {
+                "state" => (&mut answer.state, "state"),
+                "iss" => (&mut answer.iss, "iss"),
+                "error" => (&mut answer.error, "error"),
+                "code" => (&mut answer.code, "code"),
+                _ => continue,
+            };
+            if place.replace(value.into_owned()).is_some() {
+                return Err(CallbackError::Twice(name));
+            }
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn pending(names_issuer: bool) -> PendingSignIn {
+        let sign_in = SignIn {
+            issuer: "https://as.example".into(),
+            names_issuer,
+            authorization_endpoint: "https://as.example/authorize?tenant=t".parse().unwrap(),
+            client_id: "me".into(),
+            redirect_uri: Url::parse("http://127.0.0.1:7420/oauth/callback").unwrap(),
+            resource: "https://a.example/mcp".into(),
+            scopes: Scopes::parse("a b").unwrap(),
+        };
+        PendingSignIn::begin(sign_in).unwrap()
+    }
+
+    #[test]
+    fn the_page_has_all_that_the_server_checks() {
+        let pending = pending(false);
+        let page = pending.page();
+        let query = page.query_pairs().into_owned().collect::<BTreeMap<_, _>>();
+        let table = [
+            ("tenant", "t"),
+            ("response_type", "code"),
+            ("client_id", "me"),
+            ("redirect_uri", "http://127.0.0.1:7420/oauth/callback"),
+            ("state", pending.state.expose_secret()),
+            ("code_challenge", &pending.verifier.challenge()),
+            ("code_challenge_method", "S256"),
+            ("resource", "https://a.example/mcp"),
+            ("scope", "a b"),
+        ];
+        assert_eq!(query.len(), table.len());
+        for (name, value) in table {
+            assert_eq!(query.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!page.as_str().contains(pending.verifier.expose()));
+    }
+
+    #[test]
+    fn an_answer_is_taken_from_the_right_issuer_only() {
+        let issuer = "iss=https%3A%2F%2Fas.example";
+        let table = [
+            (false, "state=STATE&code=c", None),
+            (true, "state=STATE&code=c&ISSUER", None),
+            (true, "state=STATE&code=c", Some(CallbackError::Issuer)),
+            (
+                false,
+                "state=STATE&code=c&iss=https://evil",
+                Some(CallbackError::Issuer),
+            ),
+            (
+                false,
+                "state=STATE&error=x&iss=https://evil",
+                Some(CallbackError::Issuer),
+            ),
+            (
+                false,
+                "state=STATE&code=c&ISSUER%2F",
+                Some(CallbackError::Issuer),
+            ),
+            (false, "state=other&code=c", Some(CallbackError::State)),
+            (false, "state=&code=c", Some(CallbackError::State)),
+            (false, "code=c", Some(CallbackError::State)),
+            (false, "error=x", Some(CallbackError::State)),
+            (
+                false,
+                "state=STATE&state=STATE",
+                Some(CallbackError::Twice("state")),
+            ),
+            (false, "state=STATE&code=", Some(CallbackError::NoCode)),
+            (
+                false,
+                "state=STATE&error=access_denied",
+                Some(CallbackError::Refused("access_denied".into())),
+            ),
+        ];
+        for (names_issuer, query, expected) in table {
+            let pending = pending(names_issuer);
+            let sent = query.replace("STATE", pending.state.expose_secret());
+            let sent = sent.replace("ISSUER", issuer);
+            let verifier = pending.verifier.expose().to_owned();
+            match (pending.finish(&sent), expected) {
+                (Ok((code, kept)), None) => {
+                    assert_eq!(code.expose_secret(), "c");
+                    assert_eq!(kept.expose(), verifier);
+                }
+                (result, expected) => assert_eq!(result.err(), expected, "{query}"),
+            }
+        }
+    }
+}

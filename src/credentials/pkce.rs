@@ -1,0 +1,59 @@
+//! Proof Key for Code Exchange (RFC 7636), with S256 only.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::digest::{SHA256, digest};
+use ring::error::Unspecified;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// The secret that shows who began a sign-in.
+#[derive(Clone, Debug)]
+pub struct Verifier(SecretString);
+
+impl Verifier {
+    /// Makes one of 256 random bits.
+    ///
+    /// # Errors
+    ///
+    /// Returns that the system gives no random numbers.
+    pub fn random() -> Result<Self, Unspecified> {
+        random_text().map(Self)
+    }
+
+    /// What the authorization server is told of it: its SHA-256.
+    pub fn challenge(&self) -> String {
+        URL_SAFE_NO_PAD.encode(digest(&SHA256, self.expose().as_bytes()))
+    }
+
+    pub(super) fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+/// 256 random bits in 43 characters that every URL takes.
+pub(super) fn random_text() -> Result<SecretString, Unspecified> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_challenge_is_that_of_the_example_in_rfc_7636() {
+        let verifier = Verifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".into());
+        let expected = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+        assert_eq!(verifier.challenge(), expected);
+    }
+
+    #[test]
+    fn each_verifier_is_another_and_is_not_printed() {
+        let (one, other) = (Verifier::random().unwrap(), Verifier::random().unwrap());
+        assert_ne!(one.expose(), other.expose());
+        assert_eq!(one.expose().len(), 43);
+        assert!(!format!("{one:?}").contains(one.expose()));
+    }
+}
