@@ -176,17 +176,7 @@ async fn run_gateway(
                 }
             }
             Some(request) = gateway.config_request() => {
-                let outcome = match (file.carry_out)(&request) {
-                    Ok(outcome) => {
-                        if outcome.changed.is_some() {
-                            gateway.reload(read_again());
-                        }
-                        Ok(gateway.with_times(outcome).await)
-                    }
-                    Err(refused) => Err(refused),
-                };
-                // Its client may have left.
-                let _ = request.reply.send(outcome);
+                change_file(&mut gateway, request, &file, &mut read_again).await;
                 continue;
             }
             Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
@@ -204,6 +194,26 @@ async fn run_gateway(
         _ = terminate.recv() => Err("stopped at once by a second signal".into()),
         _ = tokio::signal::ctrl_c() => Err("stopped at once by a second signal".into()),
     }
+}
+
+/// Changes the configuration as an operator wants, and answers when the change is in force.
+async fn change_file(
+    gateway: &mut Gateway,
+    request: ConfigRequest,
+    file: &ConfigFile<'_>,
+    read_again: &mut dyn FnMut() -> Result<Loaded, ConfigError>,
+) {
+    let outcome = match (file.carry_out)(&request) {
+        Ok(outcome) => {
+            if outcome.changed.is_some() {
+                gateway.reload(read_again());
+            }
+            Ok(gateway.with_times(outcome).await)
+        }
+        Err(refused) => Err(refused),
+    };
+    // Its client may have left.
+    let _ = request.reply.send(outcome);
 }
 
 /// For whoever sits before the terminal; a log is no place for it.

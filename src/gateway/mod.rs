@@ -24,8 +24,8 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{
-    AdminEndpoints, AdminParts, ApiToken, ConfigOrders, ConfigRequest, ConfigView, ControlServer,
-    CrashWriter, DataDir, DataDirError, MetricsServer, Registration,
+    AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
+    DataDir, DataDirError, MetricsServer, Registration,
 };
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
@@ -169,15 +169,9 @@ impl Gateway {
         let state = build(&config, inputs, view, known)?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
-        let (config_orders, config_requests) = ConfigOrders::channel();
         let token = server.address.map(|_| ApiToken::open(&config.data_dir));
-        let operator = Arc::new(GatewayOperator {
-            state: state.clone(),
-            listen: address.clone(),
-            data_dir: config.data_dir.clone(),
-            token: token.transpose()?,
-            config_orders,
-        });
+        let (operator, config_requests) =
+            GatewayOperator::new(&state, &address, &config.data_dir, token.transpose()?);
         let metrics = start_metrics(metrics_listener, &operator)?;
         let control = ControlServer::start(&config.data_dir, operator.clone())?;
         log_start(server.address, &config);

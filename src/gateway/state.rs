@@ -1,17 +1,18 @@
 //! The state of the running gateway, for operators and for monitoring.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigView, Health, HealthSource, Inoperable, Operator, OrderOutcome,
-    RecordsError, ServerHealth, ServerStatus, Status, ToolView, crashes, replay,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, Operator,
+    OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView, crashes, replay,
 };
 use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::ServerState;
@@ -109,6 +110,26 @@ pub(super) struct GatewayOperator {
     pub(super) data_dir: PathBuf,
     pub(super) token: Option<ApiToken>,
     pub(super) config_orders: ConfigOrders,
+}
+
+impl GatewayOperator {
+    /// Also where its requests to change the configuration arrive.
+    pub(super) fn new(
+        state: &Arc<GatewayState>,
+        listen: &str,
+        data_dir: &Path,
+        token: Option<ApiToken>,
+    ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
+        let (config_orders, config_requests) = ConfigOrders::channel();
+        let operator = Self {
+            state: state.clone(),
+            listen: listen.to_owned(),
+            data_dir: data_dir.to_owned(),
+            token,
+            config_orders,
+        };
+        (Arc::new(operator), config_requests)
+    }
 }
 
 impl Operator for GatewayOperator {
