@@ -186,7 +186,7 @@ pub enum ViewId {
     Server(ServerName),
 }
 
-/// What stands before the name of a server in a path.
+/// Stands before the name of a server in a path.
 const SERVER_VIEW: &str = "server/";
 
 impl From<ViewId> for Option<String> {

@@ -457,7 +457,7 @@ impl Bench {
     }
 }
 
-/// What the framework wrote into a directory for each scenario.
+/// The files that the framework wrote for each scenario.
 fn outcomes(results: &Path) -> Outcomes {
     let entries = fs::read_dir(results).unwrap().map(|entry| entry.unwrap());
     let directories = entries.filter(|entry| entry.path().is_dir());

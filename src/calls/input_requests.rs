@@ -45,7 +45,7 @@ pub(crate) struct IncomingCall {
     pub(crate) parked: Option<Uuid>,
     /// The state that it came with, if no parked call knows of it.
     pub(crate) state: Option<ReturnedState>,
-    /// What the client refused is not sent to the server again; it reads this.
+    /// Read by a client that declined: its call is not sent to the server again.
     pub(crate) refused: Option<Failure>,
 }
 

@@ -164,7 +164,7 @@ impl ListWait {
     }
 }
 
-/// What a request needs to know of the lists before it is answered.
+/// The lists that a request needs before it is answered.
 fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<ListNeed> {
     let catalog = &context.catalog;
     match &request.method {

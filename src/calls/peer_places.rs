@@ -25,7 +25,7 @@ pub(crate) struct PeerPlace {
 /// How many places of a kind there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceLimit {
-    /// What they are for, in a refusal.
+    /// Their purpose, in a refusal.
     pub(crate) of: &'static str,
     /// The key that says how many there are.
     pub(crate) key: &'static str,

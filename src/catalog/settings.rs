@@ -27,7 +27,7 @@ pub struct NameSettings {
     pub wrap: Wrap,
 }
 
-/// What the clients of a view see.
+/// The servers and tools that a view shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewSettings {
     /// In this order; empty is all, in the order of the configuration.

@@ -18,7 +18,7 @@ use super::{Config, ConfigError, Fingerprint, LoadedFile, json_problem, keys, pl
 /// Files that one configuration may include.
 const INCLUDES_MAX: usize = 64;
 
-/// What the files of `include` add to a configuration.
+/// The servers that the files of `include` add to a configuration.
 #[derive(Default)]
 pub(super) struct Included {
     pub(super) files: Vec<LoadedFile>,

@@ -11,7 +11,7 @@ use super::server_file::{check, replace};
 use super::{Config, ConfigError, json as json_file, place};
 use crate::auth::{ApiKeyHash, expiry_millis, random_token};
 
-/// What a key begins with, so that people and scanners of repositories recognise one.
+/// The first characters of a key, so that people and scanners of repositories recognise one.
 const KEY_PREFIX: &str = "mcpvisor_";
 
 /// The file whose keys are changed.

@@ -11,7 +11,7 @@ use super::{Endpoint, Scopes, Verifier};
 /// Longest query of an answer that is read.
 const QUERY_MAX: usize = 8192;
 
-/// What a sign-in is for.
+/// A sign-in to be made.
 #[derive(Clone, Debug)]
 pub struct SignIn {
     pub issuer: String,
@@ -40,7 +40,7 @@ pub enum CallbackError {
     Twice(&'static str),
     #[error("the answer belongs to no sign-in that waits; sign in again")]
     State,
-    // What a wrong issuer says is not repeated: it may be written to mislead.
+    // The words of a wrong issuer are not repeated: they may be written to mislead.
     #[error("the answer comes from another authorization server than the one that was asked")]
     Issuer,
     #[error("the authorization server refused: {0}")]

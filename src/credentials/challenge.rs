@@ -5,7 +5,7 @@ use super::{Endpoint, Scopes};
 /// Longest value of the header that is read.
 const HEADER_MAX: usize = 8192;
 
-/// What a server that refuses a request says about the token it wants.
+/// The token that a server wants, as it says when it refuses a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BearerChallenge {
     /// Where the server's metadata is.
@@ -127,7 +127,7 @@ fn parameter_value(text: &str) -> Result<(String, &str), InvalidChallenge> {
     }
 }
 
-/// What follows a parameter: nothing, or a comma.
+/// The rest after a parameter: nothing, or a comma.
 fn end_of_member(text: &str) -> Result<&str, InvalidChallenge> {
     let text = text.trim_start_matches([' ', '\t']);
     match text.is_empty() || text.starts_with(',') {
@@ -136,7 +136,7 @@ fn end_of_member(text: &str) -> Result<&str, InvalidChallenge> {
     }
 }
 
-/// What follows a scheme and, if it has one, its `token68`.
+/// The rest after a scheme and, if it has one, its `token68`.
 fn after_token68(text: &str) -> Result<&str, InvalidChallenge> {
     if text.is_empty() || text.starts_with(',') {
         return Ok(text);
@@ -197,7 +197,7 @@ mod tests {
             ),
             ("Negotiate YWJj==, Bearer scope=a".into(), "-|a|-".into()),
             ("Negotiate, Bearer scope=a".into(), "-|a|-".into()),
-            // What belongs to another scheme is not the token's.
+            // Parameters of another scheme are not the token's.
             (
                 "Bearer error=e, DPoP scope=\"d\", error=\"f\"".into(),
                 "-|-|e".into(),

@@ -10,17 +10,17 @@ const DOCUMENT_MAX: usize = 65_536;
 /// Authorization servers that one server may name.
 const ISSUERS_MAX: usize = 16;
 
-/// What a server says of itself.
+/// A protected resource's own metadata (RFC 9728).
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProtectedResource {
-    /// What tokens are asked for (`resource`).
+    /// The `resource` that tokens are asked for.
     pub resource: String,
     /// Its authorization servers in its order, spelled as it spells them.
     pub issuers: Vec<String>,
     pub scopes: Scopes,
 }
 
-/// What an authorization server says of itself.
+/// An authorization server's own metadata (RFC 8414).
 #[derive(Debug, PartialEq, Eq)]
 pub struct AuthorizationServer {
     pub issuer: String,

@@ -21,7 +21,7 @@ impl Verifier {
         random_text().map(Self)
     }
 
-    /// What the authorization server is told of it: its SHA-256.
+    /// Its SHA-256, which the authorization server is given first.
     pub fn challenge(&self) -> String {
         URL_SAFE_NO_PAD.encode(digest(&SHA256, self.expose().as_bytes()))
     }

@@ -48,13 +48,13 @@ impl Scopes {
         Ok(scopes)
     }
 
-    /// What a first sign-in asks for: what the configuration says, else what the challenge demands,
+    /// The scopes of a first sign-in: what the configuration says, else what the challenge demands,
     /// else all that the server supports. An empty list asks for no scope.
     pub fn first(configured: Option<&Self>, challenged: Option<&Self>, supported: &Self) -> Self {
         configured.or(challenged).unwrap_or(supported).clone()
     }
 
-    /// What a step-up asks for: what was asked for before and what the challenge demands, so that no
+    /// The scopes of a step-up: what was asked for before and what the challenge demands, so that no
     /// permission is lost.
     ///
     /// # Errors

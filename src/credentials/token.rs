@@ -19,7 +19,7 @@ const CODE_MAX: usize = 64;
 /// A token is renewed this long before it expires, or after half of its time if that is later.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 
-/// What a token is given for.
+/// The grant that a token is given for.
 #[derive(Debug)]
 pub enum Grant {
     /// A user signed in.
@@ -107,14 +107,14 @@ fn basic(client_id: &str, secret: &SecretString) -> SecretString {
     format!("Basic {}", STANDARD.encode(pair)).into()
 }
 
-/// What a token endpoint gives.
+/// The answer of a token endpoint.
 #[derive(Debug)]
 pub struct Tokens {
     pub access: SecretString,
     /// Replaces the one before it; if there is none, that one stays.
     pub refresh: Option<SecretString>,
     pub expires_in: Option<Duration>,
-    /// What was granted, if that is not what was asked for.
+    /// The scopes that were granted, if they are not those asked for.
     pub scopes: Option<Scopes>,
 }
 

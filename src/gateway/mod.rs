@@ -150,8 +150,8 @@ impl Gateway {
         let view = config_view(loaded.path, loaded.warnings);
         let servers = ready_servers(&config);
         let unreadable = |source| unreadable(&path, source);
-        let saved = SavedState::load(&store, &config, &servers).await;
-        let saved = saved.map_err(unreadable)?;
+        let saved = SavedState::load(&store, &config, &servers);
+        let saved = saved.await.map_err(unreadable)?;
         let counters = Counters::default();
         let history = start_history(&config, &servers, &counters, log.events())?;
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
@@ -195,13 +195,13 @@ impl Gateway {
             _registration: registration,
             _data_dir: data_dir,
         };
-        let parts = saved.parts.into_iter().map(|(part, _)| part);
-        gateway.begin(parts.collect()).await;
+        gateway.begin(saved.parts).await;
         Ok(gateway)
     }
 
     /// Starts the servers, then serves. `known` is what the process before this one listed.
-    async fn begin(&self, known: Vec<Arc<ServerPart>>) {
+    async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>) {
+        let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
         self.arrange();
         // Orphans may hold what the servers need.

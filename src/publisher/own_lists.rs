@@ -45,7 +45,7 @@ impl OwnLists {
         self.by_server.retain(|server, _| knows(server));
     }
 
-    /// What an open connection lists. The first list of a session's connection is that of its
+    /// An open connection has listed. The first list of a session's connection is that of its
     /// audience, too, if none is known: its client has done nothing yet.
     pub(super) fn listed(
         &mut self,
@@ -154,7 +154,7 @@ impl OwnLists {
         oldest.map(|(server, list)| (server.clone(), list.key.clone()))
     }
 
-    /// What a session's or audience's own connections list of a server, or listed last.
+    /// The list of a server that a session's or audience's own connections read last.
     pub(super) fn part(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
         let lists = self.by_server.get(server)?.iter();
         let own = lists.filter(|list| list.key.viewers().any(|one| one == *viewer));

@@ -95,7 +95,7 @@ impl ServerParts {
         self.arrangement = Some(arrangement);
     }
 
-    /// What views are made of now.
+    /// The servers and settings that views are made of now.
     pub(super) fn views(&self) -> ArrangedViews {
         let arranged = self.arrangement.clone().unwrap_or_default();
         ArrangedViews {

@@ -25,7 +25,7 @@ pub(super) struct Views {
     is_used: AtomicBool,
 }
 
-/// What views are made of.
+/// The servers and settings that views are made of.
 #[derive(Default)]
 pub(super) struct ArrangedViews {
     /// In config order.
@@ -46,7 +46,7 @@ impl Views {
         self.forget_merged();
     }
 
-    /// What was merged is of catalogs that are no longer shown.
+    /// Drops the merged catalogs: they are parts of some that are no longer shown.
     pub(super) fn forget_merged(&self) {
         let merged = &mut *self.merged.lock().unwrap_or_else(PoisonError::into_inner);
         merged.clear();

@@ -1,4 +1,4 @@
-//! What happens in the gateway, for operators who listen.
+//! Events of the gateway, for operators who listen.
 //!
 //! One bounded ring holds the events of all, and each listener has a place in it: nobody queues for
 //! a slow one, which is told how much it missed. Nothing is gathered while nobody listens.
@@ -29,7 +29,7 @@ const RETURN_WITHIN: Duration = Duration::from_secs(60);
 /// Events that a listener takes at once.
 const BATCH_MAX: usize = 100;
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A server is in another state.
@@ -62,7 +62,7 @@ pub struct Event {
     pub data: Arc<str>,
 }
 
-/// What a listener reads next.
+/// The next thing that a listener reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventBatch {
     /// At least so many events before these are gone.
@@ -265,7 +265,7 @@ mod tests {
         feed.tell(EventKind::Call, || json!({ "number": number }));
     }
 
-    /// What can be read now: how many were missed, and the numbers of the others.
+    /// The events that can be read now: how many were missed, and the numbers of the others.
     fn read(listener: &mut EventListener) -> (u64, Vec<u64>) {
         let (mut missed, mut numbers) = (0, Vec::new());
         while let Some(Some(batch)) = listener.next().now_or_never() {

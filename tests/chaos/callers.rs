@@ -112,7 +112,7 @@ impl Tally {
     }
 }
 
-/// What all clients know.
+/// The scene that all clients share.
 #[derive(Clone)]
 pub(crate) struct Scene {
     pub(crate) seed: u64,
@@ -363,7 +363,7 @@ impl Caller {
     }
 }
 
-/// What came for a request.
+/// The outcome of a request.
 enum Answered {
     /// The session that it opened, and its message.
     Whole(Option<String>, Value),

@@ -3,17 +3,17 @@
 mod generated;
 mod include;
 mod json;
+mod place;
 mod programs;
 mod random;
 mod refused;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor::config::{
-    Config, ConfigError, Environment, LogFormat, Lookup, ServerState, default_file, describe,
+    Config, ConfigError, Environment, LogFormat, ServerState, default_file, describe,
 };
 use mcpvisor::downstream::{ServerSettings, Sharing, TransportSettings};
 use mcpvisor::transport::{HttpKind, HttpSettings, InheritEnv, StdioSettings};
@@ -329,108 +329,6 @@ fn the_environment_chooses_the_address_and_a_public_one_is_refused() {
         assert!(error.contains("there is no authentication"), "{error}");
         assert!(error.contains("the environment"), "{error}");
     }
-}
-
-/// An environment with a working directory of its own.
-struct At<'a>(&'a Path);
-
-/// The same, with the user's configurations below it.
-struct OfUser<'a>(&'a Path);
-
-impl Environment for OfUser<'_> {
-    fn var(&self, name: &str) -> Option<std::ffi::OsString> {
-        (name == "HOME").then(|| self.0.into())
-    }
-
-    fn current_dir(&self) -> std::io::Result<std::path::PathBuf> {
-        Ok(self.0.join("work"))
-    }
-}
-
-impl Environment for At<'_> {
-    fn var(&self, _: &str) -> Option<std::ffi::OsString> {
-        None
-    }
-
-    fn current_dir(&self) -> std::io::Result<std::path::PathBuf> {
-        Ok(self.0.to_owned())
-    }
-}
-
-#[test]
-fn the_file_is_the_named_one_else_the_one_here_else_the_built_in() {
-    let directory = tempfile::tempdir().unwrap();
-    let here = At(directory.path());
-    let built_in = Config::load(None, Lookup::WorkingDirectory, &here).unwrap();
-    assert_eq!(built_in.path, None);
-    assert_eq!(built_in.config.data_dir, directory.path().join(".mcpvisor"));
-    assert_eq!(built_in.config.servers.len(), 1);
-
-    let in_place = directory.path().join("config.toml");
-    fs::write(&in_place, "[sessions]\nmax = 1").unwrap();
-    let found = Config::load(None, Lookup::WorkingDirectory, &here).unwrap();
-    assert_eq!(
-        (found.config.session.sessions_max, found.path),
-        (1, Some(in_place))
-    );
-
-    let named = |path| Config::load(Some(Path::new(path)), Lookup::WorkingDirectory, &here);
-    fs::create_dir(directory.path().join("etc")).unwrap();
-    fs::write(directory.path().join("etc/token"), "t\n").unwrap();
-    let text = "[servers.a]\ncommand = \"./run\"\nargs = [\"${file:token}\"]\ncwd = \"w\"";
-    fs::write(directory.path().join("etc/my.toml"), text).unwrap();
-    let mine = named("etc/my.toml").unwrap();
-    let etc = directory.path().join("etc");
-    let settings = stdio(ready(&mine.config, "a"));
-    assert_eq!(mine.path, Some(etc.join("my.toml")));
-    assert_eq!(mine.config.data_dir, etc.join(".mcpvisor"));
-    assert_eq!(Path::new(&settings.command), etc.join("run"));
-    assert_eq!(settings.cwd, Some(etc.join("w")));
-    assert_eq!(settings.args[0].expose_secret(), "t");
-
-    for missing in ["no.toml", "etc"] {
-        let error = named(missing).unwrap_err();
-        assert!(matches!(error, ConfigError::Read { .. }), "{error}");
-        assert!(error.to_string().contains(missing), "{error}");
-    }
-    fs::write(directory.path().join("bytes.toml"), b"a = \"\xff\"").unwrap();
-    assert!(named("bytes.toml").is_err());
-}
-
-#[test]
-fn the_working_directory_says_nothing_where_a_client_chose_it() {
-    let home = tempfile::tempdir().unwrap();
-    let env = OfUser(home.path());
-    let of_user = home.path().join(".config/mcpvisor");
-    fs::create_dir_all(&of_user).unwrap();
-    fs::create_dir(home.path().join("work")).unwrap();
-    let path = |lookup| Config::load(None, lookup, &env).unwrap().path;
-    let in_place = home.path().join("work/config.toml");
-    fs::write(&in_place, "").unwrap();
-    assert_eq!(path(Lookup::WorkingDirectory), Some(in_place.clone()));
-    let built_in = Config::load(None, Lookup::User, &env).unwrap();
-    assert_eq!(built_in.path, None);
-    assert_eq!(built_in.config.data_dir, of_user.join(".mcpvisor"));
-    let mine = of_user.join("config.toml");
-    fs::write(&mine, "").unwrap();
-    assert_eq!(path(Lookup::User), Some(mine.clone()));
-    assert_eq!(path(Lookup::WorkingDirectory), Some(in_place.clone()));
-    fs::remove_file(in_place).unwrap();
-    assert_eq!(path(Lookup::WorkingDirectory), Some(mine));
-}
-
-#[test]
-fn a_configuration_that_everybody_can_write_to_is_refused() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("config.toml");
-    fs::write(&file, "").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o646)).unwrap();
-    let here = At(directory.path());
-    let error = Config::load(None, Lookup::WorkingDirectory, &here).unwrap_err();
-    let mending = format!("`chmod o-w '{}'`", file.display());
-    assert!(error.to_string().contains(&mending), "{error}");
 }
 
 #[test]

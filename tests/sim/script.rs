@@ -1,11 +1,11 @@
-//! What a played server does by itself.
+//! The behaviour of a played server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// What the server does by itself.
+/// The behaviour of the server.
 pub(crate) struct Script {
     pub(crate) revision: &'static str,
     /// The revision that it speaks on links that begin with a handshake, as SDKs do that pin a

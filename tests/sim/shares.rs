@@ -1,4 +1,4 @@
-//! What one address can take of what all clients have in common.
+//! The share of one address in what all clients have in common.
 
 use std::rc::Rc;
 

@@ -283,7 +283,7 @@ impl Storm {
         }
     }
 
-    /// What must hold at any time.
+    /// These must hold at any time.
     fn check(&mut self) {
         self.check_sessions();
         self.check_guests();

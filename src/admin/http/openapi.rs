@@ -89,7 +89,7 @@ fn operation(route: &Route, declared: &Value) -> Value {
     operation
 }
 
-/// What the endpoint is about.
+/// The subject of the endpoint.
 fn tag(route: &Route) -> &'static str {
     let mut parts = route.path.split('/');
     parts.rfind(|part| is_tag(part)).unwrap_or_default()

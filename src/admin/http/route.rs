@@ -25,7 +25,7 @@ pub(super) struct Route {
     pub(super) doc: RouteDoc,
 }
 
-/// What `/openapi.json` says of an endpoint, beside its path, parameters and errors.
+/// The words of `/openapi.json` about an endpoint, beside its path, parameters and errors.
 #[derive(Clone, Copy)]
 pub(super) struct RouteDoc {
     pub(super) summary: &'static str,

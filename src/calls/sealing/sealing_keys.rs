@@ -1,4 +1,4 @@
-//! What sealing needs from one process to the next: the keys, and the states that were used.
+//! The keys of sealing and the states that were used, which outlive the process.
 
 use std::fmt;
 use std::sync::Arc;

@@ -73,7 +73,7 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);
     include().read_into(root, "include", &mut config.include);
-    // What the gateway may listen on depends on it.
+    // Where the gateway may listen depends on it.
     AuthTable::read(&root.table("auth"), &mut config.front.auth);
     GatewayTable::read(&root.table("gateway"), config);
     SessionsTable::read(&root.table("sessions"), config);
