@@ -58,6 +58,8 @@ async fn without_a_key_that_holds_every_request_is_refused() {
         },
     });
     let modern = request(1, "server/discover", modern).to_string();
+    // It says which methods there are, and nothing else.
+    assert_eq!(new("OPTIONS", "/mcp").send().await.status, 204);
     let requests = || {
         [
             Http::post(gateway.address, INITIALIZE),

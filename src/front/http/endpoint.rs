@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::Either;
 
 use super::accept::AcceptedTypes;
-use super::handler::{authenticate, peer, run_handler, worker};
+use super::handler::{authenticate, check_place, peer, run_handler, worker};
 use super::headers::{
     LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, header_text, parse_revision, sole_text,
 };
@@ -56,6 +56,12 @@ async fn handle(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
+    if *request.method() == HttpMethod::OPTIONS {
+        check_place(request, &settings)?;
+        let mut response = respond::empty(StatusCode::NO_CONTENT);
+        response.headers_mut().insert(header::ALLOW, METHODS);
+        return Ok(response);
+    }
     let owner = SessionOwner {
         principal: authenticate(request, &settings)?,
         view: entrance::view(request, front)?,
@@ -72,11 +78,6 @@ async fn handle(
             get(request, front, &owner, &settings).await
         }
         HttpMethod::DELETE => delete(request, front, &owner, settings.stateless).await,
-        HttpMethod::OPTIONS => {
-            let mut response = respond::empty(StatusCode::NO_CONTENT);
-            response.headers_mut().insert(header::ALLOW, METHODS);
-            Ok(response)
-        }
         ref other => {
             let message =
                 format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
