@@ -1,12 +1,13 @@
 //! The history of calls and the log for operators: pages, single calls, and calls made again.
 
 use actix_rt::ArbiterHandle;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::history::{History, HistoryEntry, HistoryError, HistoryQuery, NotReplayable};
 use crate::id::ViewId;
-use crate::protocol::{Envelope, ErrorKind, Failure, Request};
+use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogQuery, LogRecords};
 
@@ -87,25 +88,34 @@ pub fn log_page<'p>(
 pub async fn replay(
     history: &History,
     sessions: &Sessions,
-    (index, arbiter): (usize, &ArbiterHandle),
+    place: (usize, &ArbiterHandle),
     id: &str,
 ) -> Result<Value, RecordsError> {
     let request = replay_request(&entry(history, id).await?)?;
+    let as_client = (ViewId::Default, Revision::NEWEST);
+    let frame = answer_request(sessions, place, request, as_client).await;
+    let frame = frame.ok_or(RecordsError::Unanswered)?;
+    Ok(serde_json::from_slice(&frame).unwrap_or_else(|_| json!(null)))
+}
+
+/// The JSON-RPC answer to a request of an operator, as a client of this view and revision reads it;
+/// it is served on the arbiter of this index. `None` when the gateway stops before.
+pub async fn answer_request(
+    sessions: &Sessions,
+    (index, arbiter): (usize, &ArbiterHandle),
+    request: Request,
+    as_client: (ViewId, Revision),
+) -> Option<Bytes> {
     let (sender, answer) = oneshot::channel();
     let sessions = sessions.clone();
     arbiter.spawn_fn(move || {
         actix_rt::spawn(async move {
+            let answer = sessions.answer_operator(request, as_client, index);
             // Whoever asked may be gone.
-            let _ = sender.send(
-                sessions
-                    .answer_operator(request, ViewId::Default, index)
-                    .await,
-            );
+            let _ = sender.send(answer.await);
         });
     });
-    let frame = answer.await.ok().flatten();
-    let frame = frame.ok_or(RecordsError::Unanswered)?;
-    Ok(serde_json::from_slice(&frame).unwrap_or_else(|_| json!(null)))
+    answer.await.ok().flatten()
 }
 
 fn replay_request(entry: &HistoryEntry) -> Result<Request, RecordsError> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use super::history::{RecordsError, history_page, log_page};
 use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
 use crate::history::History;
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogLine, LogRecords};
 
@@ -125,6 +126,14 @@ pub trait Operator: Send + Sync {
 
     /// Makes a call of the history again, and returns its JSON-RPC answer.
     fn replay(&self, id: &str) -> LocalBoxFuture<'static, Result<Value, RecordsError>>;
+
+    /// The JSON-RPC answer of one server, found by its name or id, under its own names; or why it
+    /// cannot be asked.
+    fn ask(
+        &self,
+        server: &str,
+        request: Request,
+    ) -> LocalBoxFuture<'static, Result<Bytes, Failure>>;
 }
 
 /// Why a server cannot be operated.

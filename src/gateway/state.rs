@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -12,13 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, Operator,
-    OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView, crashes, replay,
+    OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView, answer_request,
+    crashes, replay,
 };
 use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::ServerState;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::history::History;
-use crate::protocol::{ErrorKind, Failure};
+use crate::id::ViewId;
+use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
 use crate::supervision::Arbiters;
@@ -186,6 +189,29 @@ impl Operator for GatewayOperator {
             let site = state.arbiters.at(0);
             let place = (site.index, &site.arbiter);
             replay(&state.history, &state.sessions, place, &id).await
+        })
+    }
+
+    fn ask(
+        &self,
+        server: &str,
+        request: Request,
+    ) -> LocalBoxFuture<'static, Result<Bytes, Failure>> {
+        let found = self.state.find_operable_server(server);
+        let state = self.state.clone();
+        Box::pin(async move {
+            let view = ViewId::Server(found?.name().clone());
+            let site = state.arbiters.at(0);
+            let place = (site.index, &site.arbiter);
+            // As those read it that send no revision.
+            let as_client = (view, Revision::NEWEST_LEGACY);
+            let answer = answer_request(&state.sessions, place, request, as_client).await;
+            answer.ok_or_else(|| {
+                Failure::new(
+                    ErrorKind::ShuttingDown,
+                    "the gateway stops; try again later",
+                )
+            })
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -48,25 +48,22 @@ impl Views {
 
     /// Drops the merged catalogs: they are parts of some that are no longer shown.
     pub(super) fn forget_merged(&self) {
-        let merged = &mut *self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-        merged.clear();
+        self.kept().clear();
     }
 
     /// The catalog of a view, as a part of `base`. That of a view which does not exist is empty.
     pub(super) fn catalog(&self, view: &ViewId, base: &Arc<Snapshot>) -> Arc<Snapshot> {
-        let mut kept = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = kept
-            .iter()
-            .find(|one| one.view == *view && Arc::ptr_eq(&one.base, base));
-        if let Some(found) = found {
-            return found.merged.clone();
+        if let Some(found) = self.find(view, base) {
+            return found;
         }
         self.is_used.store(true, Ordering::Relaxed);
         let arranged = self.arranged.load();
         let (servers, settings) = arranged.of(view);
+        // Without the lock: others look for their views meanwhile.
         let merged = Arc::new(merge_view(base, &servers, &settings));
+        let mut kept = self.kept();
         if kept.len() >= MERGED_MAX {
-            kept.clear();
+            kept.remove(0);
         }
         kept.push(MergedView {
             view: view.clone(),
@@ -74,6 +71,16 @@ impl Views {
             merged: merged.clone(),
         });
         merged
+    }
+
+    fn find(&self, view: &ViewId, base: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+        let kept = self.kept();
+        let is_it = |one: &&MergedView| one.view == *view && Arc::ptr_eq(&one.base, base);
+        kept.iter().find(is_it).map(|found| found.merged.clone())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<MergedView>> {
+        self.merged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_used(&self) -> bool {

@@ -172,19 +172,20 @@ impl Sessions {
         Ok(ServeOutcome::Done(answer))
     }
 
-    /// Serves a request of an operator to this view, who has no session, and waits for its answer. Must be
-    /// called on the arbiter of this index. `None` when the gateway stops before.
+    /// Serves a request of an operator to this view, who has no session and cannot be asked, and
+    /// waits for its answer. Must be called on the arbiter of this index. `None` when the gateway
+    /// stops before.
     pub async fn answer_operator(
         &self,
         request: Request,
-        view: ViewId,
+        (view, revision): (ViewId, Revision),
         arbiter: usize,
     ) -> Option<Bytes> {
         let caller = Caller {
             principal: Principal::default(),
             view,
             session: None,
-            revision: Revision::NEWEST,
+            revision,
             profile: DeclaredCapabilities::default(),
             level: None,
             client: Some("mcpvisor".into()),

@@ -26,6 +26,8 @@ pub(super) struct ApiAnswer {
 enum AnswerBody {
     None,
     Json(Value),
+    /// JSON as somebody else wrote it.
+    Raw(Bytes),
     Events(Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>>>>),
 }
 
@@ -34,6 +36,15 @@ impl ApiAnswer {
         Self {
             status: StatusCode::OK,
             body: AnswerBody::Json(serde_json::to_value(body).unwrap_or_default()),
+            etag: None,
+        }
+    }
+
+    /// JSON that is passed on as it is.
+    pub(super) fn raw(body: Bytes) -> Self {
+        Self {
+            status: StatusCode::OK,
+            body: AnswerBody::Raw(body),
             etag: None,
         }
     }
@@ -84,6 +95,7 @@ impl ApiAnswer {
         }
         let response = match self.body {
             AnswerBody::Json(body) => response.json(body),
+            AnswerBody::Raw(body) => response.content_type("application/json").body(body),
             AnswerBody::None => response.finish(),
             AnswerBody::Events(events) => {
                 let media = HeaderValue::from_static("text/event-stream");

@@ -29,14 +29,25 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-type Check = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
+pub(super) type Check = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
 
-/// Every request below the paths of the API. A panic on the way is answered, too.
+/// Every request below the paths of the API.
 pub(super) async fn serve(
     request: HttpRequest,
-    mut payload: web::Payload,
+    payload: web::Payload,
     endpoints: web::Data<AdminEndpoints>,
     check: web::Data<Check>,
+) -> HttpResponse {
+    respond(request, payload, &endpoints, &**check, handle).await
+}
+
+/// The response of a handler, or its failure as an error object. A panic on the way is answered, too.
+pub(super) async fn respond(
+    request: HttpRequest,
+    mut payload: web::Payload,
+    endpoints: &AdminEndpoints,
+    check: &Check,
+    handle: impl AsyncFnOnce(&HttpRequest, &mut web::Payload, &AdminParts) -> Result<ApiAnswer, Failure>,
 ) -> HttpResponse {
     let parts = endpoints.parts().await;
     if let Err(refused) = check(&request) {
@@ -98,7 +109,7 @@ async fn handle(
 }
 
 /// Being on this machine is no right: behind a tunnel everybody is.
-fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
+pub(super) fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
     let presented = presented_token(request)?;
     let token = parts.operator.token();
     let matches = |presented| token.is_some_and(|token| token.matches(presented));
@@ -113,7 +124,7 @@ fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
     Err(Failure::new(ErrorKind::SessionInvalid, message))
 }
 
-async fn read_body(payload: &mut web::Payload) -> Result<BytesMut, Failure> {
+pub(super) async fn read_body(payload: &mut web::Payload) -> Result<BytesMut, Failure> {
     let mut body = BytesMut::new();
     let mut length = 0_usize;
     let reading = async {

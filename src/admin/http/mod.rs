@@ -13,6 +13,7 @@ mod openapi;
 mod request;
 mod route;
 mod routes;
+mod server_call;
 mod servers;
 mod sessions;
 mod tools;
@@ -75,6 +76,8 @@ impl AdminEndpoints {
                     .default_service(web::route().to(only_get)),
             )
             .service(openapi::resource())
+            // Reached with `serverId` only: MCP itself is asked first.
+            .service(web::resource(endpoint).to(server_call::serve))
             .service(well_known::mcp_config(endpoint));
         for scope in route::SCOPES {
             app.service(web::scope(scope).default_service(web::route().to(api::serve)));

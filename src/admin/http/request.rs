@@ -175,6 +175,20 @@ pub(super) fn header_text<'a>(
     sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
 }
 
+/// Whether a body is said to be JSON.
+///
+/// # Errors
+///
+/// Returns the 415 that the client is to read when it is not.
+pub(super) fn check_json(content_type: Option<&str>) -> Result<(), Failure> {
+    let media = content_type.and_then(|value| value.split(';').next());
+    if media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    let message = "`Content-Type` must be application/json";
+    Err(Failure::new(ErrorKind::UnsupportedMediaType, message))
+}
+
 /// The body of a request as the JSON object that it must be.
 ///
 /// # Errors
@@ -191,11 +205,7 @@ pub(super) fn object(
         (BodyRule::None, false) => return Err(invalid("body: this request takes none")),
         (BodyRule::Optional | BodyRule::Required, false) => {}
     }
-    let media = content_type.and_then(|value| value.split(';').next());
-    if !media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
-        let message = "`Content-Type` must be application/json";
-        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message));
-    }
+    check_json(content_type)?;
     match serde_json::from_slice(body) {
         Ok(Value::Object(object)) => Ok(Some(object)),
         Ok(_) => Err(invalid("body: must be a JSON object")),

@@ -1,6 +1,7 @@
 //! By which view a client enters: the path below the endpoint names it.
 
 use actix_web::HttpRequest;
+use actix_web::guard::GuardContext;
 
 use crate::front::state::Front;
 use crate::id::{ServerName, ViewId};
@@ -11,6 +12,12 @@ const VIEW: &str = "view";
 
 /// The segment that names a server.
 const SERVER: &str = "server";
+
+/// Whether a request to the endpoint is MCP. One that names a server in its query is the API's.
+pub(super) fn is_for_mcp(context: &GuardContext<'_>) -> bool {
+    let query = context.head().uri.query();
+    !query.is_some_and(|query| query.contains("serverId="))
+}
 
 /// The paths of views of an endpoint. Below the root there are other things than views.
 pub(super) fn paths_of_views(endpoint: &str) -> impl Iterator<Item = String> {
@@ -40,7 +47,9 @@ pub(super) fn view(request: &HttpRequest, front: &Front) -> Result<ViewId, Failu
 
 fn unknown(request: &HttpRequest) -> Failure {
     let path: String = request.path().chars().take(100).collect();
-    let message =
-        format!("there is no view at `{path}`: `[views.NAME]` in the configuration makes one");
+    let message = format!(
+        "there is nothing at `{path}`: `[views.NAME]` in the configuration makes a view, and \
+         `[servers.NAME]` a server"
+    );
     Failure::new(ErrorKind::NotFound, message)
 }

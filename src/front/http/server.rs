@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::dev::{ServerHandle, Service, ServiceRequest, ServiceResponse};
+use actix_web::guard::fn_guard;
 use actix_web::http::ConnectionType;
 use actix_web::{App, HttpRequest, HttpResponse, web};
 use tokio::sync::mpsc;
@@ -76,7 +77,11 @@ impl FrontServer {
                 .wrap_fn(cors::rewrite_preflight)
                 .wrap_fn(around_each_request)
                 // They are tried in this order for each request.
-                .service(web::resource(path.as_str()).to(endpoint::endpoint));
+                .service(
+                    web::resource(path.as_str())
+                        .guard(fn_guard(entrance::is_for_mcp))
+                        .to(endpoint::endpoint),
+                );
             if path != "/" {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }

@@ -6,6 +6,7 @@ mod endpoints;
 mod events;
 mod openapi;
 mod refusals;
+mod server_call;
 mod token;
 
 use serde_json::Value;

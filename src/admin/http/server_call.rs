@@ -1,0 +1,120 @@
+//! `POST /mcp?serverId=…`: one request to one server, without `initialize` and without a session.
+
+use actix_web::http::{Method, header};
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::Value;
+
+use super::answer::ApiAnswer;
+use super::api::{Check, authorize, read_body, respond};
+use super::request::{Query, check_json, header_text, invalid};
+use super::{AdminEndpoints, AdminParts};
+use crate::protocol::{Envelope, ErrorKind, Failure, Method as RpcMethod};
+
+const SERVER_ID: &str = "serverId";
+
+pub(super) async fn serve(
+    request: HttpRequest,
+    payload: web::Payload,
+    endpoints: web::Data<AdminEndpoints>,
+    check: web::Data<Check>,
+) -> HttpResponse {
+    respond(request, payload, &endpoints, &**check, handle).await
+}
+
+async fn handle(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    parts: &AdminParts,
+) -> Result<ApiAnswer, Failure> {
+    authorize(request, parts)?;
+    if request.method() != Method::POST {
+        let message = "with `serverId` the endpoint answers POST only";
+        return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message));
+    }
+    let query = Query::read(request.query_string(), &[SERVER_ID])?;
+    let server = query.text(SERVER_ID).unwrap_or_default();
+    let body = read_body(payload).await?;
+    check_json(header_text(request, &header::CONTENT_TYPE)?)?;
+    let message = Envelope::parse(body.freeze());
+    let message = message.map_err(|why| invalid(format!("body: {why}")))?;
+    let Envelope::Request(message) = message else {
+        return Err(invalid("body: must be one JSON-RPC request"));
+    };
+    if message.method == RpcMethod::Initialize {
+        return Err(invalid(
+            "with `serverId` nothing is initialized: send the request itself, or use \
+             `/mcp/server/NAME`",
+        ));
+    }
+    let answer = parts.operator.ask(server, message).await?;
+    match failure_in(&answer) {
+        Some(failure) => Err(failure),
+        None => Ok(ApiAnswer::raw(answer)),
+    }
+}
+
+/// The failure of the gateway that an answer tells, in the place of one of the server.
+fn failure_in(answer: &[u8]) -> Option<Failure> {
+    let answer: Value = serde_json::from_slice(answer).ok()?;
+    let (error, result) = (&answer["error"], &answer["result"]);
+    let (data, message) = match error.is_object() {
+        true => (&error["data"], &error["message"]),
+        false => (
+            &result["_meta"]["io.mcpvisor/error"],
+            &result["content"][0]["text"],
+        ),
+    };
+    data["retryable"].as_bool()?;
+    let named = |name: &str| {
+        let code = data[name].as_str()?;
+        ErrorKind::ALL.iter().find(|kind| kind.as_str() == code)
+    };
+    let kind = named("cause").or_else(|| named("code"))?;
+    let mut failure = Failure::new(*kind, message.as_str().unwrap_or_default());
+    if let Some(server) = data["server"].as_str() {
+        failure = failure.server(server);
+    }
+    match data["retryAfterMs"].as_u64() {
+        Some(milliseconds) => Some(failure.retry_after_ms(milliseconds)),
+        None => Some(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_failures_of_the_gateway_become_error_objects() {
+        let data = |code: &str| json!({"code": code, "retryable": false, "server": "one"});
+        let tool = |meta: Value| json!({"result": {"content": [{"type": "text", "text": "why"}], "_meta": meta}});
+        let table = [
+            (json!({"result": {}}), None),
+            (json!({"error": {"code": -32602, "message": "mine"}}), None),
+            (
+                json!({"error": {"code": 1, "message": "mine", "data": {"code": "timeout"}}}),
+                None,
+            ),
+            (
+                json!({"error": {"code": 1, "message": "why", "data": data("invalid_params")}}),
+                Some(ErrorKind::InvalidParams),
+            ),
+            (tool(json!({})), None),
+            (
+                tool(json!({"io.mcpvisor/error": data("server_lost")})),
+                Some(ErrorKind::ServerLost),
+            ),
+        ];
+        for (answer, expected) in table {
+            let found = failure_in(answer.to_string().as_bytes());
+            assert_eq!(
+                found.as_ref().map(|failure| failure.kind),
+                expected,
+                "{answer}"
+            );
+            assert!(found.is_none_or(|failure| failure.message == "why"));
+        }
+    }
+}
