@@ -22,6 +22,12 @@ impl AuthSettings {
         !self.keys.is_empty()
     }
 
+    /// When the next key expires after this time, in milliseconds since 1970.
+    pub fn next_expiry(&self, now: u64) -> Option<u64> {
+        let expiries = self.keys.iter().filter_map(|key| key.expires_at);
+        expiries.filter(|expires| *expires > now).min()
+    }
+
     /// Who sends a request. Asked for every request, since a session is no authentication
     /// (S-SESS-09). `authorization` is the value of the header of that name, `now` in milliseconds
     /// since 1970.
@@ -136,6 +142,8 @@ mod tests {
                 assert!(!failure.message.contains("irs"), "{}", failure.message);
             }
         }
+        let expiries = [0, 99, 100].map(|now| settings.next_expiry(now));
+        assert_eq!(expiries, [Some(100), Some(100), None]);
         let expired = settings.authenticate(Some("Bearer second"), 100);
         assert!(expired.unwrap_err().message.contains("expired"));
     }

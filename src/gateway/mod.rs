@@ -4,6 +4,7 @@ mod build;
 mod config_requests;
 mod configured;
 mod history;
+mod key_expiry;
 mod place;
 mod server_times;
 pub mod service;
@@ -40,6 +41,7 @@ use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, ready_servers};
 use history::{secrets, start_history};
+use key_expiry::watch_expiry;
 use place::{listen, listen_for_metrics, register};
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
 use stdio::{STDIO_DIR, adapt_to_stdio, free_data_dir};
@@ -87,6 +89,8 @@ pub struct Gateway {
     /// Another process may serve the socket after this one.
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
+    /// Ends streams when a key of the configuration expires.
+    key_expiry: AbortOnDropHandle<()>,
     config: Config,
     /// The content of the file that is in force.
     fingerprint: Fingerprint,
@@ -177,6 +181,7 @@ impl Gateway {
         log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
+            key_expiry: watch_expiry(config.front.auth.clone(), end_streams(&state, &server)),
             state,
             operator,
             server,
@@ -331,8 +336,9 @@ impl Gateway {
             self.server.configure(self.config.front.clone());
         }
         if auth_changed {
-            // Whoever may still read opens another.
-            self.state.sessions.end_general_streams();
+            let end = end_streams(&self.state, &self.server);
+            end();
+            self.key_expiry = watch_expiry(self.config.front.auth.clone(), end);
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
@@ -469,6 +475,15 @@ fn open_listener(
         ClientTransport::Http(None) => Some(listen(config.front.listen)?),
         ClientTransport::Stdio => None,
     })
+}
+
+/// Ends streams of no call each time that it is called: whoever may still read opens another.
+fn end_streams(state: &GatewayState, server: &FrontServer) -> impl Fn() + use<> {
+    let (sessions, close_channels) = (state.sessions.clone(), server.close_channels());
+    move || {
+        sessions.end_general_streams();
+        close_channels();
+    }
 }
 
 fn address_of(server: &FrontServer) -> String {

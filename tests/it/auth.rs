@@ -231,20 +231,46 @@ async fn keys_are_made_replaced_and_removed_while_the_gateway_runs() {
     }
 }
 
+/// The general stream of a session, and a channel of HTTP+SSE.
+async fn streams(gateway: &Gateway, session: &str, sign: impl Fn(Http) -> Http) -> [Events; 2] {
+    let get = |path| {
+        let http = Http::new(gateway.address, "GET", path).header("Accept", "text/event-stream");
+        sign(http)
+    };
+    let general = get("/mcp").header("Mcp-Session-Id", session);
+    let channel = get("/sse");
+    [general.send().await.events(), channel.send().await.events()]
+}
+
 #[tokio::test]
 async fn streams_end_when_the_keys_change() {
     let gateway = Gateway::start("").await;
     let answer = Http::post(gateway.address, INITIALIZE).send().await;
     let session = answer.header("mcp-session-id").unwrap().to_owned();
-    let stream = Http::new(gateway.address, "GET", "/mcp")
-        .header("Accept", "text/event-stream")
-        .header("Mcp-Session-Id", &session);
-    let mut events = stream.send().await.events();
-    let older = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
-    let mut channel = older.send().await.events();
+    let streams = streams(&gateway, &session, |http| http).await;
     keys(&gateway.setup, &["add", "laptop"]);
-    while events.next().await.is_some() {}
-    while channel.next().await.is_some() {}
+    for mut events in streams {
+        while events.next().await.is_some() {}
+    }
+}
+
+#[tokio::test]
+async fn streams_end_when_a_key_expires() {
+    let now = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    let expires = humantime::format_rfc3339_seconds(now);
+    let config = KEYS.replacen(
+        "[auth.keys.second]",
+        &format!("expires = \"{expires}\"\n[auth.keys.second]"),
+        1,
+    );
+    let gateway = Gateway::start(&config).await;
+    let session = open(&gateway, "first-key").await;
+    let streams = streams(&gateway, &session, |http| with_key(http, "first-key")).await;
+    for mut events in streams {
+        while events.next().await.is_some() {}
+    }
+    let late = with_key(ping(&gateway, &session), "first-key").send().await;
+    refused(late).await;
 }
 
 #[tokio::test]

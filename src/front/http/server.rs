@@ -142,9 +142,16 @@ impl FrontServer {
     /// times of streams.
     pub fn configure(&self, settings: FrontSettings) {
         if let Some(front) = self.gate.front.get() {
-            let settings = Arc::new(settings);
-            let before = front.settings.swap(settings.clone());
-            if before.auth != settings.auth {
+            front.settings.store(Arc::new(settings));
+        }
+    }
+
+    /// Closes the channels of HTTP+SSE each time that it is called; a client that may come back opens
+    /// another stream.
+    pub fn close_channels(&self) -> impl Fn() + use<> {
+        let gate = self.gate.clone();
+        move || {
+            if let Some(front) = gate.front.get() {
                 front.channels.close_all();
             }
         }
