@@ -103,7 +103,9 @@ async function asked(id, method, params) {
     },
     body: JSON.stringify({ jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } }),
   });
-  const answer = await response.json();
+  // A call that takes long is answered on a stream.
+  const text = await response.text();
+  const answer = JSON.parse(text.startsWith("{") ? text : text.match(/^data: (\{.*"id".*)$/m)[1]);
   assert.equal(answer.error, undefined, JSON.stringify(answer.error));
   return answer.result;
 }
