@@ -135,6 +135,8 @@ fn an_idle_connection_that_was_closed_costs_no_call() {
             .strip_suffix("/mcp")
             .unwrap();
         until("it is closed", || is_closed(address, 1)).await;
+        // Now the runtime looks at its sockets, and learns it as well.
+        tokio::task::yield_now().await;
         link.send(OutgoingFrame::new(Some(2), call(2, "tools/call")))
             .unwrap();
         assert_eq!(events.next().await, "result of 2 2 {}");
