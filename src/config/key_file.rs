@@ -94,7 +94,7 @@ fn apply(
     if !is_key_name(name) {
         return Err("a key has a name of 1 to 64 letters, digits and `-_.`".to_owned());
     }
-    // What is said at the end of the file stays before what is added to it.
+    // A comment at the end of the file stays before the table that is added.
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     let keys = keys_of(document)?;
     let known = keys.get(name).and_then(Item::as_table_like);

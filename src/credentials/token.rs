@@ -1,4 +1,4 @@
-//! What is sent to a token endpoint, and what it answers.
+//! Requests to a token endpoint, and its answers.
 
 use std::time::Duration;
 

@@ -111,7 +111,7 @@ pub(super) struct CallDurations {
 }
 
 impl CallRecord {
-    /// What is told of it while it happens: all but its bodies.
+    /// The event of the call: all but its bodies.
     pub(super) fn event(&self) -> Value {
         json!({
             "timestamp": self.at,

@@ -58,7 +58,7 @@ impl Views {
         }
         self.is_used.store(true, Ordering::Relaxed);
         let arranged = self.arranged.load();
-        let (servers, settings) = arranged.of(view);
+        let (servers, settings) = (arranged.servers(view), arranged.catalog(view));
         // Without the lock: others look for their views meanwhile.
         let merged = Arc::new(merge_view(base, &servers, &settings));
         let mut kept = self.kept();
@@ -98,58 +98,57 @@ impl Views {
 
     /// How the names of a server are made in a view; `None` where it is not shown.
     pub(super) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
-        let (servers, _) = self.arranged.load().of(view);
-        let mut servers = servers.into_iter();
-        servers
-            .find(|(name, _)| name == server)
-            .map(|(_, names)| names)
+        self.arranged.load().names(view, server)
     }
 }
 
 impl ArrangedViews {
-    /// The servers of a view and the limits of its catalog.
-    fn of(&self, view: &ViewId) -> (Vec<(ServerName, NameSettings)>, CatalogSettings) {
-        // The state of the gateway is not part of a view.
-        let catalog = CatalogSettings {
-            tree_resource: false,
-            ..self.catalog.clone()
-        };
-        match view {
-            ViewId::Default => (self.servers.clone(), catalog),
-            ViewId::Server(server) => (self.own_names(server), catalog),
-            ViewId::Named(name) => {
-                let Some(view) = self.named.get(name) else {
-                    return (Vec::new(), catalog);
-                };
-                let catalog = CatalogSettings {
-                    allow: view.allow.clone(),
-                    deny: view.deny.clone(),
-                    ..catalog
-                };
-                (self.in_order(&view.servers), catalog)
+    /// The servers of a view, in its order.
+    fn servers(&self, view: &ViewId) -> Vec<(ServerName, NameSettings)> {
+        let named = |server: &ServerName| Some((server.clone(), self.names(view, server)?));
+        match self.settings(view) {
+            Some(settings) if !settings.servers.is_empty() => {
+                settings.servers.iter().filter_map(named).collect()
+            }
+            _ => {
+                let all = self.servers.iter().map(|(name, _)| name);
+                all.filter_map(named).collect()
             }
         }
     }
 
-    /// One server, whose names are as it lists them.
-    fn own_names(&self, server: &ServerName) -> Vec<(ServerName, NameSettings)> {
-        let mut found = self.servers.iter().filter(|(name, _)| name == server);
-        let with_own = |(name, names): &(ServerName, NameSettings)| {
-            let names = NameSettings {
+    fn names(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
+        let (_, names) = self.servers.iter().find(|(name, _)| name == server)?;
+        match view {
+            ViewId::Default => Some(names.clone()),
+            ViewId::Named(_) => {
+                let wanted = &self.settings(view)?.servers;
+                (wanted.is_empty() || wanted.contains(server)).then(|| names.clone())
+            }
+            ViewId::Server(shown) => (shown == server).then(|| NameSettings {
                 prefix: Some(String::new()),
                 ..names.clone()
-            };
-            (name.clone(), names)
-        };
-        found.next().map(with_own).into_iter().collect()
+            }),
+        }
     }
 
-    fn in_order(&self, wanted: &[ServerName]) -> Vec<(ServerName, NameSettings)> {
-        if wanted.is_empty() {
-            return self.servers.clone();
+    /// The limits of the catalog of a view.
+    fn catalog(&self, view: &ViewId) -> CatalogSettings {
+        let settings = self.settings(view).cloned().unwrap_or_default();
+        CatalogSettings {
+            // The state of the gateway is not part of a view.
+            tree_resource: false,
+            allow: settings.allow,
+            deny: settings.deny,
+            ..self.catalog.clone()
         }
-        let find = |wanted| self.servers.iter().find(|(name, _)| name == wanted);
-        wanted.iter().filter_map(find).cloned().collect()
+    }
+
+    fn settings(&self, view: &ViewId) -> Option<&ViewSettings> {
+        match view {
+            ViewId::Named(name) => self.named.get(name),
+            ViewId::Default | ViewId::Server(_) => None,
+        }
     }
 }
 

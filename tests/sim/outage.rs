@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use mcpvisor::id::SessionOwner;
+use mcpvisor::protocol::Failure;
 use mcpvisor::store::{MemoryStore, Store, StoreError, StoredEntry};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -83,6 +84,13 @@ impl Store for Outage {
     }
 }
 
+/// Why the session of a client cannot be found now.
+async fn unfindable(world: &World, client: &Client) -> Failure {
+    let owner = SessionOwner::default();
+    let found = world.sessions.find(client.id, &owner).await;
+    found.err().unwrap()
+}
+
 #[test]
 fn a_session_that_cannot_be_kept_is_refused_and_tells_of_it() {
     run(async {
@@ -113,12 +121,7 @@ fn a_session_is_unknown_only_when_its_record_is_gone() {
         settle().await;
         // It is in the store, so a gateway that is killed now would know it again.
         assert_eq!(world.store.scan("session/").await.unwrap().len(), 1);
-        let failure = world
-            .sessions
-            .find(client.id, &SessionOwner::default())
-            .await
-            .err()
-            .unwrap();
+        let failure = unfindable(&world, &client).await;
         assert_eq!(failure.kind.http_status(), 503);
         drop(hold);
         assert!(ended.await.unwrap());
@@ -175,12 +178,7 @@ fn a_session_whose_record_cannot_be_read_now_is_not_over() {
         world.session_panics(&client).await;
         settle().await;
         world.store_is_down.store(true, Ordering::Relaxed);
-        let failure = world
-            .sessions
-            .find(client.id, &SessionOwner::default())
-            .await
-            .err()
-            .unwrap();
+        let failure = unfindable(&world, &client).await;
         assert_eq!(failure.kind.http_status(), 503);
         assert!(failure.retry_after_ms.is_some());
         world.store_is_down.store(false, Ordering::Relaxed);

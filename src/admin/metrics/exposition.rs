@@ -88,7 +88,7 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What is told of each server.
+/// The metrics of each server.
 #[derive(Default)]
 struct ServerMetrics {
     states: Gauges,

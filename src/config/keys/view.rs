@@ -13,7 +13,7 @@ pub(crate) struct ViewKeys {
 }
 
 keys! {
-    /// What clients see that connect to `/mcp/NAME`. Each server has such an endpoint by itself, too:
+    /// The servers and tools that clients of `/mcp/NAME` see. Each server has an endpoint by itself, too:
     /// `/mcp/server/NAME`, where its tools keep their own names.
     ViewTable for ViewKeys {
         /// Its servers, in this order; none is all.
