@@ -75,7 +75,7 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
 /// The data directory of the gateway that a command speaks to: that of this configuration, or
 /// where there is none, of the only gateway of this user.
-fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
+pub(crate) fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
     let environment = ProcessEnvironment::new();
     let here = Config::data_dir_of(path, &environment)?;
     if is_served(&here) {

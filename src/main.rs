@@ -2,6 +2,7 @@
 
 mod commands;
 mod key_commands;
+mod login_commands;
 
 use std::io::IsTerminal as _;
 use std::net::TcpListener;
@@ -33,6 +34,7 @@ use commands::{
 };
 
 use key_commands::run_keys_command;
+use login_commands::run_auth_command;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
         Command::Keys(keys) => finish(run_keys_command(path, keys)),
+        Command::Auth(auth) => finish(run_auth_command(path, auth)),
         Command::Token(token) => finish(show_token(path, token)),
         Command::History(history) => finish(show_history(path, history)),
         Command::Logs(logs) => finish(show_gateway_log(path, logs)),

@@ -9,9 +9,8 @@ use std::sync::{PoisonError, RwLock};
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 
-use super::data_dir::write_private;
 use crate::auth::random_token;
-use crate::store::{private_dir, private_file};
+use crate::store::{private_dir, private_file, write_private};
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;

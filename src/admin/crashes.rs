@@ -12,9 +12,8 @@ use log::Level;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::data_dir::write_private;
 use crate::downstream::{CrashReport, CrashSink};
-use crate::store::private_dir;
+use crate::store::{private_dir, write_private};
 use crate::telemetry::{Counter, Counters};
 
 /// Reports that wait for the disk; more are dropped and counted.

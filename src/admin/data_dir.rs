@@ -1,14 +1,14 @@
 //! The directory of the gateway's state: used by one gateway at a time.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::{private_dir, private_file};
+use crate::store::{private_dir, private_file, write_private};
 
 /// How long a lock may outlive its process: a child that was being started when the gateway was
 /// killed holds it until it notices.
@@ -152,18 +152,6 @@ fn try_for(lock: &File, wait: Duration) -> Result<(), TryLockError> {
 
 pub(super) fn read_run_file(path: &Path) -> Option<RunFile> {
     serde_json::from_slice(&fs::read(path.join("run.json")).ok()?).ok()
-}
-
-/// Writes a file that only its owner may read. A reader finds the whole of the old text or of the
-/// new one.
-pub(super) fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".new");
-    let mut file = private_file(Path::new(&unfinished))?;
-    file.set_len(0)?;
-    file.write_all(text)?;
-    drop(file);
-    fs::rename(unfinished, path)
 }
 
 #[cfg(test)]

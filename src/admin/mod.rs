@@ -27,7 +27,7 @@ pub use history::{RecordsError, answer_request, history_entry, history_page, log
 pub use http::{AdminEndpoints, AdminParts, Health, HealthSource, RequestCheck, ServerHealth};
 pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use metrics::MetricsServer;
-pub use operator::{ControlRequest, Inoperable, Operator, OrderOutcome, Parameters};
+pub use operator::{ControlRequest, Inoperable, LoginOrder, Operator, OrderOutcome, Parameters};
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};
 pub use render::{

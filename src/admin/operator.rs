@@ -78,10 +78,34 @@ pub enum ControlRequest {
     Replay {
         id: String,
     },
+    /// The logins at servers.
+    Logins,
+    /// A login at a server, or the end of one.
+    Login {
+        server: String,
+        order: LoginOrder,
+    },
+    /// The address that a browser was sent back to at the end of a login, or its query.
+    FinishLogin {
+        answer: String,
+    },
     /// A page of the log: the parameters of [`crate::telemetry::LogQuery::from_pairs`].
     GatewayLog {
         parameters: Parameters,
     },
+}
+
+/// What is done about the login at a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoginOrder {
+    /// Answers with the page to open. The browser comes back to `redirect_uri`, which is on this
+    /// machine, or to the gateway.
+    Begin { redirect_uri: Option<String> },
+    /// Renews the token now.
+    Refresh,
+    /// Forgets the token, and revokes it.
+    Forget,
 }
 
 /// The outcome of an order: a sentence for people either way.
@@ -104,6 +128,19 @@ pub trait Operator: Send + Sync {
 
     /// Carries out an order, or says why not. A server is found by its name and by its id.
     fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome>;
+
+    /// Carries out what is asked about the login at a server, found by its name or id.
+    fn login(
+        &self,
+        server: &str,
+        order: LoginOrder,
+    ) -> LocalBoxFuture<'static, Result<Value, Failure>>;
+
+    /// Takes the query with which a browser came back from an authorization server.
+    fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>>;
+
+    /// The logins at servers, as [`crate::credentials::CredentialView`]s.
+    fn logins(&self) -> LocalBoxFuture<'static, Value>;
 
     /// The kept lines of a server, oldest first.
     ///
@@ -219,6 +256,15 @@ pub(super) async fn answer(
                 log_page(&operator.log_records(), pairs(&parameters)),
             );
         }
+        ControlRequest::Logins => return serde_json::json!({ "logins": operator.logins().await }),
+        ControlRequest::Login { server, order } => {
+            return done("login", operator.login(&server, order).await);
+        }
+        ControlRequest::FinishLogin { answer } => {
+            let query = answer.split_once('?').map_or(&*answer, |(_, query)| query);
+            let query = query.split('#').next().unwrap_or_default().to_owned();
+            return done("login", operator.finish_login(query).await);
+        }
         ControlRequest::Restart { server } => (server, ServerOrder::Restart),
         ControlRequest::Stop { server } => (server, ServerOrder::Stop),
         ControlRequest::Start { server } => (server, ServerOrder::Start),
@@ -228,6 +274,13 @@ pub(super) async fn answer(
     };
     match operator.order(&server, order).await {
         Ok(done) => serde_json::json!({ "done": done }),
+        Err(why) => refused(&why),
+    }
+}
+
+fn done(name: &str, outcome: Result<Value, Failure>) -> Value {
+    match outcome {
+        Ok(done) => serde_json::json!({ name: done }),
         Err(why) => refused(&why),
     }
 }

@@ -1,5 +1,6 @@
 //! The command line: what may be written, nothing of what it does.
 
+mod auth;
 mod clients;
 mod keys;
 mod records;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use url::Url;
 
+pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
@@ -95,6 +97,9 @@ pub enum Command {
     ///
     /// Without a verb it lists them. They stand in the configuration, as hashes.
     Keys(KeysArguments),
+
+    /// Sign in to servers that want a login, or out
+    Auth(AuthArguments),
 
     /// Show the token of the HTTP API
     ///

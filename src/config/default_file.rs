@@ -110,7 +110,8 @@ fn servers(text: &mut String, table: &KeyTable) {
                 &inner.about
             },
         );
-        text.push_str(&format!("# [servers.files.{}]\n", key.name));
+        let server = if key.name == "oauth" { "docs" } else { "files" };
+        text.push_str(&format!("# [servers.{server}.{}]\n", key.name));
         match inner.example {
             Some(example) => text.push_str(&format!("# {example}\n")),
             None => inner.keys.iter().for_each(|key| commented_key(text, key)),

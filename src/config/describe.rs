@@ -6,9 +6,9 @@ use url::Url;
 
 use super::declaration::Keys;
 use super::keys::{
-    AuthTable, BreakerTable, ChildLimitsTable, GatewayTable, HistoryTable, LimitsTable,
-    MetricsTable, RecorderTable, ResourcesTable, ServerKeys, ServerTable, SessionsTable,
-    SupervisionTable,
+    AuthTable, BreakerTable, ChildLimitsTable, CredentialsTable, GatewayTable, HistoryTable,
+    LimitsTable, MetricsTable, RecorderTable, ResourcesTable, ServerKeys, ServerTable,
+    SessionsTable, SupervisionTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -171,6 +171,10 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
     let tables = [
         ("gateway", unusual::<GatewayTable>(config)),
         ("auth", unusual::<AuthTable>(&config.front.auth)),
+        (
+            "credentials",
+            unusual::<CredentialsTable>(&config.credentials),
+        ),
         ("sessions", unusual::<SessionsTable>(config)),
         ("limits", unusual::<LimitsTable>(config)),
         ("history", unusual::<HistoryTable>(&config.history)),

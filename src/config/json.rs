@@ -277,6 +277,7 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
                 put("enabled", Some(Toml::Boolean(!disabled)));
             }
             (None, "enabled", Json::Bool(enabled)) => put("enabled", Some(Toml::Boolean(*enabled))),
+            (None, "oauth", Json::Object(oauth)) => put("oauth", Some(oauth_table(oauth))),
             (None, "timeouts", Json::Object(timeouts)) => times.extend(timeouts.clone()),
             (None, OWN_KEYS, Json::Object(own)) => {
                 own.iter()
@@ -288,6 +289,20 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
     }
     add_times(&mut table, &times);
     Toml::Table(table)
+}
+
+/// `oauth` of the Inspector and others. An unknown member is refused where the table is read.
+fn oauth_table(oauth: &Map<String, Json>) -> Toml {
+    let key = |member: &str| match member {
+        "clientId" => "client_id".to_owned(),
+        "clientSecret" => "client_secret".to_owned(),
+        "authorizationUrl" => "authorization_url".to_owned(),
+        "tokenUrl" => "token_url".to_owned(),
+        other => other.to_owned(),
+    };
+    let members = oauth.iter();
+    let members = members.filter_map(|(member, value)| Some((key(member), to_value(value)?)));
+    Toml::Table(members.collect())
 }
 
 /// `timeouts` of the Inspector, which are milliseconds.

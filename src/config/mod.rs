@@ -46,7 +46,7 @@ pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
 pub use json::{JSON_OF_EDITORS, is_json, server_table};
 pub use key_file::{KeyChange, KeyFile};
-pub use keys::LogFormat;
+pub use keys::{CredentialsKeys, LogFormat};
 pub use place::Lookup;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
@@ -92,6 +92,8 @@ pub struct Config {
     pub history: HistorySettings,
     /// Where `/metrics` is served; nowhere without it.
     pub metrics_listen: Option<SocketAddr>,
+    /// How the gateway signs in to servers.
+    pub credentials: CredentialsKeys,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
     /// `[views.NAME]`, by name.
@@ -120,6 +122,7 @@ impl Default for Config {
             catalog: CatalogSettings::default(),
             history: HistorySettings::default(),
             metrics_listen: None,
+            credentials: CredentialsKeys::default(),
             servers: Vec::new(),
             views: NamedViews::new(),
             include: Vec::new(),

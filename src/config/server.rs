@@ -126,7 +126,10 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
         }
     }?;
     let (own, others): (&str, &[&str]) = match kind {
-        Stdio => ("command", &["url", "headers", "stream_idle_timeout"]),
+        Stdio => (
+            "command",
+            &["url", "headers", "oauth", "stream_idle_timeout"],
+        ),
         Http(_) => {
             let others = &["command", "args", "env", "inherit_env", "cwd", "limits"];
             ("url", others)
@@ -215,6 +218,8 @@ fn http(kind: HttpKind, keys: &ServerKeys) -> Option<HttpSettings> {
         url: Url::parse(keys.url.as_ref()?.expose()).ok()?,
         kind,
         headers: secrets(&keys.headers).collect(),
+        oauth: Box::new(keys.oauth.settings()),
+        credential: None,
         connect_timeout: keys.supervision.connect_timeout,
         body_max: keys.body_max,
         event_max: keys.event_max,

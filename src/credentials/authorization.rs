@@ -127,6 +127,15 @@ impl PendingSignIn {
     }
 }
 
+/// The state that an answer names.
+///
+/// # Errors
+///
+/// Returns why the answer is refused.
+pub(super) fn state_of(query: &str) -> Result<String, CallbackError> {
+    Answer::parse(query)?.state.ok_or(CallbackError::State)
+}
+
 impl Answer {
     fn parse(query: &str) -> Result<Self, CallbackError> {
         if query.len() > QUERY_MAX {

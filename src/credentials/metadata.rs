@@ -3,10 +3,8 @@
 use serde::Deserialize;
 use url::Url;
 
-use super::{Endpoint, InvalidEndpoint, InvalidScope, Scopes, resource_of};
+use super::{ANSWER_MAX, Endpoint, InvalidEndpoint, InvalidScope, Scopes, resource_of};
 
-/// Largest metadata document.
-const DOCUMENT_MAX: usize = 65_536;
 /// Authorization servers that one server may name.
 const ISSUERS_MAX: usize = 16;
 
@@ -21,7 +19,7 @@ pub struct ProtectedResource {
 }
 
 /// An authorization server's own metadata (RFC 8414).
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationServer {
     pub issuer: String,
     pub authorization_endpoint: Option<Endpoint>,
@@ -41,7 +39,7 @@ pub struct AuthorizationServer {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetadata {
-    #[error("the metadata is larger than {DOCUMENT_MAX} bytes")]
+    #[error("the metadata is larger than {ANSWER_MAX} bytes")]
     TooLarge,
     #[error("the metadata is not the JSON that it should be: {0}")]
     Json(String),
@@ -114,6 +112,31 @@ struct ServerDocument {
 }
 
 impl AuthorizationServer {
+    /// A server without metadata, with the endpoints that revision 2025-03-26 gives it.
+    ///
+    /// # Errors
+    ///
+    /// Returns that this cannot be an authorization server.
+    pub fn without_metadata(issuer: &Endpoint) -> Result<Self, InvalidMetadata> {
+        let at = |path: &'static str| {
+            let mut url = issuer.url().clone();
+            url.set_path(path);
+            endpoint(path, url.as_str())
+        };
+        Ok(Self {
+            issuer: issuer.to_string().trim_end_matches('/').to_owned(),
+            authorization_endpoint: Some(at("/authorize")?),
+            token_endpoint: at("/token")?,
+            registration_endpoint: Some(at("/register")?),
+            revocation_endpoint: None,
+            scopes: Scopes::default(),
+            takes_metadata_url: false,
+            names_issuer: false,
+            checks_pkce: true,
+            client_authentication: Vec::new(),
+        })
+    }
+
     /// Reads the metadata of an issuer.
     ///
     /// # Errors
@@ -146,7 +169,7 @@ impl AuthorizationServer {
 }
 
 fn read<'a, T: Deserialize<'a>>(document: &'a [u8]) -> Result<T, InvalidMetadata> {
-    if document.len() > DOCUMENT_MAX {
+    if document.len() > ANSWER_MAX {
         return Err(InvalidMetadata::TooLarge);
     }
     serde_json::from_slice(document).map_err(|e| InvalidMetadata::Json(e.to_string()))
@@ -222,7 +245,7 @@ mod tests {
         let bad = InvalidMetadata::Endpoint("authorization_servers", InvalidEndpoint::NotHttps);
         assert_eq!(resource(&of(json!(["http://169.254.169.254/"]))), Err(bad));
         let server = Url::parse("https://a.example").unwrap();
-        let large = vec![b' '; DOCUMENT_MAX + 1];
+        let large = vec![b' '; ANSWER_MAX + 1];
         assert_eq!(
             ProtectedResource::parse(&large, &server),
             Err(InvalidMetadata::TooLarge)

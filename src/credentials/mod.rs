@@ -1,23 +1,38 @@
-//! How the gateway gets into the servers behind it: the decisions of an OAuth 2.1 client, as pure
-//! functions over what servers say. Nothing here sends a request, and no transport calls it yet.
+//! How the gateway gets into the servers behind it, as an OAuth 2.1 client.
 //!
-//! In the order of a sign-in: `challenge` → `discovery` → `metadata` → `scopes` → `pkce` →
-//! `authorization` → `token`.
+//! Pure, in the order of a sign-in: `challenge` → `discovery` → `metadata` → `scopes` →
+//! `registration` → `pkce` → `authorization` → `token`. A [`Credential`] carries them out for one
+//! server over a [`Web`], and keeps its tokens in the [`Vault`]; [`Credentials`] has those of all
+//! servers.
 
 mod authorization;
 mod challenge;
+mod credential;
 mod discovery;
 mod endpoint;
+mod kept;
+mod lookup;
 mod metadata;
 mod pkce;
+mod registration;
+mod registry;
 mod scopes;
+mod settings;
 mod token;
+mod vault;
+mod web;
 
 pub use authorization::{CallbackError, PendingSignIn, SignIn};
 pub use challenge::{BearerChallenge, InvalidChallenge};
+pub use credential::{AccessToken, Credential, CredentialView, Granted, NotRenewed, SignInError};
 pub use discovery::{authorization_server_urls, protected_resource_urls, resource_of};
 pub use endpoint::{Endpoint, InvalidEndpoint, is_loopback};
 pub use metadata::{AuthorizationServer, InvalidMetadata, ProtectedResource};
 pub use pkce::Verifier;
+pub use registration::{RegisteredClient, RegistrationError, authentication, registration_request};
+pub use registry::Credentials;
 pub use scopes::{InvalidScope, Scopes};
+pub use settings::{GrantKind, OAuthSettings};
 pub use token::{ClientSecret, Grant, TokenError, TokenRequest, Tokens};
+pub use vault::{Vault, VaultKey, default_key_file};
+pub use web::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};

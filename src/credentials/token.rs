@@ -8,10 +8,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::{Url, form_urlencoded};
 
-use super::{Scopes, Verifier};
+use super::{ANSWER_MAX, Scopes, Verifier};
 
-/// Largest answer of a token endpoint.
-const ANSWER_MAX: usize = 65_536;
 /// Longest token that is taken; it must fit in one header.
 const TOKEN_MAX: usize = 16_384;
 /// Longest code of an error that is shown.
@@ -33,11 +31,37 @@ pub enum Grant {
 }
 
 /// The secret of a client that has one, and where the authorization server wants it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum ClientSecret {
     None,
     Basic(SecretString),
     Post(SecretString),
+}
+
+impl ClientSecret {
+    /// A secret, if there is one, for an authorization server that takes it by this method.
+    pub(super) fn sent_as(secret: Option<SecretString>, method: &str) -> Self {
+        match (secret, method) {
+            (None, _) | (_, "none") => Self::None,
+            (Some(secret), "client_secret_post") => Self::Post(secret),
+            (Some(secret), _) => Self::Basic(secret),
+        }
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Basic(_) => "client_secret_basic",
+            Self::Post(_) => "client_secret_post",
+        }
+    }
+
+    pub(super) fn secret(&self) -> Option<&SecretString> {
+        match self {
+            Self::None => None,
+            Self::Basic(secret) | Self::Post(secret) => Some(secret),
+        }
+    }
 }
 
 /// A request to a token endpoint: a form, and the header if the client's secret belongs there.
@@ -80,6 +104,21 @@ impl TokenRequest {
             }
         }
         form.append_pair("resource", resource);
+        Self::authenticated(form, client_id, secret)
+    }
+
+    /// A request that ends a token (RFC 7009).
+    pub fn revoking(token: &str, client_id: &str, secret: &ClientSecret) -> Self {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("token", token);
+        Self::authenticated(form, client_id, secret)
+    }
+
+    fn authenticated(
+        mut form: form_urlencoded::Serializer<'_, String>,
+        client_id: &str,
+        secret: &ClientSecret,
+    ) -> Self {
         let authorization = match secret {
             ClientSecret::Basic(secret) => Some(basic(client_id, secret)),
             ClientSecret::Post(secret) => {

@@ -8,6 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 use crate::downstream::settings::TransportSettings;
+use crate::id::ServerName;
+use crate::transport::SignInPlace;
 
 /// Programs that may start at the same time; the others wait in the order in which they came.
 /// Clones share the places.
@@ -41,24 +43,28 @@ pub(crate) enum StartStage {
     Queued,
     /// A command that downloads a program first has not answered yet.
     Download(&'static str),
-    /// Somebody has to sign in at this page.
-    SignIn(Url),
+    /// Somebody has to sign in.
+    SignIn(SignInPlace),
 }
 
 impl StartStage {
     /// The page to sign in at, for operators only: its query may be a secret.
     pub(crate) fn page(&self) -> Option<&Url> {
         match self {
-            Self::SignIn(page) => Some(page),
-            Self::Queued | Self::Download(_) => None,
+            Self::SignIn(SignInPlace::Page(page)) => Some(page),
+            Self::Queued | Self::Download(_) | Self::SignIn(SignInPlace::Gateway) => None,
         }
     }
 
-    pub(crate) fn summary(&self) -> String {
+    /// The stage of this server's start in words.
+    pub(crate) fn summary(&self, server: &ServerName) -> String {
         match self {
             Self::Queued => "waiting to start".to_owned(),
             Self::Download(command) => format!("{command} may be downloading"),
-            Self::SignIn(_) => "waiting for sign-in".to_owned(),
+            Self::SignIn(SignInPlace::Page(_)) => "waiting for sign-in".to_owned(),
+            Self::SignIn(SignInPlace::Gateway) => {
+                format!("needs login: `mcpvisor auth login {server}`")
+            }
         }
     }
 }

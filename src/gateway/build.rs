@@ -8,12 +8,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::configured::{arrangement, configured_servers};
+use super::logins::{credentials, with_credential};
 use super::state::GatewayState;
 use crate::admin::ConfigView;
 use crate::auth::AllowAll;
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::Config;
+use crate::credentials::Credentials;
 use crate::downstream::{
     CrashSink, Downstreams, MakeConnector, PoolParts, StartQueue, SubscriptionRegistry,
     TransportSettings,
@@ -47,6 +49,7 @@ pub(super) fn build(
     view: ConfigView,
     (parts, start_times): (Vec<(Arc<ServerPart>, u64)>, StartTimes),
 ) -> io::Result<Arc<GatewayState>> {
+    let credentials = credentials(config);
     let TreeInputs {
         arbiters,
         spawner,
@@ -73,7 +76,12 @@ pub(super) fn build(
         store: store.clone(),
         random: Arc::new(SystemRandom::new()),
         starts: StartQueue::new(config.starts_at_once),
-        make_connector: make_connector(spawner.clone(), Tls::system(), counters.clone()),
+        make_connector: make_connector(
+            spawner.clone(),
+            Tls::system(),
+            counters.clone(),
+            credentials.clone(),
+        ),
         counters: counters.clone(),
         crashes,
         events: log.events(),
@@ -96,6 +104,7 @@ pub(super) fn build(
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
         started: Instant::now(),
+        credentials,
         downstreams,
         sessions,
         publisher,
@@ -110,7 +119,12 @@ pub(super) fn build(
     Ok(Arc::new(state))
 }
 
-fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnector {
+fn make_connector(
+    spawner: Spawner,
+    tls: Tls,
+    counters: Counters,
+    credentials: Credentials,
+) -> MakeConnector {
     let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     Arc::new(move |server, log| -> Arc<dyn Connector> {
         let connector: Arc<dyn Connector> = match &server.transport {
@@ -120,7 +134,8 @@ fn make_connector(spawner: Spawner, tls: Tls, counters: Counters) -> MakeConnect
                 log.clone(),
             )),
             TransportSettings::Http(http) => {
-                let connector = HttpConnector::new(http.clone(), tls.clone());
+                let http = with_credential(server, http, &tls, &credentials);
+                let connector = HttpConnector::new(http, tls.clone());
                 Arc::new(connector.with_counters(counters.clone()))
             }
         };

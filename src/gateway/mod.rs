@@ -5,6 +5,7 @@ mod config_requests;
 mod configured;
 mod history;
 mod key_expiry;
+mod logins;
 mod place;
 mod server_times;
 pub mod service;
@@ -43,8 +44,8 @@ use configured::{arrangement, config_view, configured_servers, ready_servers};
 use history::{secrets, start_history};
 use key_expiry::watch_expiry;
 use place::{listen, listen_for_metrics, register};
-use state::{GatewayOperator, GatewayState, health_source, tree_source};
-use stdio::{STDIO_DIR, adapt_to_stdio, free_data_dir};
+use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
+use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
 
 /// Time to finish what the store was asked for before the end.
@@ -148,7 +149,7 @@ impl Gateway {
         let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
         let server = start_front(listener, &config, &endpoints).await?;
-        let address = address_of(&server);
+        let address = shown_address(server.address);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let view = config_view(loaded.path, loaded.warnings);
@@ -175,7 +176,7 @@ impl Gateway {
         data_dir.write_run_file(&address)?;
         let token = server.address.map(|_| ApiToken::open(&config.data_dir));
         let (operator, config_requests) =
-            GatewayOperator::new(&state, &address, &config.data_dir, token.transpose()?);
+            GatewayOperator::new(&state, &config, token.transpose()?, server.address);
         let metrics = start_metrics(metrics_listener, &operator)?;
         let control = ControlServer::start(&config.data_dir, operator.clone())?;
         log_start(server.address, &config);
@@ -484,11 +485,6 @@ fn end_streams(state: &GatewayState, server: &FrontServer) -> impl Fn() + use<> 
         sessions.end_general_streams();
         close_channels();
     }
-}
-
-fn address_of(server: &FrontServer) -> String {
-    let address = server.address.map(|address| address.to_string());
-    address.unwrap_or_else(|| STDIO_DIR.to_owned())
 }
 
 fn log_start(address: Option<SocketAddr>, config: &Config) {

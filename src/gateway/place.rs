@@ -1,10 +1,11 @@
 //! Where a gateway is found: the address that it listens on, and the list of those that run.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 
 use tokio::net::TcpSocket;
+use url::Url;
 
 use super::StartError;
 use crate::admin::{Instance, Instances, Registration, address_in_use};
@@ -12,6 +13,21 @@ use crate::config::Config;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
+
+/// Where authorization servers send browsers back to.
+pub(super) fn callback_url(config: &Config, address: Option<SocketAddr>) -> Option<Url> {
+    if let Some(url) = &config.credentials.callback_url {
+        return url.parse().ok();
+    }
+    let mut address = address?;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Url::parse(&format!("http://{address}/oauth/callback")).ok()
+}
 
 pub(super) fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).map_err(|error| {

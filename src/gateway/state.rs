@@ -1,6 +1,7 @@
 //! The state of the running gateway, for operators and for monitoring.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -10,14 +11,18 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
+use super::place::callback_url;
+use super::stdio::STDIO_DIR;
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, Operator,
-    OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView, answer_request,
-    crashes, replay,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable,
+    LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
+    answer_request, crashes, replay,
 };
 use crate::catalog::{ItemKind, ItemOwner};
-use crate::config::ServerState;
+use crate::config::{Config, ServerState};
+use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::history::History;
 use crate::id::ViewId;
@@ -38,6 +43,7 @@ pub(super) struct ConfiguredServer {
 pub(super) struct GatewayState {
     pub(super) started: Instant,
     pub(super) downstreams: Downstreams,
+    pub(super) credentials: Credentials,
     pub(super) sessions: Sessions,
     pub(super) publisher: CatalogPublisher,
     pub(super) catalog: CatalogView,
@@ -112,6 +118,8 @@ pub(super) struct GatewayOperator {
     pub(super) listen: String,
     pub(super) data_dir: PathBuf,
     pub(super) token: Option<ApiToken>,
+    /// Where browsers come back to after a login.
+    pub(super) callback: Option<Url>,
     pub(super) config_orders: ConfigOrders,
 }
 
@@ -119,20 +127,26 @@ impl GatewayOperator {
     /// Also where its requests to change the configuration arrive.
     pub(super) fn new(
         state: &Arc<GatewayState>,
-        listen: &str,
-        data_dir: &Path,
+        config: &Config,
         token: Option<ApiToken>,
+        address: Option<SocketAddr>,
     ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
         let (config_orders, config_requests) = ConfigOrders::channel();
         let operator = Self {
             state: state.clone(),
-            listen: listen.to_owned(),
-            data_dir: data_dir.to_owned(),
+            listen: shown_address(address),
+            data_dir: config.data_dir.clone(),
             token,
+            callback: callback_url(config, address),
             config_orders,
         };
         (Arc::new(operator), config_requests)
     }
+}
+
+/// Where clients connect, in words.
+pub(super) fn shown_address(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| STDIO_DIR.to_owned(), |address| address.to_string())
 }
 
 impl Operator for GatewayOperator {
@@ -163,6 +177,23 @@ impl Operator for GatewayOperator {
             let ordered = downstreams.order(found?.name().clone(), order).await;
             ordered.map_err(Failure::from)
         })
+    }
+
+    fn login(
+        &self,
+        server: &str,
+        order: LoginOrder,
+    ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        self.carry_out(server, order)
+    }
+
+    fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        self.finish(&query)
+    }
+
+    fn logins(&self) -> LocalBoxFuture<'static, Value> {
+        let credentials = self.state.credentials.clone();
+        Box::pin(async move { serde_json::to_value(credentials.views().await).unwrap_or_default() })
     }
 
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
@@ -218,7 +249,7 @@ impl Operator for GatewayOperator {
 
 impl GatewayState {
     /// The server of this id or name, if it is one that can be operated.
-    fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
+    pub(super) fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
         let servers = self.servers.load();
         let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         let by_id = servers.iter().find(|server| server.id == name);

@@ -112,6 +112,8 @@ kinds! {
     TooLarge = "too_large", code::INVALID_REQUEST, 413, false;
     /// The token of the API is missing or wrong.
     SessionInvalid = "session_invalid", code::SESSION, 401, false;
+    /// Nobody was signed in to a server.
+    LoginFailed = "login_failed", code::INVALID_REQUEST, 502, false;
     /// No server has this name or id.
     ServerNotFound = "server_not_found", code::INVALID_PARAMS, 404, false;
     /// The new text is no valid configuration.

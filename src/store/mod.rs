@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 
 pub use memory::MemoryStore;
 pub use open_error::OpenError;
-pub use private::{private_dir, private_file};
+pub use private::{private_dir, private_file, write_private};
 pub use sqlite::{SqliteStore, WallClock};
 
 /// Why a request to the store failed.

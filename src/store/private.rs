@@ -1,7 +1,7 @@
 //! Files and directories that nobody but their owner may use, whatever the umask.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -42,6 +42,22 @@ pub fn private_file(path: &Path) -> io::Result<File> {
     let file = open(options.mode(0o600), OFlags::NOFOLLOW, path)?;
     close_to_others(&file, 0o600)?;
     Ok(file)
+}
+
+/// Writes a file that only its owner may read. A reader finds the whole of the old text or of the
+/// new one.
+///
+/// # Errors
+///
+/// As [`private_dir`].
+pub fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let mut file = private_file(Path::new(&unfinished))?;
+    file.set_len(0)?;
+    file.write_all(text)?;
+    drop(file);
+    fs::rename(unfinished, path)
 }
 
 fn open(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {

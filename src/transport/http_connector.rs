@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::http::request_factory::prepare;
 use super::{
     Connector, EventSink, HttpKind, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
-    LinkOpenError, OutgoingFrame, SendError, Tls, http_sse, streamable_http,
+    LinkOpenError, OutgoingFrame, SendError, SignInPlace, Tls, http_sse, streamable_http,
 };
 use crate::protocol::{Envelope, Outcome, Revision};
 use crate::telemetry::Counters;
@@ -56,9 +56,17 @@ impl HttpConnector {
     }
 
     async fn open_sse(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
-        let opened = http_sse::open(&self.settings, &self.tls, sink).await;
-        self.spoke_sse.store(opened.is_ok(), Ordering::Relaxed);
-        opened
+        loop {
+            let opened = http_sse::open(&self.settings, &self.tls, Rc::clone(&sink)).await;
+            let credential = self.settings.credential.as_ref();
+            let needing = credential.filter(|it| opened.is_err() && it.needs_login());
+            let Some(credential) = needing else {
+                self.spoke_sse.store(opened.is_ok(), Ordering::Relaxed);
+                return opened;
+            };
+            sink(LinkEvent::SignIn(SignInPlace::Gateway));
+            credential.signed_in().await;
+        }
     }
 
     fn open_streamable(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {

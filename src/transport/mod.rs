@@ -36,6 +36,7 @@ use crate::telemetry::{Cause, Reason, one_line};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
 pub use http::sse::read_events;
+pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
 pub use process::{ProcessExit, ProcessOwner};
 pub use public_url::public_url;
@@ -69,10 +70,19 @@ pub enum LinkEvent {
     /// before it ran.
     SessionGone { call: Option<u64> },
     /// The server asks its user to sign in at this URL, beside its messages.
-    SignIn(Url),
+    SignIn(SignInPlace),
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
     Closed(LinkEnd),
+}
+
+/// Where somebody signs in to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignInPlace {
+    /// At a page that the server's program names.
+    Page(Url),
+    /// Through the gateway, which keeps the token.
+    Gateway,
 }
 
 /// How a link ended.

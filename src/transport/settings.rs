@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
 use url::Url;
 
 use super::public_url::public_url;
+use crate::credentials::{Credential, OAuthSettings};
 
 /// A child process that speaks over its standard input and output.
 #[derive(Clone, Debug)]
@@ -73,6 +75,10 @@ pub struct HttpSettings {
     pub kind: HttpKind,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
+    /// How the gateway signs in, where the server wants a token.
+    pub oauth: Box<OAuthSettings>,
+    /// The token; `None` where `headers` say who the gateway is.
+    pub credential: Option<Arc<Credential>>,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Largest JSON answer, in bytes.

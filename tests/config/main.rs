@@ -111,7 +111,11 @@ fn every_documented_key_is_accepted_with_its_documented_default() {
         .collect();
     let text = lines.join("\n");
     // Keys of both transports are written after the second server.
-    let environment = env(&[("FILES_TOKEN", "a"), ("DOCS_TOKEN", "b")]);
+    let environment = env(&[
+        ("FILES_TOKEN", "a"),
+        ("DOCS_TOKEN", "b"),
+        ("DOCS_SECRET", "c"),
+    ]);
     let config = load_with(&text, &environment).unwrap_or_else(|error| panic!("{error}"));
     let bare = load("[servers.docs]\nurl = \"https://docs.example.com/mcp\"");
     let (documented, built_in) = (ready(&config, "docs"), ready(&bare, "docs"));

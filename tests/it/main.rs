@@ -25,6 +25,7 @@ mod lazy;
 mod legacy_sse;
 mod legacy_sse_resumption;
 mod limits;
+mod logins;
 mod metrics;
 mod mishaps;
 mod oddities;

@@ -10,7 +10,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use mcpvisor::protocol::{Envelope, EnvelopeError, Revision};
 use mcpvisor::transport::{
     Connector, EventSink, HttpSession, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame,
-    SendError,
+    SendError, SignInPlace,
 };
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -109,7 +109,7 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: E
                 }
             }
             MemoryServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
-            MemoryServerEvent::SignIn { url } => sink(LinkEvent::SignIn(url)),
+            MemoryServerEvent::SignIn { url } => sink(LinkEvent::SignIn(SignInPlace::Page(url))),
             MemoryServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
             MemoryServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
         }

@@ -129,6 +129,8 @@ pub(crate) fn settings(url: &str) -> HttpSettings {
         event_max: 16 << 20,
         stream_idle_timeout: Duration::from_secs(10),
         connections_max: 8,
+        oauth: Box::default(),
+        credential: None,
         kind: HttpKind::Streamable,
     }
 }

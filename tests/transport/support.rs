@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mcpvisor::protocol::{Envelope, Outcome};
-use mcpvisor::transport::{EventSink, LinkEvent, ProcessOwner};
+use mcpvisor::transport::{EventSink, LinkEvent, ProcessOwner, SignInPlace};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -112,7 +112,8 @@ fn describe(event: &LinkEvent) -> String {
         }
         LinkEvent::Failed { call, error } => format!("failed {call}: {error:#}"),
         LinkEvent::SessionGone { call } => format!("session gone {call:?}"),
-        LinkEvent::SignIn(url) => format!("sign in at {url}"),
+        LinkEvent::SignIn(SignInPlace::Page(url)) => format!("sign in at {url}"),
+        LinkEvent::SignIn(SignInPlace::Gateway) => "sign in through the gateway".to_owned(),
         LinkEvent::Closed(ending) => format!("closed: {ending:#}"),
     }
 }

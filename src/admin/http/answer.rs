@@ -21,6 +21,7 @@ pub(super) struct ApiAnswer {
     status: StatusCode,
     body: AnswerBody,
     etag: Option<HeaderValue>,
+    location: Option<HeaderValue>,
 }
 
 enum AnswerBody {
@@ -37,6 +38,7 @@ impl ApiAnswer {
             status: StatusCode::OK,
             body: AnswerBody::Json(serde_json::to_value(body).unwrap_or_default()),
             etag: None,
+            location: None,
         }
     }
 
@@ -46,6 +48,7 @@ impl ApiAnswer {
             status: StatusCode::OK,
             body: AnswerBody::Raw(body),
             etag: None,
+            location: None,
         }
     }
 
@@ -54,6 +57,16 @@ impl ApiAnswer {
             status: StatusCode::NO_CONTENT,
             body: AnswerBody::None,
             etag: None,
+            location: None,
+        }
+    }
+
+    /// Leads to another page.
+    pub(super) fn redirect(url: &str) -> Self {
+        Self {
+            status: StatusCode::FOUND,
+            location: HeaderValue::from_str(url).ok(),
+            ..Self::no_content()
         }
     }
 
@@ -66,6 +79,7 @@ impl ApiAnswer {
                 body => AnswerBody::Json(body),
             },
             etag: HeaderValue::from_str(etag).ok(),
+            location: None,
         }
     }
 
@@ -75,6 +89,7 @@ impl ApiAnswer {
             status: StatusCode::OK,
             body: AnswerBody::Events(Box::pin(events)),
             etag: None,
+            location: None,
         }
     }
 
@@ -90,6 +105,9 @@ impl ApiAnswer {
         let mut response = HttpResponse::build(self.status);
         // It holds for this moment only, and for who has the token.
         response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-store")));
+        if let Some(location) = self.location {
+            response.insert_header((header::LOCATION, location));
+        }
         if let Some(etag) = self.etag {
             response.insert_header((header::ETAG, etag));
         }

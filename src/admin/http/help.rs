@@ -50,7 +50,7 @@ fn page_of(kind: ErrorKind) -> String {
     document(&code, &body)
 }
 
-fn document(title: &str, body: &str) -> String {
+pub(super) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title} - mcpvisor</title>\n\
@@ -86,7 +86,7 @@ fn inline(text: &str) -> String {
     html
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -8,6 +8,8 @@ mod health;
 mod help;
 mod history;
 mod log_level;
+mod oauth;
+mod oauth_callback;
 mod openapi;
 
 mod request;
@@ -73,6 +75,11 @@ impl AdminEndpoints {
                 web::resource(["/help", "/help/{code}"])
                     .route(web::get().to(help::help))
                     .route(web::head().to(help::help))
+                    .default_service(web::route().to(only_get)),
+            )
+            .service(
+                web::resource("/oauth/callback")
+                    .route(web::get().to(oauth_callback::callback))
                     .default_service(web::route().to(only_get)),
             )
             .service(openapi::resource())

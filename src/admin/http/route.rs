@@ -7,7 +7,7 @@ use super::request::{ApiRequest, BodyRule};
 use crate::protocol::{ErrorKind, Failure};
 
 /// Below these all paths belong to the API.
-pub(super) const SCOPES: [&str; 2] = ["/api", "/config"];
+pub(super) const SCOPES: [&str; 3] = ["/api", "/config", "/oauth"];
 
 /// Answers a request.
 pub(super) type Handler =

@@ -2,7 +2,7 @@
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
-use super::{config, events, history, log_level, servers, sessions, tools};
+use super::{config, events, history, log_level, oauth, servers, sessions, tools};
 
 const HISTORY_QUERY: &[&str] = &[
     "method", "server", "serverId", "session", "outcome", "text", "since", "until", "limit",
@@ -54,6 +54,26 @@ pub(super) const ROUTES: &[Route] = &[
         Box::pin(servers::crashes(call))
     })
     .says("Shows the crash reports of a server", "Crashes"),
+    Route::post("/api/servers/{server}/login", Optional, |call| {
+        Box::pin(oauth::login(call))
+    })
+    .says("Begins a login at a server", "LoginPage")
+    .takes("LoginRedirect"),
+    Route::get("/api/logins", &[], |call| Box::pin(oauth::list(call)))
+        .says("Lists the logins at servers", "Logins"),
+    Route::get("/oauth/authorize/{server}", &["redirect_uri"], |call| {
+        Box::pin(oauth::authorize(call))
+    })
+    .says("Leads to the page to sign in at", "")
+    .status("302"),
+    Route::post("/oauth/refresh/{server}", None, |call| {
+        Box::pin(oauth::refresh(call))
+    })
+    .says("Renews the token for a server", "RenewedToken"),
+    Route::delete("/oauth/token/{server}", |call| {
+        Box::pin(oauth::forget(call))
+    })
+    .says("Forgets the token for a server, and revokes it", ""),
     Route::get("/api/tools", &["server", "limit", "offset"], |call| {
         Box::pin(tools::list(call))
     })

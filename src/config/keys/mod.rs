@@ -3,6 +3,7 @@
 
 mod auth;
 mod gateway;
+mod oauth;
 mod server;
 mod tables;
 mod view;
@@ -21,6 +22,8 @@ pub use gateway::LogFormat;
 pub(crate) use view::{ViewKeys, ViewTable};
 
 pub(crate) use auth::{AuthTable, is_key_name};
+pub use oauth::CredentialsKeys;
+pub(crate) use oauth::CredentialsTable;
 
 pub(crate) use gateway::GatewayTable;
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
@@ -51,6 +54,7 @@ pub(crate) fn tables() -> Vec<Key> {
         Key::new("include", about_include, &include(), &Vec::new(), &[]),
         root_table::<GatewayTable>("gateway", "[gateway]"),
         root_table::<AuthTable>("auth", "[auth]"),
+        root_table::<CredentialsTable>("credentials", "[credentials]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
         root_table::<BreakerTable>("breaker", "[breaker]"),
         root_table::<SessionsTable>("sessions", "[sessions]"),
@@ -75,6 +79,7 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     include().read_into(root, "include", &mut config.include);
     // Where the gateway may listen depends on it.
     AuthTable::read(&root.table("auth"), &mut config.front.auth);
+    CredentialsTable::read(&root.table("credentials"), &mut config.credentials);
     GatewayTable::read(&root.table("gateway"), config);
     SessionsTable::read(&root.table("sessions"), config);
     LimitsTable::read(&root.table("limits"), config);

@@ -24,6 +24,7 @@ use crate::transport::{ChildLimits, FaultSettings, HttpKind, InheritEnv, Recorde
 use super::gateway::{
     check_timeouts, queue_while_restarting, request_timeout, request_timeout_max, start_timeout,
 };
+use super::oauth::{OAuthKeys, OAuthTable};
 use super::tables::{BreakerTable, SupervisionTable};
 
 /// How a server is reached.
@@ -78,6 +79,7 @@ pub(crate) struct ServerKeys {
     pub(crate) url: Option<SecretText>,
     pub(crate) transport: Option<TransportKind>,
     pub(crate) headers: NamedSecrets,
+    pub(crate) oauth: OAuthKeys,
     pub(crate) stream_idle_timeout: Duration,
     pub(crate) enabled: bool,
     pub(crate) start: StartMode,
@@ -111,6 +113,7 @@ impl Default for ServerKeys {
             url: None,
             transport: None,
             headers: Vec::new(),
+            oauth: OAuthKeys::default(),
             stream_idle_timeout: 10 * MINUTE,
             enabled: true,
             start: StartMode::default(),
@@ -244,6 +247,8 @@ keys! {
         /// Any key of [breaker], for this server only.
         breaker in resilience.breaker: table::<BreakerTable>("[servers.NAME.breaker]")
             .such_as("failures = 3");
+        /// How the gateway gets a token for it.
+        oauth: table::<OAuthTable>("[servers.NAME.oauth]"), Reconnects;
         /// Limits of each process of a program.
         limits in child_limits: table::<ChildLimitsTable>("[servers.NAME.limits]"), Reconnects;
         /// Misbehaviour on purpose, to see how clients take it.

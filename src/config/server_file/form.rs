@@ -7,21 +7,17 @@ use serde_json::{Map, Value, json};
 use toml_edit::{Array, InlineTable, Item, TableLike};
 use url::Url;
 
+use super::oauth_form;
+use super::texts::{REDACTED, escaped, invalid, literal, nothing_kept, text, write_text};
 use crate::config::units::parse_duration;
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::Failure;
 use crate::transport::public_url;
-
-pub(super) const REDACTED: &str = "[REDACTED]";
 
 /// Members that a client may send back as it read them.
 const READ_ONLY: [&str; 4] = ["id", "name", "createdAt", "updatedAt"];
 
 /// Longest time of `timeouts`, in milliseconds.
 const TIMEOUT_MAX: u64 = 24 * 3600 * 1000;
-
-pub(super) fn invalid(message: &str) -> Failure {
-    Failure::new(ErrorKind::InvalidConfig, message)
-}
 
 /// The id of a server; its name, if the file says none.
 pub(super) fn id(name: &str, table: &dyn TableLike) -> String {
@@ -62,6 +58,9 @@ pub(super) fn read(name: &str, table: &dyn TableLike) -> Value {
             .collect();
         view[key] = Value::Object(hidden);
     }
+    if let Some(oauth) = oauth_form::read(table) {
+        view["oauth"] = oauth;
+    }
     // Clients of the API connect to the gateway.
     view["connectionMode"] = json!("proxy");
     if let Some(enabled) = table.get("enabled").and_then(Item::as_bool) {
@@ -76,34 +75,9 @@ pub(super) fn read(name: &str, table: &dyn TableLike) -> Value {
     view
 }
 
-fn text<'t>(table: &'t dyn TableLike, key: &str) -> Option<&'t str> {
-    table.get(key).and_then(Item::as_str)
-}
-
 fn milliseconds(table: &dyn TableLike, key: &str) -> Option<u64> {
     let duration = parse_duration(text(table, key)?)?;
     u64::try_from(duration.as_millis()).ok()
-}
-
-/// A text of the file as it is meant, if nothing is filled in.
-fn literal(text: &str) -> Option<String> {
-    let mut literal = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('$') {
-        literal.push_str(before);
-        literal.push('$');
-        if after.starts_with('{') {
-            return None;
-        }
-        rest = after.strip_prefix('$').unwrap_or(after);
-    }
-    literal.push_str(rest);
-    Some(literal)
-}
-
-/// A literal text as the file writes it.
-fn escaped(text: &str) -> String {
-    text.replace('$', "$$")
 }
 
 /// A URL without user, query and parts that may be secret is shown.
@@ -151,6 +125,7 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
             "command" | "url" => write_text(table, member, value)?,
             "args" => write_arguments(table, value)?,
             "env" | "headers" => write_named(table, member, value)?,
+            "oauth" => oauth_form::write(table, value)?,
             "timeouts" => write_timeouts(table, value)?,
             "enabled" => match value {
                 Value::Null => drop(table.remove("enabled")),
@@ -172,7 +147,7 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
 fn drop_other_transport(table: &mut dyn TableLike, body: &Map<String, Value>) {
     let sets = |member: &str| body.get(member).is_some_and(Value::is_string);
     let dropped: &[&str] = match (sets("command"), sets("url")) {
-        (true, false) => &["url", "headers", "transport"],
+        (true, false) => &["url", "headers", "oauth", "transport"],
         (false, true) => &["command", "args", "env", "transport"],
         _ => return,
     };
@@ -193,26 +168,6 @@ fn write_transport(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
     };
     table.insert("transport", toml_edit::value(written));
     Ok(())
-}
-
-fn write_text(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<(), Failure> {
-    match value {
-        Value::Null => drop(table.remove(key)),
-        Value::String(text) if text == REDACTED => {
-            if !table.contains_key(key) {
-                return Err(nothing_kept(key));
-            }
-        }
-        Value::String(text) => drop(table.insert(key, toml_edit::value(escaped(text)))),
-        _ => return Err(invalid(&format!("`{key}` must be a text"))),
-    }
-    Ok(())
-}
-
-fn nothing_kept(place: &str) -> Failure {
-    invalid(&format!(
-        "`{place}` is \"{REDACTED}\", but there is no value to keep"
-    ))
 }
 
 fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {

@@ -3,6 +3,8 @@
 
 mod form;
 mod included;
+mod oauth_form;
+mod texts;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -138,7 +140,7 @@ impl<'a> ServerFile<'a> {
         body: &Map<String, Value>,
     ) -> Result<String, Failure> {
         let name = body.get("name").and_then(Value::as_str);
-        let name = name.ok_or_else(|| form::invalid("`name` is missing"))?;
+        let name = name.ok_or_else(|| texts::invalid("`name` is missing"))?;
         let name = free_name(document, name)?;
         let mut table = Table::new();
         table.insert("id", toml_edit::value((self.mint)().to_string()));
@@ -212,7 +214,7 @@ fn find(document: &DocumentMut, wanted: &str) -> Result<String, Failure> {
 }
 
 fn free_name(document: &DocumentMut, name: &str) -> Result<String, Failure> {
-    let checked = ServerName::try_new(name).map_err(|error| form::invalid(&error.to_string()))?;
+    let checked = ServerName::try_new(name).map_err(|error| texts::invalid(&error.to_string()))?;
     if entries(document).any(|(known, table)| known == name || form::id(known, table) == name) {
         let message = format!("there is a server `{checked}` already");
         return Err(conflict(&message));
@@ -230,7 +232,7 @@ fn update(
         None => None,
         Some(Value::String(new)) if *new == name => None,
         Some(Value::String(new)) => Some(free_name(document, new)?),
-        Some(_) => return Err(form::invalid("`name` must be a text")),
+        Some(_) => return Err(texts::invalid("`name` must be a text")),
     };
     let servers = servers(document)?;
     if let Some(new) = renamed

@@ -1,4 +1,4 @@
-use super::form::REDACTED;
+use super::texts::REDACTED;
 use super::*;
 use crate::config::environment::Environment;
 
@@ -221,6 +221,25 @@ fn what_is_wrong_changes_nothing() {
         assert_eq!(refused.kind.as_str(), expected, "{shown}: {refused}");
         assert!(!refused.message.contains("s3cret"), "{refused}");
         assert_eq!(file.text(), FILE, "{shown}");
+    }
+}
+
+#[test]
+fn a_login_that_cannot_be_used_changes_nothing() {
+    let file = File::new(FILE);
+    for oauth in [
+        json!(3),
+        json!({ "key": "x" }),
+        json!({ "clientId": 3 }),
+        json!({ "clientSecret": REDACTED }),
+        json!({ "scopes": "read" }),
+        json!({ "tokenUrl": "http://a.example/token", "clientId": "me" }),
+        json!({ "tokenUrl": "https://a.example/token" }),
+    ] {
+        let body = json!({ "name": "a", "url": "http://a", "oauth": oauth });
+        let refused = file.order(ConfigOrder::Create(object(body))).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::InvalidConfig, "{oauth}");
+        assert_eq!(file.text(), FILE, "{oauth}");
     }
 }
 

@@ -317,7 +317,7 @@ fn failure(era: Era, error: &LinkError) -> Reason {
     };
     let advice = match error {
         LinkError::Status { status: 401, .. } => {
-            "; it wants to know who asks: set a header such as `Authorization` in [servers.NAME.headers]"
+            "; it wants to know who asks: set a header such as `Authorization` in [servers.NAME.headers], or try `mcpvisor auth login NAME`"
         }
         _ => "",
     };

@@ -198,7 +198,7 @@ impl Connection {
             } => self.on_request(request, of_ended_call, ctx),
             UnhandledEvent::Failed { number, error } => self.on_failed(number, &error, ctx),
             UnhandledEvent::SessionGone => self.renew(ctx),
-            UnhandledEvent::SignIn(page) => self.on_sign_in(page, ctx),
+            UnhandledEvent::SignIn(place) => self.on_sign_in(place, ctx),
             UnhandledEvent::Closed(ending) if self.starts_over(&ending, ctx) => {}
             UnhandledEvent::Closed(ending) => self.closed(ending, ctx),
             UnhandledEvent::Subscription(exchange) => self.on_subscription(*exchange, ctx),

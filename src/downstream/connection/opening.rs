@@ -8,7 +8,6 @@ use actix::fut::wrap_future;
 use actix::{ActorContext as _, ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
 use tokio::time::Instant;
-use url::Url;
 
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::connection::inquiry::{Inquiry, Step, StepTimeouts};
@@ -21,13 +20,16 @@ use crate::downstream::starting::{self, StartStage};
 use crate::protocol::{Era, Method, Response, Revision};
 use crate::supervision::{ExitReason, Settings as SupervisionSettings};
 use crate::telemetry::{Counter, Reason};
-use crate::transport::{Link, LinkEnd, LinkError};
+use crate::transport::{Link, LinkEnd, LinkError, SignInPlace};
 
 /// A start that takes longer, as a download does, makes room for others.
 const PLACE_KEPT: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether a server has begun to read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A login through the gateway is waited for so long; then the server is tried again.
+const LOGIN_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How much later than the connection its supervisor gives a start up.
 const SUPERVISOR_LATER: Duration = Duration::from_secs(5);
@@ -85,7 +87,10 @@ impl Connection {
             start: settings.limits.start_timeout,
             probe: settings.limits.era_probe_timeout,
             answer: settings.supervision.connect_timeout,
-            sign_in: settings.limits.sign_in_timeout,
+            sign_in: match self.spec.of_server.connector.starts_process() {
+                true => settings.limits.sign_in_timeout,
+                false => LOGIN_WITHIN,
+            },
         };
         let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
         if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
@@ -213,16 +218,26 @@ impl Connection {
     }
 
     /// A person has to sign in before the server answers: others may start meanwhile.
-    pub(super) fn on_sign_in(&mut self, page: Url, ctx: &mut Context<Self>) {
-        let Some(inquiry) = self.state.inquiry() else {
+    pub(super) fn on_sign_in(&mut self, place: SignInPlace, ctx: &mut Context<Self>) {
+        let server = self.spec.server().as_str();
+        match &place {
+            SignInPlace::Page(page) => log::warn!(
+                server, host = page.host_str().unwrap_or_default();
+                "server waits for a sign-in; `mcpvisor status` shows the page to open"
+            ),
+            SignInPlace::Gateway if self.spec.progress.get().is_some() => {}
+            SignInPlace::Gateway => {
+                log::warn!(server; "server needs a login: `mcpvisor auth login {server}`");
+            }
+        }
+        if let Some(inquiry) = self.state.inquiry() {
+            inquiry.on_sign_in(Instant::now());
+        } else if matches!(self.state, ConnectionState::Opening) {
+            self.birth.still_starting(LOGIN_WITHIN + SUPERVISOR_LATER);
+        } else {
             return;
-        };
-        inquiry.on_sign_in(Instant::now());
-        log::warn!(
-            server = self.spec.server().as_str(), host = page.host_str().unwrap_or_default();
-            "server waits for a sign-in; `mcpvisor status` shows the page to open"
-        );
-        self.spec.progress.set(Some(StartStage::SignIn(page)));
+        }
+        self.spec.progress.set(Some(StartStage::SignIn(place)));
         self.place.take();
         self.take_step(Step::Wait, ctx);
     }

@@ -37,7 +37,6 @@ use std::sync::Arc;
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use serde::Deserialize;
 use tokio::time::Instant;
-use url::Url;
 
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
@@ -45,7 +44,7 @@ use crate::downstream::deadlines::Deadlines;
 use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
 use crate::id::QuickMap;
 use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
-use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame};
+use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame, SignInPlace};
 
 use abandoned::AbandonedRequests;
 use call::{InFlightCall, RepeatableRequest, WireState};
@@ -68,7 +67,7 @@ pub(crate) enum UnhandledEvent {
         error: LinkError,
     },
     SessionGone,
-    SignIn(Url),
+    SignIn(SignInPlace),
     Closed(LinkEnd),
     /// A subscription for a sessionless server, which the connection's own event stream serves.
     Subscription(Box<CallRequest>),
@@ -259,7 +258,7 @@ impl CallsInFlight {
                 self.on_session_gone(call);
                 Some(UnhandledEvent::SessionGone)
             }
-            LinkEvent::SignIn(url) => Some(UnhandledEvent::SignIn(url)),
+            LinkEvent::SignIn(place) => Some(UnhandledEvent::SignIn(place)),
             LinkEvent::Closed(ending) => Some(UnhandledEvent::Closed(ending)),
         }
     }

@@ -330,7 +330,7 @@ impl Server {
         };
         let mut message = format!("server `{}` {state}", self.name());
         if let Some(stage) = self.spec.progress.get() {
-            message.push_str(&format!(" ({})", stage.summary()));
+            message.push_str(&format!(" ({})", stage.summary(self.name())));
         } else if let Some(why) = why {
             message.push_str(&format!(" (it {why})"));
         }

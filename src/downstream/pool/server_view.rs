@@ -5,7 +5,6 @@ use url::Url;
 
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::BreakerView;
-use crate::downstream::starting::StartStage;
 use crate::protocol::Era;
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};
@@ -96,7 +95,7 @@ impl Server {
             name: self.name().to_string(),
             transport: self.parts.connector.transport(),
             era: self.era(),
-            starting: stage.as_ref().map(StartStage::summary),
+            starting: stage.as_ref().map(|stage| stage.summary(self.name())),
             sign_in: stage
                 .as_ref()
                 .and_then(|stage| stage.page().map(Url::to_string)),

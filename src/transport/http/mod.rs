@@ -1,5 +1,6 @@
 //! Parts of both HTTP transports: requests, bodies, streams of events, and the tasks of a link.
 
+pub(super) mod authorized;
 pub(super) mod body;
 pub(super) mod link_tasks;
 mod no_date_timer;
@@ -7,3 +8,4 @@ pub(super) mod redirect;
 pub(super) mod request_factory;
 pub(super) mod sending;
 pub(super) mod sse;
+pub(super) mod web_client;

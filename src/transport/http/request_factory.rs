@@ -1,14 +1,19 @@
 //! The common start of every request to a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use awc::error::SendRequestError;
 use awc::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use awc::http::{Method, Uri};
-use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
+use awc::{Client, ClientRequest, ClientResponse, Connector, FrozenClientRequest};
+use bytes::Bytes;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
+use super::authorized;
 use super::no_date_timer::NoDateTimer;
+use crate::credentials::Credential;
 use crate::transport::{HttpSettings, LinkOpenError, Tls};
 
 /// Idle connections are not used again after this time. Common servers close theirs after 5 s
@@ -22,6 +27,8 @@ const LIFETIME: Duration = Duration::from_secs(300);
 pub(in crate::transport) struct RequestFactory {
     uri: Uri,
     headers: HeaderMap,
+    /// The token that requests carry.
+    pub(in crate::transport) credential: Option<Arc<Credential>>,
     /// For calls; as many connections as the settings allow.
     pub(in crate::transport) calls: Client,
     /// For streams, notifications and answers. They have connections of their own, because a call
@@ -49,6 +56,7 @@ impl RequestFactory {
             calls: client(settings.connections_max.max(1)),
             // Bounded by the notes, resumed calls and the one stream that the link allows.
             streams: client(0),
+            credential: settings.credential.clone(),
             uri,
             headers,
         })
@@ -62,6 +70,21 @@ impl RequestFactory {
     pub(in crate::transport) fn set_url(&mut self, url: &Url) -> Result<(), LinkOpenError> {
         self.uri = uri_of(url).map_err(LinkOpenError::Other)?;
         Ok(())
+    }
+
+    /// Sends a request of this factory with headers of its own, as [`authorized::send`] does.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SendRequestError`] when a request failed on its way.
+    pub(in crate::transport) async fn send(
+        &self,
+        request: &FrozenClientRequest,
+        extra: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+        let credential = self.credential.as_ref();
+        authorized::send(credential, &self.streams, request, extra, body).await
     }
 
     pub(in crate::transport) fn request(&self, client: &Client, method: Method) -> ClientRequest {
@@ -203,6 +226,8 @@ pub(in crate::transport) mod tests {
             event_max: 1,
             stream_idle_timeout: Duration::from_secs(1),
             connections_max: 1,
+            oauth: Box::default(),
+            credential: None,
             kind: HttpKind::Streamable,
         };
         RequestFactory::new(&settings, &Tls::system())

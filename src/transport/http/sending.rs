@@ -56,6 +56,14 @@ pub(in crate::transport) fn is_repeatable(frame: &Bytes) -> bool {
     )
 }
 
+/// Whether a request asks a server who it is, before anything else.
+pub(in crate::transport) fn is_opening(frame: &Bytes) -> bool {
+    let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
+        return false;
+    };
+    matches!(request.method, Method::Initialize | Method::Discover)
+}
+
 pub(in crate::transport) fn link_error(error: &SendRequestError) -> LinkError {
     match error {
         SendRequestError::Connect(ConnectError::Disconnected) => {

@@ -21,8 +21,7 @@ pub(super) struct MessagePoster {
     pub(super) tasks: LinkTasks,
     call: FrozenClientRequest,
     note: FrozenClientRequest,
-    /// Sends again what was redirected.
-    client: Client,
+    server: RequestFactory,
 }
 
 /// Why a message was not taken.
@@ -38,7 +37,7 @@ impl MessagePoster {
     /// # Errors
     ///
     /// Returns [`LinkOpenError::Other`] when the HTTP client refuses a request.
-    pub(super) fn new(factory: &RequestFactory, sink: EventSink) -> Result<Self, LinkOpenError> {
+    pub(super) fn new(factory: RequestFactory, sink: EventSink) -> Result<Self, LinkOpenError> {
         let request = |client: &Client| {
             let request = factory.request(client, Method::POST);
             let request = request.insert_header((ACCEPT, HeaderValue::from_static("*/*")));
@@ -49,7 +48,7 @@ impl MessagePoster {
             tasks: LinkTasks::new(sink),
             call: request(&factory.calls)?,
             note: request(&factory.streams)?,
-            client: factory.streams.clone(),
+            server: factory,
         })
     }
 
@@ -104,11 +103,10 @@ impl MessagePoster {
         frame: &Bytes,
         may_repeat: impl FnOnce() -> bool,
     ) -> Result<(), PostError> {
+        let none = HeaderMap::new();
         let send = || async {
-            let response = request.send_body(frame.clone()).await?;
-            let none = HeaderMap::new();
-            let following = redirect::follow(&self.client, request, &none, frame.clone(), response);
-            following.await.map(|(last, _)| last)
+            let (response, _) = self.server.send(request, &none, frame.clone()).await?;
+            Ok(response)
         };
         let sent = send_or_repeat(send, may_repeat).await;
         let mut response = sent.map_err(|error| PostError::Other(link_error(&error)))?;

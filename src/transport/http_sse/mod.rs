@@ -41,7 +41,7 @@ pub(super) async fn open(
         let text = format!("the event stream named no address for messages within {seconds} s");
         Err(LinkOpenError::Other(text))
     })?;
-    let message_poster = Rc::new(MessagePoster::new(&opened.factory, sink)?);
+    let message_poster = Rc::new(MessagePoster::new(opened.factory, sink)?);
     let reading = actix_rt::spawn(opened.stream.follow(Rc::clone(&message_poster)));
     let reading = AbortOnDropHandle::new(reading);
     Ok(Box::new(SseLink {

@@ -54,14 +54,10 @@ pub(super) async fn open(
         .insert_header((ACCEPT, HeaderValue::from_static("text/event-stream")))
         .insert_header((CACHE_CONTROL, HeaderValue::from_static("no-store")));
     let request = freeze(request)?;
-    let following = async {
-        let response = request.send().await?;
-        let none = HeaderMap::new();
-        redirect::follow(&factory.streams, &request, &none, Bytes::new(), response).await
-    };
-    let (response, uri) = following
-        .await
-        .map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
+    let none = HeaderMap::new();
+    let sent = factory.send(&request, &none, Bytes::new()).await;
+    let (response, uri) =
+        sent.map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
     let status = response.status();
     if !status.is_success() || body_kind(&response) != BodyKind::Events {
         let mut text = format!(
@@ -79,8 +75,8 @@ pub(super) async fn open(
         response,
         early: Vec::new(),
     };
-    let url = uri.to_string().parse();
-    let url = url.unwrap_or_else(|_| settings.url.clone());
+    let url = uri.and_then(|uri| uri.to_string().parse().ok());
+    let url = url.unwrap_or_else(|| settings.url.clone());
     let endpoint = stream.endpoint(&url).await;
     let endpoint = endpoint.map_err(LinkOpenError::Other)?;
     factory.set_url(&endpoint)?;

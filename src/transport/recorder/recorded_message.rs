@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
 use crate::telemetry::Secrets;
 use crate::transport::messages::MessageScanner;
-use crate::transport::{LinkEvent, messages};
+use crate::transport::{LinkEvent, SignInPlace, messages};
 
 /// Bytes of a frame up to which it is kept whole, which costs no copy.
 const WHOLE_MAX: usize = 4096;
@@ -127,11 +127,13 @@ impl RecordedMessage {
             }
             LinkEvent::SessionGone { call } => event_of(*call, RecordedKind::SessionGone, ""),
             // Its query is a secret.
-            LinkEvent::SignIn(url) => event_of(
-                None,
-                RecordedKind::SignIn,
-                url.host_str().unwrap_or_default(),
-            ),
+            LinkEvent::SignIn(place) => {
+                let host = match place {
+                    SignInPlace::Page(url) => url.host_str().unwrap_or_default(),
+                    SignInPlace::Gateway => "",
+                };
+                event_of(None, RecordedKind::SignIn, host)
+            }
             LinkEvent::Closed(end) => event_of(None, RecordedKind::Closed, &format!("{end:#}")),
         }
     }

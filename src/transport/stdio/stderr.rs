@@ -10,8 +10,8 @@ use super::lines::{Line, LineSplitter};
 use super::link_end::TailLines;
 use super::sign_in::SignInWatch;
 use crate::telemetry::{LogRing, LogSource};
-use crate::transport::LinkEvent;
 use crate::transport::link_sink::LinkSink;
+use crate::transport::{LinkEvent, SignInPlace};
 
 /// Longest line, in bytes; of a longer one only its presence is kept.
 const LINE_MAX: usize = 64 * 1024;
@@ -31,7 +31,7 @@ pub(super) async fn read(
             log.push(LogSource::Stderr, &text);
             tail.borrow_mut().add(&text);
             if let Some(url) = sign_in.request(&text) {
-                sink.send(LinkEvent::SignIn(url));
+                sink.send(LinkEvent::SignIn(SignInPlace::Page(url)));
             }
         }
         Line::TooLong { .. } => log.push(LogSource::Stderr, "(a line longer than 64 KiB)"),

@@ -13,10 +13,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::requests::{SessionHeaders, SessionRequests};
 use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
+use crate::credentials::Credential;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::telemetry::Counters;
 use crate::transport::http::link_tasks::LinkTasks;
-use crate::transport::http::redirect;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
     EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages, public_url,
@@ -75,21 +75,24 @@ impl HttpLinkState {
         self.sessionless_request_cache.of(headers, &self.server)
     }
 
-    /// Sends a request again to where its answer points, if it may be.
+    /// Sends a prepared request with headers of its own; an empty body is none.
     ///
     /// # Errors
     ///
     /// Returns [`SendRequestError`] when a request failed on its way.
-    pub(super) async fn follow(
+    pub(super) async fn send(
         &self,
         request: &FrozenClientRequest,
         extra: &HeaderMap,
         body: Bytes,
-        response: ClientResponse,
     ) -> Result<ClientResponse, SendRequestError> {
-        let client = &self.server.streams;
-        let (last, _) = redirect::follow(client, request, extra, body, response).await?;
-        Ok(last)
+        let (response, _) = self.server.send(request, extra, body).await?;
+        Ok(response)
+    }
+
+    /// The token of the server, if its requests carry one.
+    pub(super) fn credential(&self) -> Option<&Arc<Credential>> {
+        self.server.credential.as_ref()
     }
 
     pub(super) fn http_session(&self) -> Option<HttpSession> {

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::link_state::HttpLinkState;
 use super::requests::SessionRequests;
 use crate::bridge::headers::Headers;
-use crate::transport::http::redirect;
 
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
@@ -38,7 +37,7 @@ impl HttpMessage {
     ) -> Result<ClientResponse, SendRequestError> {
         let none = HeaderMap::new();
         let Some(headers) = &self.headers else {
-            return self.send(link_state, in_session, &none).await;
+            return link_state.send(in_session, &none, self.frame.clone()).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
         let mut extra = HeaderMap::new();
@@ -56,29 +55,7 @@ impl HttpMessage {
                 extra.append(name, value);
             }
         }
-        self.send(link_state, &request, &extra).await
-    }
-
-    async fn send(
-        &self,
-        link_state: &HttpLinkState,
-        request: &FrozenClientRequest,
-        extra: &HeaderMap,
-    ) -> Result<ClientResponse, SendRequestError> {
-        let frame = self.frame.clone();
-        let response = if extra.is_empty() {
-            request.send_body(frame).await?
-        } else {
-            request
-                .extra_headers(extra.clone())
-                .send_body(frame)
-                .await?
-        };
-        if !redirect::leads_on(&response) {
-            return Ok(response);
-        }
-        let following = link_state.follow(request, extra, self.frame.clone(), response);
-        Box::pin(following).await
+        link_state.send(&request, &extra, self.frame.clone()).await
     }
 }
 

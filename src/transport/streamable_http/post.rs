@@ -1,25 +1,33 @@
 //! One message, one POST, and what comes back for it.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use awc::ClientResponse;
 use awc::http::StatusCode;
 use awc::http::header::HeaderMap;
 use bytes::Bytes;
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::link_state::HttpLinkState;
 use super::message::HttpMessage;
 use super::requests::{SESSION_ID, SessionRequests};
 use super::stream;
+use crate::credentials::NotRenewed;
 use crate::protocol::{Envelope, Outcome, code};
+use crate::telemetry::Reason;
+use crate::transport::http::authorized::is_refusal;
 use crate::transport::http::body::{self, BodyKind, body_kind};
 use crate::transport::http::link_tasks::NOTE_MAX;
 use crate::transport::http::redirect;
 use crate::transport::http::sending::{
-    EXCERPT_MAX, REFUSAL_MAX, is_repeatable, link_error, send_or_repeat,
+    EXCERPT_MAX, REFUSAL_MAX, is_opening, is_repeatable, link_error, send_or_repeat,
 };
-use crate::transport::{LinkError, SendError, messages};
+use crate::transport::{LinkError, LinkEvent, SendError, SignInPlace, messages};
+
+/// A server that waits for somebody to sign in is asked again so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(5 * 60);
 
 /// Sends a request; its events say what became of it.
 pub(super) fn call(link_state: &Rc<HttpLinkState>, call: u64, message: HttpMessage) {
@@ -42,9 +50,49 @@ async fn run_call(
     let send = || message.post(link_state, &requests.call);
     let sent = send_or_repeat(send, || is_repeatable(&message.frame)).await;
     match sent {
+        Ok(response) if is_refusal(&response) => {
+            Box::pin(refused_token(link_state, requests, message, call, response)).await;
+        }
         Ok(response) => answer(link_state, requests, message, call, response).await,
         Err(error) => link_state.tasks.fail(Some(call), link_error(&error)),
     }
+}
+
+/// The server refuses the token, and there is no other. Its first request waits for somebody to
+/// sign in; a later one ends the link, and a new one waits.
+async fn refused_token(
+    link_state: &Rc<HttpLinkState>,
+    requests: &SessionRequests,
+    message: &HttpMessage,
+    call: u64,
+    mut response: ClientResponse,
+) {
+    while is_refusal(&response) {
+        let refused = link_state.credential().map(|it| (it, it.refused()));
+        let Some((credential, Some(why))) = refused else {
+            break;
+        };
+        let needs_login = matches!(why, NotRenewed::LoginNeeded(_));
+        if !needs_login || !is_opening(&message.frame) {
+            let reason = Reason::from(why.to_string());
+            let error = LinkError::NotSent(reason.clone());
+            link_state.tasks.fail(Some(call), error);
+            if needs_login {
+                link_state.tasks.emit(LinkEvent::Closed(reason.into()));
+            }
+            return;
+        }
+        link_state
+            .tasks
+            .emit(LinkEvent::SignIn(SignInPlace::Gateway));
+        // Perhaps the server wants no token any more.
+        let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
+        match message.post(link_state, &requests.call).await {
+            Ok(next) => response = next,
+            Err(error) => return link_state.tasks.fail(Some(call), link_error(&error)),
+        }
+    }
+    answer(link_state, requests, message, call, response).await;
 }
 
 async fn answer(
@@ -200,12 +248,8 @@ pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
     if !requests.has_session {
         return;
     }
-    let deleted = async {
-        let response = requests.delete.send().await?;
-        let none = HeaderMap::new();
-        let following = link_state.follow(&requests.delete, &none, Bytes::new(), response);
-        following.await
-    };
+    let none = HeaderMap::new();
+    let deleted = link_state.send(&requests.delete, &none, Bytes::new());
     match deleted.await {
         Ok(response) => log::debug!(status = response.status().as_u16(); "session ended"),
         Err(error) => log::debug!(error:%; "session was not ended"),

@@ -138,11 +138,7 @@ async fn get(
     if let Some(id) = last_id {
         extra.insert(LAST_EVENT_ID, id);
     }
-    let answer = async {
-        let response = request.extra_headers(extra.clone()).send().await?;
-        let following = link_state.follow(request, &extra, Bytes::new(), response);
-        following.await
-    };
+    let answer = link_state.send(request, &extra, Bytes::new());
     let idle_max = link_state.settings.stream_idle_timeout;
     let response = match timeout(idle_max, answer).await {
         Ok(Ok(response)) => response,

@@ -30,7 +30,8 @@ async fn answers_are_as_described() {
     let handle = sessions["sessions"][0]["handle"].as_str().unwrap();
     let call = calls["entries"][0]["id"].as_str().unwrap();
     for (path, operations) in document["paths"].as_object().unwrap() {
-        if operations["get"].is_null() || path == "/api/events" {
+        let is_redirect = operations["get"]["responses"]["302"].is_object();
+        if operations["get"].is_null() || is_redirect || path == "/api/events" {
             continue;
         }
         let asked = path.replace("{server}", "one");

@@ -1,6 +1,7 @@
 //! Shared by the tests: a running gateway, raw HTTP, an MCP client that hides nothing, and
 //! servers that misbehave on demand.
 
+mod authority;
 mod client;
 mod gateway;
 mod http;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
+pub(crate) use authority::Authority;
 pub(crate) use client::{Client, INITIALIZE, answer_in, call_params, initialize, request};
 pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};

@@ -63,6 +63,9 @@ pub(crate) struct Behaviour {
     pub(crate) redirects: bool,
     /// Everything is answered with 401.
     pub(crate) refuses: bool,
+    /// The challenge to a request without one of the tokens; with none, nobody needs a token.
+    pub(crate) challenge: Option<String>,
+    pub(crate) tokens: HashSet<String>,
     /// A method, and the status and body that it is answered with.
     pub(crate) fails: Option<(&'static str, u16, String)>,
     /// Headers of the last call, names in lower case.
@@ -108,6 +111,10 @@ impl HttpServer {
             "\n[servers.{name}]\nurl = \"http://{}/mcp\"\n",
             self.address
         )
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Mutex<Behaviour>> {
+        self.behaviour.clone()
     }
 
     pub(crate) fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
@@ -161,6 +168,11 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
     if behaviour.lock().unwrap().refuses {
         return HttpResponse::Unauthorized().body("no token");
     }
+    if let Some(challenge) = unmet_challenge(&request, &behaviour.lock().unwrap()) {
+        return HttpResponse::Unauthorized()
+            .insert_header(("WWW-Authenticate", challenge))
+            .finish();
+    }
     if behaviour.lock().unwrap().redirects && request.path() == "/mcp" {
         return HttpResponse::TemporaryRedirect()
             .insert_header(("location", "/mcp/"))
@@ -212,6 +224,16 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
         behaviour.lock().unwrap().headers = headers.collect();
     }
     answer(message, &behaviour).await
+}
+
+fn unmet_challenge(request: &HttpRequest, behaviour: &Behaviour) -> Option<String> {
+    let challenge = behaviour.challenge.clone()?;
+    let sent = request.headers().get("authorization").map(text);
+    let token = sent
+        .as_deref()
+        .and_then(|sent| sent.strip_prefix("Bearer "));
+    let is_known = token.is_some_and(|token| behaviour.tokens.contains(token));
+    (!is_known).then_some(challenge)
 }
 
 fn text(value: &HeaderValue) -> String {

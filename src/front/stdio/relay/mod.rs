@@ -360,5 +360,7 @@ fn http_settings(settings: RelaySettings) -> HttpSettings {
         event_max: settings.message_max,
         stream_idle_timeout: settings.stream_idle_timeout,
         connections_max: PENDING_MAX,
+        oauth: Box::default(),
+        credential: None,
     }
 }

@@ -1,0 +1,131 @@
+//! `[credentials]` and `[servers.NAME.oauth]`.
+
+use std::path::PathBuf;
+
+use crate::config::checks::{FILE, NOT_EMPTY, file, not_empty};
+use crate::config::declaration::keys;
+use crate::config::declaration::kinds::{ChoiceKind, choice, optional};
+use crate::config::declaration::texts::{SecretText, text, texts};
+use crate::config::section::{Section, ValueError};
+use crate::credentials::{Endpoint, GrantKind, OAuthSettings, Scopes};
+
+/// How the gateway signs in to servers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CredentialsKeys {
+    pub key_file: Option<PathBuf>,
+    pub callback_url: Option<String>,
+}
+
+keys! {
+    /// How the gateway signs in to servers that want a token (OAuth): `mcpvisor auth login NAME`.
+    CredentialsTable for CredentialsKeys {
+        /// The file with the key that kept tokens are sealed with: 32 bytes in base64, made when it
+        /// is not there. The variable MCPVISOR_CREDENTIALS_KEY, if it is set, holds the key itself.
+        /// Without both it is mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
+        key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\"");
+        /// Where authorization servers send browsers back to: `/oauth/callback` of this gateway, as
+        /// browsers reach it. Without it, that on the first address of `listen`.
+        callback_url: optional(text(ENDPOINT, endpoint),
+            "\"https://gateway.example.com/oauth/callback\"");
+    }
+}
+
+/// As the file says it.
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct OAuthKeys {
+    grant: GrantKind,
+    client_id: Option<String>,
+    client_secret: Option<SecretText>,
+    client_metadata_url: Option<String>,
+    scopes: Vec<String>,
+    authorization_url: Option<String>,
+    token_url: Option<String>,
+}
+
+const ENDPOINT: &str = "a URL that begins with `https://`, or with `http://` on this machine";
+
+const SCOPE: &str = "a scope: visible characters without spaces, `\"` and `\\`";
+
+fn endpoint(text: &str) -> Result<String, ValueError> {
+    let parsed = text.parse::<Endpoint>();
+    parsed
+        .map(|url| url.to_string())
+        .map_err(|_| ValueError::as_declared())
+}
+
+fn scope(text: &str) -> Result<String, ValueError> {
+    let parsed = Scopes::of([text]);
+    parsed
+        .map(|_| text.to_owned())
+        .map_err(|_| ValueError::as_declared())
+}
+
+fn secret(text: &str) -> Result<SecretText, ValueError> {
+    not_empty(text).map(|text| SecretText::new(&text))
+}
+
+fn grant() -> ChoiceKind<GrantKind> {
+    choice(&[
+        ("authorization_code", GrantKind::AuthorizationCode),
+        ("client_credentials", GrantKind::ClientCredentials),
+    ])
+}
+
+keys! {
+    /// How the gateway gets a token for this server. All of it may be left out: the server says
+    /// where to sign in, and the gateway registers itself there.
+    OAuthTable for OAuthKeys, check {
+        /// Who signs in: a person ("authorization_code", with `mcpvisor auth login`), or the
+        /// gateway itself with its secret ("client_credentials").
+        grant: grant(), Reconnects;
+        /// The id of a client that was made for the gateway.
+        client_id: optional(text(NOT_EMPTY, not_empty), "\"my-client\""), Reconnects;
+        /// Its secret, if it has one.
+        client_secret: optional(text(NOT_EMPTY, secret), "\"${DOCS_SECRET}\""),
+            Reconnects, Secret;
+        /// The URL of a document that describes the gateway, for authorization servers that take
+        /// such a URL as a client id.
+        client_metadata_url: optional(text(ENDPOINT, endpoint),
+            "\"https://gateway.example.com/client.json\""), Reconnects;
+        /// What the token is to allow; without it, what the server asks for.
+        scopes: texts(SCOPE, scope).such_as("[\"read\", \"write\"]"), Reconnects;
+        /// The page to sign in at, where it is not to be looked up; with `token_url`.
+        authorization_url: optional(text(ENDPOINT, endpoint),
+            "\"https://auth.example.com/authorize\""), Reconnects;
+        /// Where tokens are given out; with it nothing is looked up, and `client_id` is needed.
+        token_url: optional(text(ENDPOINT, endpoint),
+            "\"https://auth.example.com/token\""), Reconnects;
+    }
+}
+
+fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
+    let needs = |key: &str, other: &str| {
+        let (key, other) = (section.path(key), section.path(other));
+        section.refuse_table(format!("`{key}` needs `{other}`"), None);
+    };
+    if keys.token_url.is_some() && keys.client_id.is_none() {
+        needs("token_url", "client_id");
+    }
+    if keys.authorization_url.is_some() && keys.token_url.is_none() {
+        needs("authorization_url", "token_url");
+    }
+    if keys.client_secret.is_some() && keys.client_id.is_none() {
+        needs("client_secret", "client_id");
+    }
+}
+
+impl OAuthKeys {
+    pub(crate) fn settings(&self) -> OAuthSettings {
+        let endpoint = |url: &Option<String>| url.as_ref().and_then(|url| url.parse().ok());
+        let scopes = Scopes::of(self.scopes.iter().map(String::as_str));
+        OAuthSettings {
+            grant: self.grant,
+            client_id: self.client_id.clone(),
+            client_secret: self.client_secret.as_ref().map(SecretText::to_secret),
+            client_metadata_url: endpoint(&self.client_metadata_url),
+            scopes: scopes.ok().filter(|scopes| !scopes.is_empty()),
+            authorization_url: endpoint(&self.authorization_url),
+            token_url: endpoint(&self.token_url),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `oauth` of a server in the form of the API, as MCP Inspector names its members.
+
+use serde_json::{Map, Value, json};
+use toml_edit::{Array, InlineTable, Item, TableLike};
+
+use super::texts::{REDACTED, escaped, invalid, literal, text, write_text};
+use crate::protocol::Failure;
+
+/// The members, and the keys of `[servers.NAME.oauth]` that they are.
+const MEMBERS: [(&str, &str); 4] = [
+    ("clientId", "client_id"),
+    ("clientSecret", "client_secret"),
+    ("authorizationUrl", "authorization_url"),
+    ("tokenUrl", "token_url"),
+];
+
+/// `None` for a server without such a table.
+pub(super) fn read(table: &dyn TableLike) -> Option<Value> {
+    let oauth = table.get("oauth").and_then(Item::as_table_like)?;
+    let mut view = Map::new();
+    for (member, key) in MEMBERS {
+        if let Some(written) = text(oauth, key) {
+            let shown = literal(written).filter(|_| key != "client_secret");
+            view.insert(
+                member.to_owned(),
+                json!(shown.unwrap_or_else(|| REDACTED.to_owned())),
+            );
+        }
+    }
+    if let Some(scopes) = oauth.get("scopes").and_then(Item::as_array) {
+        let scopes: Vec<&str> = scopes.iter().filter_map(|scope| scope.as_str()).collect();
+        view.insert("scopes".to_owned(), json!(scopes));
+    }
+    Some(Value::Object(view))
+}
+
+/// Members that the body does not have stay, and `null` removes one, or all of it.
+///
+/// # Errors
+///
+/// Returns the failure for a member that cannot be written.
+pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
+    let members = match value {
+        Value::Null => {
+            table.remove("oauth");
+            return Ok(());
+        }
+        Value::Object(members) => members,
+        _ => return Err(invalid("`oauth` must be an object")),
+    };
+    if !table.contains_key("oauth") {
+        table.insert("oauth", toml_edit::value(InlineTable::new()));
+    }
+    let oauth = table.get_mut("oauth").and_then(Item::as_table_like_mut);
+    let oauth = oauth.ok_or_else(|| invalid("`oauth` of the file is no table"))?;
+    for (member, value) in members {
+        let known = MEMBERS.iter().find(|(known, _)| known == member);
+        match (known, member.as_str()) {
+            (Some((_, key)), _) => write_text(oauth, key, value)?,
+            (None, "scopes") => write_scopes(oauth, value)?,
+            (None, other) => {
+                let other: String = other.chars().take(64).collect();
+                return Err(invalid(&format!("member {other:?} of `oauth` is unknown")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_scopes(oauth: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
+    let wrong = || invalid("`oauth.scopes` must be a list of texts");
+    let scopes = match value {
+        Value::Null => {
+            oauth.remove("scopes");
+            return Ok(());
+        }
+        Value::Array(scopes) => scopes,
+        _ => return Err(wrong()),
+    };
+    let mut written = Array::new();
+    for scope in scopes {
+        written.push(escaped(scope.as_str().ok_or_else(wrong)?));
+    }
+    oauth.insert("scopes", toml_edit::value(written));
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Texts of a server's table, as the API shows and writes them.
+
+use toml_edit::{Item, TableLike};
+
+use serde_json::Value;
+
+use crate::protocol::{ErrorKind, Failure};
+
+pub(super) const REDACTED: &str = "[REDACTED]";
+
+pub(super) fn invalid(message: &str) -> Failure {
+    Failure::new(ErrorKind::InvalidConfig, message)
+}
+
+pub(super) fn text<'t>(table: &'t dyn TableLike, key: &str) -> Option<&'t str> {
+    table.get(key).and_then(Item::as_str)
+}
+
+/// A text of the file as it is meant, if nothing is filled in.
+pub(super) fn literal(text: &str) -> Option<String> {
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        literal.push_str(before);
+        literal.push('$');
+        if after.starts_with('{') {
+            return None;
+        }
+        rest = after.strip_prefix('$').unwrap_or(after);
+    }
+    literal.push_str(rest);
+    Some(literal)
+}
+
+/// A literal text as the file writes it.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+pub(super) fn write_text(
+    table: &mut dyn TableLike,
+    key: &str,
+    value: &Value,
+) -> Result<(), Failure> {
+    match value {
+        Value::Null => drop(table.remove(key)),
+        Value::String(text) if text == REDACTED => {
+            if !table.contains_key(key) {
+                return Err(nothing_kept(key));
+            }
+        }
+        Value::String(text) => drop(table.insert(key, toml_edit::value(escaped(text)))),
+        _ => return Err(invalid(&format!("`{key}` must be a text"))),
+    }
+    Ok(())
+}
+
+pub(super) fn nothing_kept(place: &str) -> Failure {
+    invalid(&format!(
+        "`{place}` is \"{REDACTED}\", but there is no value to keep"
+    ))
+}

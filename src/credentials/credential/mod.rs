@@ -1,0 +1,417 @@
+//! The token of one server: what requests carry, how it is renewed, and how somebody signs in.
+//!
+//! Requests read it without waiting. Exchanges with the authorization server happen one at a time,
+//! in tasks of their own, so that a rotated token is never lost with the request that wanted it.
+
+mod outcome;
+mod sign_in;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::{Instant, sleep};
+use url::Url;
+
+use super::kept::{Kept, unix_now};
+use super::{
+    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
+    TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
+};
+use crate::id::ServerName;
+pub use outcome::{CredentialView, Granted, NotRenewed, SignInError};
+use sign_in::WaitingSignIn;
+
+/// Pauses between attempts to renew a token while the authorization server is away.
+const RETRY_AFTER: [Duration; 3] = [
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+/// After a failed renewal, requests fail for so long without another.
+const FAILED_FOR: Duration = Duration::from_secs(5);
+
+/// The credential of one server. Shared by all connections to it.
+pub struct Credential {
+    name: ServerName,
+    url: Url,
+    settings: OAuthSettings,
+    web: Arc<dyn Web>,
+    vault: Vault,
+    current: ArcSwapOption<AccessToken>,
+    exchange: AsyncMutex<Exchange>,
+    is_renewing: AtomicBool,
+    waiting: Mutex<Vec<WaitingSignIn>>,
+    needs: Mutex<Needs>,
+    changes: watch::Sender<()>,
+}
+
+/// What requests carry.
+#[derive(Debug)]
+pub struct AccessToken {
+    /// The value of `Authorization`.
+    header: SecretString,
+    /// Unix seconds.
+    renew_at: Option<u64>,
+}
+
+/// What only one task at a time may touch.
+#[derive(Default)]
+struct Exchange {
+    kept: Option<Kept>,
+    failed: Option<(Instant, NotRenewed)>,
+}
+
+/// What a sign-in has to bring, as the server said when it refused a request.
+#[derive(Default)]
+struct Needs {
+    challenge: Option<BearerChallenge>,
+    /// Why the last token that the server refused was not replaced.
+    refused: Option<NotRenewed>,
+}
+
+impl Credential {
+    /// The credential of the server at `url`, with what the vault kept of it.
+    pub fn open(
+        name: ServerName,
+        url: Url,
+        settings: OAuthSettings,
+        web: Arc<dyn Web>,
+        vault: Vault,
+    ) -> Arc<Self> {
+        let kept = read(&vault, &name).filter(|kept| kept.server == url);
+        let current = kept.as_ref().and_then(AccessToken::of).map(Arc::new);
+        Arc::new(Self {
+            name,
+            url,
+            settings,
+            web,
+            vault,
+            current: ArcSwapOption::new(current),
+            exchange: AsyncMutex::new(Exchange { kept, failed: None }),
+            is_renewing: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            needs: Mutex::default(),
+            changes: watch::Sender::new(()),
+        })
+    }
+
+    /// Whether it is of the server at `url` with these settings.
+    pub fn is_of(&self, url: &Url, settings: &OAuthSettings) -> bool {
+        self.url == *url && self.settings == *settings
+    }
+
+    /// The token that requests carry; `None` if nobody signed in. A token that expires soon is
+    /// renewed meanwhile. Called on an arbiter.
+    pub fn token(self: &Arc<Self>) -> Option<Arc<AccessToken>> {
+        let token = self.current.load_full()?;
+        let is_due = token.renew_at.is_some_and(|at| at <= unix_now());
+        if is_due && !self.is_renewing.swap(true, Ordering::AcqRel) {
+            let (this, sent) = (Arc::clone(self), Arc::clone(&token));
+            actix_rt::spawn(async move {
+                let renewed = this.renew_now(Some(&sent), None).await;
+                if let Err(error) = renewed {
+                    log::warn!(server = this.name.as_str(), error:%; "token is not renewed ahead of its time");
+                }
+                this.is_renewing.store(false, Ordering::Release);
+            });
+        }
+        Some(token)
+    }
+
+    /// Gets another token than the one that was refused; `challenge` is the server's
+    /// `WWW-Authenticate`. Called on an arbiter.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is none.
+    pub async fn renew(
+        self: &Arc<Self>,
+        sent: Option<Arc<AccessToken>>,
+        challenge: Option<&str>,
+    ) -> Result<(), NotRenewed> {
+        let challenge = challenge.and_then(|text| BearerChallenge::parse(text).ok().flatten());
+        let this = Arc::clone(self);
+        // A task of its own: the request may be given up, its token must not be lost.
+        let renewing =
+            actix_rt::spawn(async move { this.renew_now(sent.as_ref(), challenge).await });
+        let stopped = |_| Err(NotRenewed::Failed("the gateway stops".to_owned()));
+        renewing.await.unwrap_or_else(stopped)
+    }
+
+    /// Whether the server refused what there is, and somebody has to sign in.
+    pub fn needs_login(&self) -> bool {
+        matches!(self.refused(), Some(NotRenewed::LoginNeeded(_)))
+    }
+
+    /// Why the last token that the server refused was not replaced.
+    pub fn refused(&self) -> Option<NotRenewed> {
+        self.needs().refused.clone()
+    }
+
+    /// Waits until somebody signed in.
+    pub async fn signed_in(&self) {
+        let mut changes = self.changes.subscribe();
+        while self.needs_login() && changes.changed().await.is_ok() {}
+    }
+
+    async fn renew_now(
+        &self,
+        sent: Option<&Arc<AccessToken>>,
+        challenge: Option<BearerChallenge>,
+    ) -> Result<(), NotRenewed> {
+        let mut exchange = self.exchange.lock().await;
+        if let Some(token) = self.current.load_full()
+            && !sent.is_some_and(|sent| Arc::ptr_eq(sent, &token))
+        {
+            return Ok(());
+        }
+        if let Some((at, error)) = &exchange.failed
+            && at.elapsed() < FAILED_FOR
+        {
+            return Err(error.clone());
+        }
+        let has_tokens = exchange
+            .kept
+            .as_ref()
+            .is_some_and(|kept| kept.access.is_some());
+        let is_person = self.settings.grant == GrantKind::AuthorizationCode;
+        if is_person && !has_tokens && challenge.is_none() {
+            self.needs().refused = None;
+            let why = "the server does not say that it takes a token";
+            return Err(NotRenewed::Failed(why.to_owned()));
+        }
+        let wants_more = challenge
+            .as_ref()
+            .is_some_and(BearerChallenge::wants_more_scopes);
+        if let Some(challenge) = challenge {
+            self.needs().challenge = Some(challenge);
+        }
+        let renewed = match self.settings.grant {
+            GrantKind::ClientCredentials => self.obtain(&mut exchange).await,
+            GrantKind::AuthorizationCode if wants_more => Err(SignInError::MoreScopes),
+            GrantKind::AuthorizationCode => self.refresh_with_patience(&mut exchange).await,
+        };
+        let Err(error) = renewed else {
+            return Ok(());
+        };
+        let refused = match error {
+            SignInError::MoreScopes => NotRenewed::MoreScopes(self.name.clone()),
+            SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
+                self.sign_out(&mut exchange);
+                NotRenewed::LoginNeeded(self.name.clone())
+            }
+            error => {
+                let failed = NotRenewed::Failed(error.to_string());
+                exchange.failed = Some((Instant::now(), failed.clone()));
+                failed
+            }
+        };
+        self.needs().refused = Some(refused.clone());
+        Err(refused)
+    }
+
+    async fn refresh_with_patience(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+        for pause in RETRY_AFTER {
+            match self.refresh_once(exchange).await {
+                Err(error) if error.is_passing() => {
+                    log::info!(server = self.name.as_str(), error:%; "token is not renewed yet");
+                    sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
+        self.refresh_once(exchange).await
+    }
+
+    async fn refresh_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+        let kept = exchange.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
+        let refresh = kept.refresh.clone().ok_or(SignInError::NotSignedIn)?;
+        let endpoint = kept.token_endpoint().ok_or(SignInError::NotSignedIn)?;
+        let grant = Grant::RefreshToken(refresh.into());
+        let mut kept = kept.clone();
+        let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
+        kept.take(&tokens);
+        self.adopt(exchange, kept)
+    }
+
+    /// A token for the gateway itself.
+    async fn obtain(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+        let challenge = self.needs().challenge.clone();
+        let authority = self.authority(challenge.as_ref()).await?;
+        let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
+        let nowhere = self.url.clone();
+        let client = self.client(exchange, &authority, &nowhere, &scopes).await?;
+        let mut kept = Kept::new(&self.url, &authority, &client, Some(nowhere), &scopes);
+        let endpoint = authority.server.token_endpoint;
+        let tokens = self
+            .exchange_for(&Grant::ClientCredentials, &endpoint, &kept)
+            .await?;
+        kept.take(&tokens);
+        self.adopt(exchange, kept)
+    }
+
+    /// Renews the token now.
+    ///
+    /// # Errors
+    ///
+    /// Returns why it is not renewed; the old one stays.
+    pub async fn refresh(&self) -> Result<Granted, SignInError> {
+        let mut exchange = self.exchange.lock().await;
+        match self.settings.grant {
+            GrantKind::ClientCredentials => self.obtain(&mut exchange).await?,
+            GrantKind::AuthorizationCode => self.refresh_once(&mut exchange).await?,
+        }
+        exchange.failed = None;
+        self.granted(&exchange)
+    }
+
+    /// Forgets the tokens, and revokes them where the authorization server can (RFC 7009). Returns
+    /// whether there were any.
+    pub async fn forget(&self) -> bool {
+        let mut exchange = self.exchange.lock().await;
+        let Some(kept) = exchange.kept.clone() else {
+            return false;
+        };
+        self.sign_out(&mut exchange);
+        exchange.kept = None;
+        if let Err(error) = self.vault.remove(&self.name) {
+            log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
+        }
+        let token = kept.refresh.as_ref().or(kept.access.as_ref());
+        let (Some(token), Some(endpoint)) = (token, kept.revocation_endpoint()) else {
+            return kept.access.is_some();
+        };
+        let request = TokenRequest::revoking(token, &kept.client_id, &kept.secret());
+        if let Err(error) = self.web.send(web_request(&endpoint, request)).await {
+            log::warn!(server = self.name.as_str(), error; "token is not revoked");
+        }
+        true
+    }
+
+    /// What operators see of it.
+    pub async fn view(&self) -> CredentialView {
+        let exchange = self.exchange.lock().await;
+        let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
+        CredentialView {
+            server: self.name.to_string(),
+            state: match (kept, self.refused()) {
+                (Some(_), Some(NotRenewed::MoreScopes(_))) => "wants more permissions",
+                (Some(_), _) => "signed in",
+                (None, Some(NotRenewed::LoginNeeded(_))) => "needs login",
+                (None, _) => "none",
+            },
+            issuer: kept.map(|kept| kept.issuer.clone()),
+            scope: kept.map(|kept| kept.scopes.clone()),
+            expires_at: kept.and_then(|kept| kept.expires_at),
+            signed_in_at: kept.and_then(|kept| kept.signed_in_at),
+            is_renewable: kept.is_some_and(|kept| kept.refresh.is_some())
+                || self.settings.grant == GrantKind::ClientCredentials,
+        }
+    }
+
+    async fn exchange_for(
+        &self,
+        grant: &Grant,
+        endpoint: &Endpoint,
+        kept: &Kept,
+    ) -> Result<Tokens, SignInError> {
+        let secret: ClientSecret = kept.secret();
+        let (id, resource) = (&kept.client_id, &kept.resource);
+        let request = TokenRequest::new(grant, id, &secret, resource, &kept.scopes());
+        let answer = self.web.send(web_request(endpoint, request)).await;
+        let answer = answer.map_err(SignInError::Unreachable)?;
+        Ok(Tokens::parse(answer.status, &answer.body)?)
+    }
+
+    /// From now on requests carry these tokens.
+    fn adopt(&self, exchange: &mut Exchange, kept: Kept) -> Result<(), SignInError> {
+        self.current.store(AccessToken::of(&kept).map(Arc::new));
+        let stored = self.store(&kept);
+        exchange.kept = Some(kept);
+        exchange.failed = None;
+        *self.needs() = Needs::default();
+        self.changes.send_replace(());
+        stored
+    }
+
+    fn sign_out(&self, exchange: &mut Exchange) {
+        self.current.store(None);
+        if let Some(kept) = &mut exchange.kept
+            && kept.access.is_some()
+        {
+            kept.drop_tokens();
+            let kept = kept.clone();
+            if let Err(error) = self.store(&kept) {
+                log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
+            }
+        }
+    }
+
+    fn store(&self, kept: &Kept) -> Result<(), SignInError> {
+        let text = serde_json::to_vec(kept).map_err(|e| SignInError::Vault(e.to_string()))?;
+        let written = self.vault.write(&self.name, &text);
+        written.map_err(|error| SignInError::Vault(error.to_string()))
+    }
+
+    fn granted(&self, exchange: &Exchange) -> Result<Granted, SignInError> {
+        let kept = exchange.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
+        Ok(Granted {
+            server: self.name.clone(),
+            token_type: "Bearer",
+            expires_in: kept.expires_at.map(|at| at.saturating_sub(unix_now())),
+            expires_at: kept.expires_at,
+            scope: kept.scopes.clone(),
+        })
+    }
+
+    fn needs(&self) -> MutexGuard<'_, Needs> {
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<WaitingSignIn>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AccessToken {
+    /// The value of `Authorization`, for the request that carries it.
+    pub fn expose(&self) -> &str {
+        self.header.expose_secret()
+    }
+
+    fn of(kept: &Kept) -> Option<Self> {
+        Some(Self {
+            header: format!("Bearer {}", kept.access.as_ref()?).into(),
+            renew_at: kept.renew_at.filter(|_| kept.refresh.is_some()),
+        })
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({})", self.name)
+    }
+}
+
+fn web_request(endpoint: &Endpoint, request: TokenRequest) -> WebRequest {
+    WebRequest {
+        url: endpoint.url().clone(),
+        authorization: request.authorization,
+        body: Some(WebBody::Form(request.body)),
+    }
+}
+
+fn read(vault: &Vault, name: &ServerName) -> Option<Kept> {
+    let read = vault.read(name);
+    let text = read.unwrap_or_else(|error| {
+        log::warn!(server = name.as_str(), error:%; "its tokens cannot be read; sign in again");
+        None
+    })?;
+    serde_json::from_slice(&text).ok()
+}

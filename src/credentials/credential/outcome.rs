@@ -1,0 +1,104 @@
+//! What comes of a sign-in or a renewal.
+
+use serde::Serialize;
+
+use crate::credentials::{CallbackError, InvalidMetadata, RegistrationError, TokenError};
+use crate::id::ServerName;
+
+/// A sign-in that succeeded, or a token that was renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Granted {
+    pub server: ServerName,
+    pub token_type: &'static str,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<u64>,
+    /// Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    pub scope: String,
+}
+
+/// A credential as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialView {
+    pub server: String,
+    /// `none`, `needs login`, `signed in` or `wants more permissions`.
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_in_at: Option<u64>,
+    /// Whether it is renewed without asking anybody.
+    pub is_renewable: bool,
+}
+
+/// Why a refused request is not sent again with another token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRenewed {
+    #[error("it needs a login: `mcpvisor auth login {0}`")]
+    LoginNeeded(ServerName),
+    #[error("it wants more permissions: `mcpvisor auth login {0}`")]
+    MoreScopes(ServerName),
+    #[error("its token cannot be renewed: {0}")]
+    Failed(String),
+}
+
+/// Why nobody is signed in.
+#[derive(Debug, thiserror::Error)]
+pub enum SignInError {
+    #[error("the server names no authorization server that can be used")]
+    NoMetadata,
+    #[error("its authorization server cannot be used: {0}")]
+    Metadata(#[from] InvalidMetadata),
+    #[error("its authorization server does not check PKCE with S256, so nobody signs in there")]
+    NoPkce,
+    #[error("its authorization server has no page to sign in at")]
+    NoPage,
+    #[error(
+        "its authorization server registers nobody: make a client there, and set `client_id` in \
+         [servers.NAME.oauth]"
+    )]
+    NoClient,
+    #[error("{0}")]
+    Registration(#[from] RegistrationError),
+    #[error("its authorization server cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("its authorization server answers with status {0}")]
+    Unavailable(u16),
+    #[error("{0}")]
+    Token(#[from] TokenError),
+    #[error("{0}")]
+    Callback(#[from] CallbackError),
+    #[error("the scopes that are wanted are too many")]
+    Scopes,
+    #[error("it signs in by itself (`grant = \"client_credentials\"`); nobody has to")]
+    ByItself,
+    #[error("nobody is signed in")]
+    NotSignedIn,
+    #[error("the server wants more permissions than the token has")]
+    MoreScopes,
+    #[error("the tokens cannot be kept: {0}")]
+    Vault(String),
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+impl SignInError {
+    /// Whether the same may succeed later.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Unavailable(_) => true,
+            Self::Token(error) => error.is_passing(),
+            _ => false,
+        }
+    }
+}

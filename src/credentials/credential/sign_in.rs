@@ -1,0 +1,180 @@
+//! A person signs in: the way to the page, and the way back.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use url::Url;
+
+use super::{Credential, Exchange, Granted, SignInError};
+use crate::credentials::authorization::state_of;
+use crate::credentials::kept::{Kept, unix_now};
+use crate::credentials::lookup::{self, Authority};
+use crate::credentials::{
+    BearerChallenge, CallbackError, Endpoint, Grant, GrantKind, PendingSignIn, RegisteredClient,
+    Scopes, SignIn,
+};
+
+/// A sign-in that was begun is waited for so long.
+const SIGN_IN_WITHIN: Duration = Duration::from_secs(10 * 60);
+
+/// Sign-ins at one server that may wait at the same time; the oldest is dropped.
+const SIGN_INS_MAX: usize = 4;
+
+/// A sign-in that a person was sent to.
+pub(super) struct WaitingSignIn {
+    pending: PendingSignIn,
+    kept: Kept,
+    token_endpoint: Endpoint,
+    began: Instant,
+}
+
+impl Credential {
+    /// Begins a sign-in: returns the page that a person is to open, which leads back to
+    /// `redirect_uri`.
+    ///
+    /// # Errors
+    ///
+    /// Returns why nobody can sign in.
+    pub async fn begin(&self, redirect_uri: Url) -> Result<Url, SignInError> {
+        if self.settings.grant == GrantKind::ClientCredentials {
+            return Err(SignInError::ByItself);
+        }
+        let mut exchange = self.exchange.lock().await;
+        let challenge = self.needs().challenge.clone();
+        let authority = self.authority(challenge.as_ref()).await?;
+        if !authority.server.checks_pkce {
+            return Err(SignInError::NoPkce);
+        }
+        let page = authority.server.authorization_endpoint.clone();
+        let scopes = self.scopes(&authority, &exchange, challenge.as_ref())?;
+        let client = self
+            .client(&exchange, &authority, &redirect_uri, &scopes)
+            .await?;
+        let kept = Kept::new(
+            &self.url,
+            &authority,
+            &client,
+            Some(redirect_uri.clone()),
+            &scopes,
+        );
+        if exchange.kept.is_none() {
+            // The registration is used again, also when this sign-in comes to nothing.
+            self.store(&kept)?;
+            exchange.kept = Some(kept.clone());
+        }
+        let pending = PendingSignIn::begin(SignIn {
+            issuer: authority.server.issuer.clone(),
+            names_issuer: authority.server.names_issuer,
+            authorization_endpoint: page.ok_or(SignInError::NoPage)?,
+            client_id: client.id,
+            redirect_uri,
+            resource: authority.resource,
+            scopes,
+        });
+        let pending = pending.map_err(|_| SignInError::Random)?;
+        let page = pending.page();
+        let mut waiting = self.waiting();
+        waiting.retain(|sign_in| sign_in.began.elapsed() < SIGN_IN_WITHIN);
+        if waiting.len() >= SIGN_INS_MAX {
+            waiting.remove(0);
+        }
+        waiting.push(WaitingSignIn {
+            pending,
+            kept,
+            token_endpoint: authority.server.token_endpoint,
+            began: Instant::now(),
+        });
+        Ok(page)
+    }
+
+    /// Whether the answer with this state belongs to a sign-in that waits here.
+    pub fn awaits(&self, state: &str) -> bool {
+        let waiting = self.waiting();
+        waiting
+            .iter()
+            .any(|sign_in| sign_in.pending.has_state(state))
+    }
+
+    /// Takes the query with which the authorization server sent the person back. It is good once.
+    ///
+    /// # Errors
+    ///
+    /// Returns why nobody is signed in.
+    pub async fn finish(&self, query: &str) -> Result<Granted, SignInError> {
+        let state = state_of(query)?;
+        let sign_in = {
+            let mut waiting = self.waiting();
+            let is_it = |sign_in: &WaitingSignIn| sign_in.pending.has_state(&state);
+            let place = waiting.iter().position(is_it).ok_or(CallbackError::State)?;
+            waiting.remove(place)
+        };
+        if sign_in.began.elapsed() >= SIGN_IN_WITHIN {
+            return Err(CallbackError::State.into());
+        }
+        let redirect_uri = sign_in.kept.redirect_uri.clone();
+        let (code, verifier) = sign_in.pending.finish(query)?;
+        let grant = Grant::AuthorizationCode {
+            code,
+            verifier,
+            redirect_uri: redirect_uri.unwrap_or_else(|| self.url.clone()),
+        };
+        let mut exchange = self.exchange.lock().await;
+        let mut kept = sign_in.kept;
+        let tokens = self
+            .exchange_for(&grant, &sign_in.token_endpoint, &kept)
+            .await?;
+        kept.take(&tokens);
+        kept.signed_in_at = Some(unix_now());
+        self.adopt(&mut exchange, kept)?;
+        log::info!(server = self.name.as_str(); "signed in");
+        self.granted(&exchange)
+    }
+
+    pub(super) async fn authority(
+        &self,
+        challenge: Option<&BearerChallenge>,
+    ) -> Result<Authority, SignInError> {
+        lookup::find(&*self.web, &self.url, &self.settings, challenge).await
+    }
+
+    pub(super) fn scopes(
+        &self,
+        authority: &Authority,
+        exchange: &Exchange,
+        challenge: Option<&BearerChallenge>,
+    ) -> Result<Scopes, SignInError> {
+        let challenged = challenge.and_then(|challenge| challenge.scopes.as_ref());
+        let signed_in = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
+        match (signed_in, challenged) {
+            (Some(kept), Some(more)) => {
+                kept.scopes().step_up(more).map_err(|_| SignInError::Scopes)
+            }
+            _ => Ok(Scopes::first(
+                self.settings.scopes.as_ref(),
+                challenged,
+                &authority.scopes,
+            )),
+        }
+    }
+
+    /// The client that is registered already, or one that is registered now.
+    pub(super) async fn client(
+        &self,
+        exchange: &Exchange,
+        authority: &Authority,
+        redirect_uri: &Url,
+        scopes: &Scopes,
+    ) -> Result<RegisteredClient, SignInError> {
+        let known = exchange.kept.as_ref().filter(|kept| {
+            let is_registered = self.settings.client_id.is_none();
+            is_registered
+                && kept.issuer == authority.server.issuer
+                && kept.redirect_uri.as_ref() == Some(redirect_uri)
+        });
+        if let Some(client) = known.and_then(Kept::client) {
+            return Ok(client);
+        }
+        let (web, settings) = (&*self.web, &self.settings);
+        lookup::client(web, authority, settings, redirect_uri, scopes).await
+    }
+}

@@ -1,0 +1,119 @@
+//! What is kept of a sign-in: enough to renew its token without asking anybody.
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::lookup::Authority;
+use super::{ClientSecret, Endpoint, RegisteredClient, Scopes, Tokens};
+use crate::telemetry::unix_millis;
+
+/// As it is written into the vault. It has no `Debug`: nearly all of it is secret.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The server that the tokens are for; those of another one are not used.
+    pub(super) server: Url,
+    pub(super) issuer: String,
+    pub(super) resource: String,
+    pub(super) scopes: String,
+    token_endpoint: String,
+    revocation_endpoint: Option<String>,
+    pub(super) redirect_uri: Option<Url>,
+    pub(super) client_id: String,
+    client_secret: Option<String>,
+    client_authentication: String,
+    client_expires_at: Option<u64>,
+    pub(super) access: Option<String>,
+    pub(super) refresh: Option<String>,
+    /// Unix seconds.
+    pub(super) expires_at: Option<u64>,
+    pub(super) renew_at: Option<u64>,
+    pub(super) signed_in_at: Option<u64>,
+}
+
+impl Kept {
+    /// A client that is known to an authorization server, without tokens yet.
+    pub(super) fn new(
+        server: &Url,
+        authority: &Authority,
+        client: &RegisteredClient,
+        redirect_uri: Option<Url>,
+        scopes: &Scopes,
+    ) -> Self {
+        let secret = client.secret.secret();
+        Self {
+            server: server.clone(),
+            issuer: authority.server.issuer.clone(),
+            resource: authority.resource.clone(),
+            scopes: scopes.to_string(),
+            token_endpoint: authority.server.token_endpoint.to_string(),
+            revocation_endpoint: authority
+                .server
+                .revocation_endpoint
+                .as_ref()
+                .map(ToString::to_string),
+            redirect_uri,
+            client_id: client.id.clone(),
+            client_secret: secret.map(|secret| secret.expose_secret().to_owned()),
+            client_authentication: client.secret.method().to_owned(),
+            client_expires_at: client.expires_at,
+            access: None,
+            refresh: None,
+            expires_at: None,
+            renew_at: None,
+            signed_in_at: None,
+        }
+    }
+
+    /// The client, if it may still be used at this authorization server.
+    pub(super) fn client(&self) -> Option<RegisteredClient> {
+        let is_over = self.client_expires_at.is_some_and(|at| at <= unix_now());
+        (!is_over).then(|| RegisteredClient {
+            id: self.client_id.clone(),
+            secret: self.secret(),
+            expires_at: self.client_expires_at,
+        })
+    }
+
+    pub(super) fn secret(&self) -> ClientSecret {
+        let secret = self.client_secret.clone().map(SecretString::from);
+        ClientSecret::sent_as(secret, &self.client_authentication)
+    }
+
+    pub(super) fn token_endpoint(&self) -> Option<Endpoint> {
+        self.token_endpoint.parse().ok()
+    }
+
+    pub(super) fn revocation_endpoint(&self) -> Option<Endpoint> {
+        self.revocation_endpoint.as_ref()?.parse().ok()
+    }
+
+    pub(super) fn scopes(&self) -> Scopes {
+        Scopes::parse(&self.scopes).unwrap_or_default()
+    }
+
+    /// Takes the tokens of an answer; a refresh token stays unless there is a new one.
+    pub(super) fn take(&mut self, tokens: &Tokens) {
+        let now = unix_now();
+        let later = |after: std::time::Duration| now.saturating_add(after.as_secs());
+        self.access = Some(tokens.access.expose_secret().to_owned());
+        if let Some(refresh) = &tokens.refresh {
+            self.refresh = Some(refresh.expose_secret().to_owned());
+        }
+        if let Some(scopes) = &tokens.scopes {
+            self.scopes = scopes.to_string();
+        }
+        self.expires_at = tokens.expires_in.map(later);
+        self.renew_at = tokens.renew_after().map(later);
+    }
+
+    pub(super) fn drop_tokens(&mut self) {
+        (self.access, self.refresh) = (None, None);
+        (self.expires_at, self.renew_at) = (None, None);
+    }
+}
+
+/// Unix seconds.
+pub(super) fn unix_now() -> u64 {
+    unix_millis() / 1000
+}

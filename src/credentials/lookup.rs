@@ -1,0 +1,170 @@
+//! Who gives the tokens of a server, and as whom the gateway asks there.
+
+use url::Url;
+
+use super::{
+    AuthorizationServer, BearerChallenge, ClientSecret, Endpoint, GrantKind, OAuthSettings,
+    ProtectedResource, RegisteredClient, Scopes, SignInError, Web, WebBody, WebRequest,
+    authentication, authorization_server_urls, protected_resource_urls, registration_request,
+    resource_of,
+};
+
+/// The authorization server of a server.
+#[derive(Clone, Debug)]
+pub(super) struct Authority {
+    /// What tokens are asked for.
+    pub(super) resource: String,
+    pub(super) server: AuthorizationServer,
+    /// The scopes that the server supports.
+    pub(super) scopes: Scopes,
+}
+
+/// Finds the authorization server of the server at `url`: as the configuration says, as the
+/// server's metadata says, or at its own origin, where servers of 2025-03-26 have it.
+///
+/// # Errors
+///
+/// Returns why there is none that may be used.
+pub(super) async fn find(
+    web: &dyn Web,
+    url: &Url,
+    settings: &OAuthSettings,
+    challenge: Option<&BearerChallenge>,
+) -> Result<Authority, SignInError> {
+    if let Some(token_url) = &settings.token_url {
+        return Ok(configured(url, settings, token_url));
+    }
+    let named = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
+    let urls = match named {
+        Some(named) => vec![named.url().clone()],
+        None => protected_resource_urls(url),
+    };
+    let Some(document) = first_document(web, urls).await? else {
+        return at_own_origin(web, url).await;
+    };
+    let found = ProtectedResource::parse(&document, url)?;
+    let mut fault = None;
+    for issuer in &found.issuers {
+        let endpoint: Endpoint = issuer.parse().map_err(|_| SignInError::NoMetadata)?;
+        let Some(document) = first_document(web, authorization_server_urls(&endpoint)).await?
+        else {
+            continue;
+        };
+        match AuthorizationServer::parse(&document, issuer) {
+            Ok(server) => {
+                return Ok(Authority {
+                    resource: found.resource,
+                    server,
+                    scopes: found.scopes,
+                });
+            }
+            Err(error) => fault = Some(error),
+        }
+    }
+    Err(fault.map_or(SignInError::NoMetadata, SignInError::Metadata))
+}
+
+fn configured(url: &Url, settings: &OAuthSettings, token_url: &Endpoint) -> Authority {
+    let issuer = token_url.url().origin().ascii_serialization();
+    Authority {
+        resource: resource_of(url),
+        server: AuthorizationServer {
+            issuer,
+            authorization_endpoint: settings.authorization_url.clone(),
+            token_endpoint: token_url.clone(),
+            registration_endpoint: None,
+            revocation_endpoint: None,
+            scopes: Scopes::default(),
+            takes_metadata_url: settings.client_metadata_url.is_some(),
+            names_issuer: false,
+            checks_pkce: true,
+            client_authentication: Vec::new(),
+        },
+        scopes: Scopes::default(),
+    }
+}
+
+async fn at_own_origin(web: &dyn Web, url: &Url) -> Result<Authority, SignInError> {
+    let issuer = url.origin().ascii_serialization();
+    let endpoint: Endpoint = issuer.parse().map_err(|_| SignInError::NoMetadata)?;
+    let document = first_document(web, authorization_server_urls(&endpoint)).await?;
+    let server = match document {
+        None => AuthorizationServer::without_metadata(&endpoint)?,
+        // Both spellings of an origin are in use.
+        Some(document) => AuthorizationServer::parse(&document, &issuer)
+            .or_else(|_| AuthorizationServer::parse(&document, &format!("{issuer}/")))?,
+    };
+    let (resource, scopes) = (resource_of(url), server.scopes.clone());
+    Ok(Authority {
+        resource,
+        server,
+        scopes,
+    })
+}
+
+/// The first document that is there.
+async fn first_document(
+    web: &dyn Web,
+    urls: Vec<Url>,
+) -> Result<Option<bytes::Bytes>, SignInError> {
+    for url in urls {
+        let request = WebRequest {
+            url,
+            authorization: None,
+            body: None,
+        };
+        let answer = web.send(request).await.map_err(SignInError::Unreachable)?;
+        match answer.status {
+            200 => return Ok(Some(answer.body)),
+            500.. | 429 => return Err(SignInError::Unavailable(answer.status)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The gateway as that authorization server is to know it: configured, described by a document, or
+/// registered now.
+///
+/// # Errors
+///
+/// Returns that the authorization server takes no client like this.
+pub(super) async fn client(
+    web: &dyn Web,
+    authority: &Authority,
+    settings: &OAuthSettings,
+    redirect_uri: &Url,
+    scopes: &Scopes,
+) -> Result<RegisteredClient, SignInError> {
+    let methods = &authority.server.client_authentication;
+    if let Some(id) = &settings.client_id {
+        let method = authentication(methods, settings.client_secret.is_some());
+        return Ok(RegisteredClient {
+            id: id.clone(),
+            secret: ClientSecret::sent_as(settings.client_secret.clone(), method),
+            expires_at: None,
+        });
+    }
+    if let Some(document) = &settings.client_metadata_url
+        && authority.server.takes_metadata_url
+    {
+        return Ok(RegisteredClient {
+            id: document.to_string(),
+            secret: ClientSecret::None,
+            expires_at: None,
+        });
+    }
+    let Some(registration) = &authority.server.registration_endpoint else {
+        return Err(SignInError::NoClient);
+    };
+    let has_secret = settings.grant == GrantKind::ClientCredentials;
+    let asked = authentication(methods, has_secret);
+    let body = registration_request(settings.grant, redirect_uri, asked, &scopes.to_string());
+    let request = WebRequest {
+        url: registration.url().clone(),
+        authorization: None,
+        body: Some(WebBody::Json(body.into())),
+    };
+    let answer = web.send(request).await.map_err(SignInError::Unreachable)?;
+    Ok(RegisteredClient::parse(answer.status, &answer.body, asked)?)
+}

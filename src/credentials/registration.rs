@@ -1,0 +1,159 @@
+//! Dynamic client registration (RFC 7591): how the gateway introduces itself to an authorization
+//! server that does not know it yet.
+
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::json;
+use url::Url;
+
+use super::{ClientSecret, GrantKind};
+
+/// Longest client id that is taken.
+const CLIENT_ID_MAX: usize = 2048;
+
+/// The gateway, as an authorization server knows it.
+#[derive(Clone, Debug)]
+pub struct RegisteredClient {
+    pub id: String,
+    pub secret: ClientSecret,
+    /// Unix seconds; `None` if the registration does not end.
+    pub expires_at: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrationError {
+    #[error(
+        "the authorization server does not register this gateway (status {0}): make a client \
+         there, and set `client_id`"
+    )]
+    Refused(u16),
+    #[error("the answer to the registration cannot be used")]
+    Invalid,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    client_id: String,
+    client_secret: Option<SecretString>,
+    client_secret_expires_at: Option<u64>,
+    token_endpoint_auth_method: Option<String>,
+}
+
+/// The body of a request to be registered.
+pub fn registration_request(
+    grant: GrantKind,
+    redirect_uri: &Url,
+    authentication: &str,
+    scopes: &str,
+) -> String {
+    let mut body = json!({
+        "client_name": "mcpvisor",
+        "token_endpoint_auth_method": authentication,
+        "application_type": "native",
+    });
+    match grant {
+        GrantKind::AuthorizationCode => {
+            body["redirect_uris"] = json!([redirect_uri.as_str()]);
+            body["grant_types"] = json!(["authorization_code", "refresh_token"]);
+            body["response_types"] = json!(["code"]);
+        }
+        GrantKind::ClientCredentials => body["grant_types"] = json!(["client_credentials"]),
+    }
+    if !scopes.is_empty() {
+        body["scope"] = json!(scopes);
+    }
+    body.to_string()
+}
+
+impl RegisteredClient {
+    /// Reads the answer to a registration that asked for this authentication.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is no client.
+    pub fn parse(status: u16, body: &[u8], asked: &str) -> Result<Self, RegistrationError> {
+        if !matches!(status, 200 | 201) {
+            return Err(RegistrationError::Refused(status));
+        }
+        let answer: Answer =
+            serde_json::from_slice(body).map_err(|_| RegistrationError::Invalid)?;
+        let id = answer.client_id;
+        if id.is_empty() || id.len() > CLIENT_ID_MAX || id.chars().any(char::is_control) {
+            return Err(RegistrationError::Invalid);
+        }
+        let method = answer.token_endpoint_auth_method;
+        let method = method.as_deref().unwrap_or(asked);
+        Ok(Self {
+            id,
+            secret: ClientSecret::sent_as(answer.client_secret, method),
+            expires_at: answer.client_secret_expires_at.filter(|at| *at != 0),
+        })
+    }
+}
+
+/// How the gateway authenticates at a token endpoint that takes these methods. RFC 8414: without a
+/// list, `client_secret_basic` is taken.
+pub fn authentication(supported: &[String], has_secret: bool) -> &'static str {
+    let takes = |method: &str| supported.iter().any(|it| it == method);
+    match has_secret {
+        false if supported.is_empty() || takes("none") => "none",
+        _ if supported.is_empty() || takes("client_secret_basic") => "client_secret_basic",
+        _ if takes("client_secret_post") => "client_secret_post",
+        _ => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_says_how_the_client_authenticates() {
+        let post = br#"{"client_id":"me","client_secret":"s","client_secret_expires_at":0,
+            "token_endpoint_auth_method":"client_secret_post"}"#;
+        let client = RegisteredClient::parse(201, post, "none").unwrap();
+        assert!(matches!(&client.secret, ClientSecret::Post(s) if s.expose_secret() == "s"));
+        assert_eq!(client.expires_at, None);
+        let open = RegisteredClient::parse(200, br#"{"client_id":"me"}"#, "none").unwrap();
+        assert!(matches!(open.secret, ClientSecret::None));
+    }
+
+    #[test]
+    fn a_bad_answer_is_no_client() {
+        let table: [(u16, &[u8], RegistrationError); 4] = [
+            (403, b"{}", RegistrationError::Refused(403)),
+            (201, b"{}", RegistrationError::Invalid),
+            (201, br#"{"client_id":""}"#, RegistrationError::Invalid),
+            (
+                201,
+                br#"{"client_id":"a\u0007"}"#,
+                RegistrationError::Invalid,
+            ),
+        ];
+        for (status, body, expected) in table {
+            let error = RegisteredClient::parse(status, body, "none").unwrap_err();
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn a_public_client_is_preferred_unless_there_is_a_secret() {
+        let table = [
+            (&[][..], false, "none"),
+            (&[], true, "client_secret_basic"),
+            (&["client_secret_post"], false, "client_secret_post"),
+            (&["client_secret_post", "none"], false, "none"),
+            (
+                &["client_secret_post", "client_secret_basic"],
+                true,
+                "client_secret_basic",
+            ),
+        ];
+        for (supported, has_secret, expected) in table {
+            let supported: Vec<String> = supported.iter().map(ToString::to_string).collect();
+            assert_eq!(authentication(&supported, has_secret), expected);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a configuration may say of the sign-in at one server.
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{Endpoint, Scopes};
+
+/// `[servers.NAME.oauth]`; all of it may be left to discovery.
+#[derive(Clone, Debug, Default)]
+pub struct OAuthSettings {
+    pub grant: GrantKind,
+    pub client_id: Option<String>,
+    pub client_secret: Option<SecretString>,
+    /// The URL of a document that describes the gateway, and is its client id.
+    pub client_metadata_url: Option<Endpoint>,
+    pub scopes: Option<Scopes>,
+    /// With `token_url`, nothing is discovered.
+    pub authorization_url: Option<Endpoint>,
+    pub token_url: Option<Endpoint>,
+}
+
+/// Who signs in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GrantKind {
+    /// A person, in a browser.
+    #[default]
+    AuthorizationCode,
+    /// The gateway itself, with its secret.
+    ClientCredentials,
+}
+
+impl PartialEq for OAuthSettings {
+    fn eq(&self, other: &Self) -> bool {
+        let secret = |of: &Self| {
+            let secret = of.client_secret.as_ref();
+            secret.map(|secret| secret.expose_secret().to_owned())
+        };
+        self.grant == other.grant
+            && self.client_id == other.client_id
+            && secret(self) == secret(other)
+            && self.client_metadata_url == other.client_metadata_url
+            && self.scopes == other.scopes
+            && self.authorization_url == other.authorization_url
+            && self.token_url == other.token_url
+    }
+}

@@ -1,0 +1,36 @@
+//! Requests of an OAuth client, and who sends them: an HTTP client, or a test.
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use secrecy::SecretString;
+use url::Url;
+
+/// A GET, or a POST if it has a body.
+#[derive(Clone, Debug)]
+pub struct WebRequest {
+    pub url: Url,
+    pub authorization: Option<SecretString>,
+    pub body: Option<WebBody>,
+}
+
+#[derive(Clone, Debug)]
+pub enum WebBody {
+    Form(SecretString),
+    Json(SecretString),
+}
+
+#[derive(Clone, Debug)]
+pub struct WebAnswer {
+    pub status: u16,
+    pub body: Bytes,
+}
+
+/// Sends requests. Follows no redirect, and reads no more of an answer than
+/// [`ANSWER_MAX`] bytes.
+pub trait Web: Send + Sync {
+    /// The answer, or why there is none.
+    fn send(&self, request: WebRequest) -> LocalBoxFuture<'static, Result<WebAnswer, String>>;
+}
+
+/// Largest answer that is read, in bytes; one that is larger is an error.
+pub const ANSWER_MAX: usize = 65_536;

@@ -1,0 +1,193 @@
+//! How operators sign the gateway in to its servers.
+
+use std::env;
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::state::{GatewayOperator, GatewayState};
+use crate::admin::LoginOrder;
+use crate::config::Config;
+use crate::credentials::{
+    Credential, Credentials, SignInError, Vault, VaultKey, Web, default_key_file, is_loopback,
+};
+use crate::downstream::{ServerSettings, TransportSettings};
+use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::rfc3339;
+use crate::transport::{HttpSettings, Tls, WebClient};
+
+/// Holds the key of the vault, if it is set.
+const KEY_VARIABLE: &str = "MCPVISOR_CREDENTIALS_KEY";
+
+/// Where tokens are kept, in the data directory.
+const VAULT_DIR: &str = "credentials";
+
+/// The credentials of this configuration's servers.
+pub(super) fn credentials(config: &Config) -> Credentials {
+    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let key = match (variable(KEY_VARIABLE), &config.credentials.key_file) {
+        (Some(key), _) => VaultKey::Given(key.into()),
+        (None, Some(file)) => VaultKey::File(file.clone()),
+        (None, None) => VaultKey::File(default_key_file(&config.data_dir, variable)),
+    };
+    Credentials::new(Vault::new(config.data_dir.join(VAULT_DIR), key))
+}
+
+/// The settings of a server with its credential, unless they say by themselves who the gateway is.
+pub(super) fn with_credential(
+    server: &ServerSettings,
+    http: &HttpSettings,
+    tls: &Tls,
+    credentials: &Credentials,
+) -> HttpSettings {
+    let is_authorization = |(name, _): &(String, _)| name.eq_ignore_ascii_case("authorization");
+    let mut http = http.clone();
+    if !http.headers.iter().any(is_authorization) {
+        let configured = [&http.oauth.token_url, &http.oauth.authorization_url];
+        let configured = configured
+            .into_iter()
+            .flatten()
+            .map(|url| url.url().clone());
+        let trusted = std::iter::once(http.url.clone())
+            .chain(configured)
+            .collect();
+        let web = || Arc::new(WebClient::new(tls.clone(), trusted)) as Arc<dyn Web>;
+        http.credential = Some(credentials.of(&server.name, &http.url, &http.oauth, web));
+    }
+    http
+}
+
+impl GatewayOperator {
+    /// See [`crate::admin::Operator::login`].
+    pub(super) fn carry_out(
+        &self,
+        server: &str,
+        order: LoginOrder,
+    ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        let found = self.state.find_operable_server(server);
+        let (state, callback) = (self.state.clone(), self.callback.clone());
+        Box::pin(async move {
+            let server = found?;
+            let settings = server.settings();
+            let name = server.name();
+            let credential = state.credentials.get(name);
+            let is_http = matches!(settings.transport, TransportSettings::Http(_));
+            let credential = credential.filter(|_| is_http).ok_or_else(|| {
+                let why = "signs in by itself: it is a program, or its `headers` say who we are";
+                Failure::new(ErrorKind::Conflict, format!("server `{name}` {why}"))
+                    .server(name.to_string())
+            })?;
+            let done = match order {
+                LoginOrder::Begin { redirect_uri } => {
+                    let redirect_uri = redirect_target(redirect_uri.as_deref(), callback)?;
+                    let page = credential.begin(redirect_uri).await;
+                    page.map(|page| json!({ "url": page.as_str() }))
+                }
+                LoginOrder::Refresh => refreshed(&credential).await,
+                LoginOrder::Forget => Ok(json!({ "forgotten": credential.forget().await })),
+            };
+            done.map_err(|error| login_failed(&error).server(name.to_string()))
+        })
+    }
+
+    /// See [`crate::admin::Operator::finish_login`].
+    pub(super) fn finish(&self, query: &str) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        let (state, query) = (self.state.clone(), query.to_owned());
+        Box::pin(async move {
+            let granted = state.credentials.finish(&query).await;
+            let granted = granted.map_err(|error| login_failed(&error))?;
+            Ok(json!({
+                "success": true,
+                "serverId": state.id_of(&granted.server),
+                "serverName": granted.server,
+                "tokenType": granted.token_type,
+                "expiresIn": granted.expires_in,
+                "scope": granted.scope,
+            }))
+        })
+    }
+}
+
+impl GatewayState {
+    /// The id by which the API knows a server.
+    fn id_of(&self, name: &ServerName) -> String {
+        let servers = self.servers.load();
+        let found = servers.iter().find(|server| server.name == name.as_str());
+        found.map_or_else(|| name.to_string(), |server| server.id.clone())
+    }
+}
+
+async fn refreshed(credential: &Credential) -> Result<Value, SignInError> {
+    let granted = credential.refresh().await?;
+    Ok(json!({
+        "success": true,
+        "tokenType": granted.token_type,
+        "expiresIn": granted.expires_in,
+        "expiresAt": granted.expires_at.map(|at| rfc3339(at.saturating_mul(1000))),
+    }))
+}
+
+/// Where the browser comes back to: only this machine may be named by a request.
+fn redirect_target(asked: Option<&str>, callback: Option<Url>) -> Result<Url, Failure> {
+    let Some(asked) = asked else {
+        return callback.ok_or_else(|| {
+            let message = "nothing listens for the answer of a login: set `callback_url` in \
+                           [credentials], or run the gateway with a listener";
+            Failure::new(ErrorKind::Conflict, message)
+        });
+    };
+    let parsed = Url::parse(asked).ok();
+    let allowed = parsed.filter(|url| {
+        let has_credentials = !url.username().is_empty() || url.password().is_some();
+        matches!(url.scheme(), "http" | "https") && is_loopback(url) && !has_credentials
+    });
+    allowed.ok_or_else(|| {
+        let message = "`redirect_uri` must be a URL on this machine (localhost, 127.0.0.1)";
+        Failure::new(ErrorKind::InvalidRequest, message)
+    })
+}
+
+fn login_failed(error: &SignInError) -> Failure {
+    Failure::new(ErrorKind::LoginFailed, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_is_sent_back_to_this_machine_only() {
+        let callback = Url::parse("http://127.0.0.1:1/oauth/callback").ok();
+        let of = |asked| redirect_target(asked, callback.clone()).map(String::from);
+        assert_eq!(of(None).unwrap(), "http://127.0.0.1:1/oauth/callback");
+        for good in [
+            "http://localhost:6274/done",
+            "https://127.0.0.1/",
+            "http://[::1]:1/",
+        ] {
+            assert_eq!(of(Some(good)).unwrap(), good);
+        }
+        for bad in [
+            "http://evil.example/",
+            "http://localhost.evil.example/",
+            "http://localhost@evil.example/",
+            "http://me:pw@localhost/",
+            "javascript:alert(1)",
+            "/oauth/callback",
+            "",
+        ] {
+            assert_eq!(
+                of(Some(bad)).unwrap_err().kind,
+                ErrorKind::InvalidRequest,
+                "{bad}"
+            );
+        }
+        assert_eq!(
+            redirect_target(None, None).unwrap_err().kind,
+            ErrorKind::Conflict
+        );
+    }
+}

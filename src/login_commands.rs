@@ -1,0 +1,161 @@
+//! `mcpvisor auth`.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use mcpvisor::admin::{ControlRequest, LoginOrder, ask};
+use mcpvisor::cli::{AuthArguments, AuthVerb, LoginArguments};
+use mcpvisor::telemetry::{one_line, rfc3339};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::commands::{CliError, current_thread_runtime, gateway_data_dir, pretty, print};
+
+/// Time between two looks whether somebody signed in.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+pub(crate) fn run_auth_command(
+    path: Option<&Path>,
+    arguments: AuthArguments,
+) -> Result<(), CliError> {
+    let data_dir = gateway_data_dir(path)?;
+    current_thread_runtime()?.block_on(async {
+        match arguments.verb {
+            AuthVerb::Login(arguments) => log_in(&data_dir, arguments).await,
+            AuthVerb::Status { json } => {
+                let logins = logins(&data_dir).await?;
+                print(&if json {
+                    pretty(&logins)?
+                } else {
+                    login_table(&logins)
+                })
+            }
+            AuthVerb::Refresh { name } => {
+                order(&data_dir, &name, LoginOrder::Refresh).await?;
+                print(&format!("the token for `{}` is renewed\n", one_line(&name)))
+            }
+            AuthVerb::Logout { name } => {
+                let done = order(&data_dir, &name, LoginOrder::Forget).await?;
+                print(match done["forgotten"].as_bool() {
+                    Some(true) => "logged out\n",
+                    _ => "nobody was logged in\n",
+                })
+            }
+        }
+    })
+}
+
+async fn order(data_dir: &Path, server: &str, order: LoginOrder) -> Result<Value, CliError> {
+    let server = server.to_owned();
+    let mut answer = ask(data_dir, &ControlRequest::Login { server, order }).await?;
+    Ok(answer["login"].take())
+}
+
+async fn logins(data_dir: &Path) -> Result<Value, CliError> {
+    Ok(ask(data_dir, &ControlRequest::Logins).await?["logins"].take())
+}
+
+/// Prints the page, and waits until the browser or the address that is pasted ends the login.
+async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliError> {
+    let before = signed_in_at(&logins(data_dir).await?, &arguments.name);
+    let begin = LoginOrder::Begin { redirect_uri: None };
+    let begun = order(data_dir, &arguments.name, begin).await?;
+    let page = begun["url"].as_str().unwrap_or_default();
+    print(&format!("{}\n", one_line(page)))?;
+    if arguments.no_wait {
+        return Ok(());
+    }
+    if !arguments.no_browser {
+        open_browser(page);
+    }
+    eprintln!(
+        "Open this page and sign in. Where the browser cannot come back to this machine, paste the \
+         address that it is sent to here."
+    );
+    let mut pasted = pasted_lines();
+    loop {
+        tokio::select! {
+            Some(answer) = pasted.recv() => {
+                ask(data_dir, &ControlRequest::FinishLogin { answer }).await?;
+                break;
+            }
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                let now = signed_in_at(&logins(data_dir).await?, &arguments.name);
+                if now.is_some() && now != before {
+                    break;
+                }
+            }
+        }
+    }
+    print("signed in\n")
+}
+
+/// When somebody signed in to the server, in Unix seconds.
+fn signed_in_at(logins: &Value, server: &str) -> Option<u64> {
+    let mut logins = logins.as_array()?.iter();
+    let found = logins.find(|login| login["server"] == server)?;
+    found["signedInAt"].as_u64()
+}
+
+/// The lines that somebody types, on a thread that dies with the program.
+fn pasted_lines() -> mpsc::Receiver<String> {
+    let (lines, received) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let line = line.trim().to_owned();
+            if !line.is_empty() && lines.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    received
+}
+
+/// Where there is a desktop; nothing is said if it does not work, as the page is printed.
+fn open_browser(page: &str) {
+    let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"]
+        .iter()
+        .any(|it| std::env::var_os(it).is_some());
+    let program = match cfg!(target_os = "macos") {
+        true => "open",
+        false if has_desktop => "xdg-open",
+        false => return,
+    };
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let mut command = Command::new(program);
+    let silent = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _ = silent.arg(page).spawn();
+}
+
+fn login_table(logins: &Value) -> String {
+    let Some(logins) = logins.as_array().filter(|logins| !logins.is_empty()) else {
+        return "no server needs a login\n".to_owned();
+    };
+    let mut text = String::new();
+    for login in logins {
+        let word = |name: &str| one_line(login[name].as_str().unwrap_or_default());
+        let (server, state) = (word("server"), word("state"));
+        let mut remarks = Vec::new();
+        if let Some(at) = login["expiresAt"].as_u64() {
+            let renewed = login["isRenewable"].as_bool() == Some(true);
+            let verb = if renewed {
+                "is renewed before"
+            } else {
+                "expires"
+            };
+            remarks.push(format!("{verb} {}", rfc3339(at.saturating_mul(1000))));
+        }
+        if state != "signed in" {
+            remarks.push(format!("`mcpvisor auth login {server}`"));
+        }
+        text.push_str(&format!("{server}  {state}  {}\n", remarks.join(", ")));
+    }
+    text
+}

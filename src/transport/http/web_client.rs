@@ -1,0 +1,210 @@
+//! Sends the requests of an OAuth client. A server on the public internet cannot make the gateway
+//! ask a private address: the address is checked after its name was resolved, and that one is
+//! connected to.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use awc::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use awc::{Client, ClientResponse, Connector};
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use secrecy::ExposeSecret as _;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
+use url::Url;
+
+use super::body;
+use crate::credentials::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};
+use crate::transport::{LinkError, Tls};
+
+/// How long a request may take, with its answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Sends what the credential of one server asks for.
+#[derive(Clone, Debug)]
+pub struct WebClient {
+    tls: Tls,
+    /// The server, and what its operator wrote down: where one of them is private, others may be.
+    trusted: Vec<Url>,
+}
+
+impl WebClient {
+    pub fn new(tls: Tls, trusted: Vec<Url>) -> Self {
+        Self { tls, trusted }
+    }
+
+    async fn exchange(self, request: WebRequest) -> Result<WebAnswer, String> {
+        let url = &request.url;
+        let address = self.address(url).await?;
+        let mut sent = self.client(url).await?.request(
+            match request.body {
+                Some(_) => awc::http::Method::POST,
+                None => awc::http::Method::GET,
+            },
+            url.as_str(),
+        );
+        sent = sent
+            .address(address)
+            .insert_header((ACCEPT, "application/json"))
+            .insert_header((USER_AGENT, concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))));
+        if let Some(authorization) = &request.authorization {
+            let value = HeaderValue::from_str(authorization.expose_secret());
+            let mut value = value.map_err(|_| "its credentials fit in no header".to_owned())?;
+            value.set_sensitive(true);
+            sent = sent.insert_header((AUTHORIZATION, value));
+        }
+        let (kind, text) = match &request.body {
+            Some(WebBody::Form(text)) => ("application/x-www-form-urlencoded", text),
+            Some(WebBody::Json(text)) => ("application/json", text),
+            None => return read(sent.send().await).await,
+        };
+        let sent = sent.insert_header((CONTENT_TYPE, kind));
+        read(sent.send_body(text.expose_secret().to_owned()).await).await
+    }
+
+    async fn client(&self, url: &Url) -> Result<Client, String> {
+        let builder = |connector| {
+            Client::builder()
+                .connector(connector)
+                .disable_redirects()
+                .disable_timeout()
+                .no_default_headers()
+        };
+        if url.scheme() != "https" {
+            return Ok(builder(Connector::new()).finish());
+        }
+        let tls = self.tls.clone();
+        let config = actix_rt::task::spawn_blocking(move || tls.config()).await;
+        let config = config.map_err(|error| error.to_string())?;
+        Ok(builder(Connector::new().rustls_0_23(config)).finish())
+    }
+
+    /// The address to connect to.
+    async fn address(&self, url: &Url) -> Result<SocketAddr, String> {
+        let addresses = addresses(url).await?;
+        let first = addresses.first().copied();
+        let first = first.ok_or_else(|| "its name has no address".to_owned())?;
+        if !addresses.iter().any(|address| is_private(address.ip())) || self.may_be_private().await
+        {
+            return Ok(first);
+        }
+        let host = url.host_str().unwrap_or_default();
+        Err(format!(
+            "{host} is a private address, and the server is not"
+        ))
+    }
+
+    async fn may_be_private(&self) -> bool {
+        for url in &self.trusted {
+            let addresses = addresses(url).await.unwrap_or_default();
+            if addresses.iter().any(|address| is_private(address.ip())) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Web for WebClient {
+    fn send(&self, request: WebRequest) -> LocalBoxFuture<'static, Result<WebAnswer, String>> {
+        let exchange = timeout(ANSWER_WITHIN, self.clone().exchange(request));
+        let late = |_| Err("it did not answer in time".to_owned());
+        exchange
+            .map(move |done| done.unwrap_or_else(late))
+            .boxed_local()
+    }
+}
+
+async fn read(
+    sent: Result<ClientResponse, awc::error::SendRequestError>,
+) -> Result<WebAnswer, String> {
+    let mut response = sent.map_err(|error| error.to_string())?;
+    let status = response.status().as_u16();
+    let body = body::read(&mut response, ANSWER_MAX, ANSWER_WITHIN).await;
+    let body = body.map_err(|error| match error {
+        LinkError::TooLarge { limit, .. } => format!("its answer is larger than {limit} bytes"),
+        error => error.to_string(),
+    })?;
+    Ok(WebAnswer { status, body })
+}
+
+async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_or_known_default().unwrap_or(443);
+    let found = lookup_host((host, port)).await;
+    let found = found.map_err(|error| format!("{host} cannot be resolved: {error}"))?;
+    Ok(found.collect())
+}
+
+/// Whether an address is not one of the public internet.
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, ..] = v4.octets();
+            let is_shared = a == 100 && (64..128).contains(&b);
+            let is_special =
+                v4.is_unspecified() || v4.is_broadcast() || v4.is_multicast() || a == 0;
+            v4.is_private() || v4.is_loopback() || v4.is_link_local() || is_shared || is_special
+        }
+        IpAddr::V6(v6) => {
+            v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.is_unique_local()
+                || v6.is_unicast_link_local()
+                || is_translated(v6)
+        }
+    }
+}
+
+/// NAT64 and 6to4 hold an address of IPv4, which may be private.
+fn is_translated(address: Ipv6Addr) -> bool {
+    matches!(address.segments(), [0x64, 0xff9b, ..] | [0x2002, ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_addresses_are_known_in_every_spelling() {
+        let private = [
+            "10.0.0.1",
+            "127.0.0.1",
+            "169.254.169.254",
+            "172.16.0.1",
+            "192.168.1.1",
+            "100.64.0.1",
+            "0.0.0.0",
+            "::1",
+            "::",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+            "ff02::1",
+        ];
+        for address in private {
+            assert!(is_private(address.parse().unwrap()), "{address}");
+        }
+        for address in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111"] {
+            assert!(!is_private(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_public_server_cannot_make_the_gateway_ask_a_private_address() {
+        let trusted = vec![Url::parse("https://1.1.1.1/mcp").unwrap()];
+        let web = WebClient::new(Tls::system(), trusted);
+        for url in ["https://10.0.0.1/", "http://127.0.0.1:1/", "https://[::1]/"] {
+            let request = WebRequest {
+                url: Url::parse(url).unwrap(),
+                authorization: None,
+                body: None,
+            };
+            let error = web.send(request).await.unwrap_err();
+            assert!(error.contains("is a private address"), "{error}");
+        }
+    }
+}

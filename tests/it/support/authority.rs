@@ -1,0 +1,211 @@
+//! An authorization server for the HTTP server of these tests: it checks what a real one checks.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use actix_web::{App, HttpRequest, HttpResponse, web};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use url::form_urlencoded;
+
+use crate::support::HttpServer;
+
+/// What the authorization server knows and how it behaves; a test may change it at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    /// Codes that were given out, with their PKCE challenge and redirect URI.
+    codes: HashMap<String, (String, String)>,
+    refresh_tokens: HashSet<String>,
+    given: usize,
+    pub(crate) registered: usize,
+    pub(crate) refreshed: usize,
+    pub(crate) revoked: Vec<String>,
+    /// Seconds that a token holds.
+    pub(crate) expires_in: u64,
+    /// The token endpoint answers with 503.
+    pub(crate) is_away: bool,
+    /// It does not say that it checks PKCE.
+    pub(crate) no_pkce: bool,
+}
+
+pub(crate) struct Authority {
+    pub(crate) address: SocketAddr,
+    grants: Arc<Mutex<Grants>>,
+    server: Arc<Mutex<crate::support::Behaviour>>,
+}
+
+impl Authority {
+    /// Gives out the tokens of a server, which refuses all others from now on.
+    pub(crate) async fn of(server: &HttpServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let metadata = format!("http://{address}/resource");
+        server.behaviour().challenge = Some(format!(
+            "Bearer resource_metadata=\"{metadata}\", scope=\"tools\""
+        ));
+        let grants = Arc::new(Mutex::new(Grants {
+            expires_in: 3600,
+            ..Grants::default()
+        }));
+        let authority = Self {
+            address,
+            grants: grants.clone(),
+            server: server.shared(),
+        };
+        let site = web::Data::new(Site {
+            url: format!("http://{address}"),
+            resource: format!("http://{}/mcp", server.address),
+            grants,
+            server: server.shared(),
+        });
+        let (started, running) = oneshot::channel();
+        std::thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let app = move || {
+                    App::new()
+                        .app_data(site.clone())
+                        .default_service(web::to(serve))
+                };
+                let server = actix_web::HttpServer::new(app).workers(1).disable_signals();
+                let server = server.listen(listener).unwrap().run();
+                let _ = started.send(());
+                server.await.unwrap();
+            });
+        });
+        running.await.unwrap();
+        authority
+    }
+
+    pub(crate) fn grants(&self) -> MutexGuard<'_, Grants> {
+        self.grants.lock().unwrap()
+    }
+
+    /// From now on the server refuses the tokens that were given out.
+    pub(crate) fn expire_tokens(&self) {
+        self.server.lock().unwrap().tokens.clear();
+    }
+
+    /// From now on refresh tokens are refused, too.
+    pub(crate) fn end_sign_ins(&self) {
+        self.expire_tokens();
+        self.grants().refresh_tokens.clear();
+    }
+}
+
+struct Site {
+    url: String,
+    resource: String,
+    grants: Arc<Mutex<Grants>>,
+    server: Arc<Mutex<crate::support::Behaviour>>,
+}
+
+async fn serve(request: HttpRequest, body: Bytes, site: web::Data<Site>) -> HttpResponse {
+    let url = &site.url;
+    let form = |text: &[u8]| {
+        let pairs = form_urlencoded::parse(text).into_owned();
+        pairs.collect::<HashMap<String, String>>()
+    };
+    let mut grants = site.grants.lock().unwrap();
+    match (request.method().as_str(), request.path()) {
+        ("GET", "/resource") => HttpResponse::Ok().json(json!({
+            "resource": site.resource,
+            "authorization_servers": [url],
+        })),
+        ("GET", "/.well-known/oauth-authorization-server") => {
+            let mut document = json!({
+                "issuer": url,
+                "authorization_endpoint": format!("{url}/authorize"),
+                "token_endpoint": format!("{url}/token"),
+                "registration_endpoint": format!("{url}/register"),
+                "revocation_endpoint": format!("{url}/revoke"),
+                "authorization_response_iss_parameter_supported": true,
+            });
+            if !grants.no_pkce {
+                document["code_challenge_methods_supported"] = json!(["S256"]);
+            }
+            HttpResponse::Ok().json(document)
+        }
+        ("POST", "/register") => {
+            let asked: Value = serde_json::from_slice(&body).unwrap();
+            assert!(asked["redirect_uris"][0].is_string(), "{asked}");
+            grants.registered += 1;
+            HttpResponse::Created().json(json!({ "client_id": "registered" }))
+        }
+        ("GET", "/authorize") => {
+            authorize(&form(request.query_string().as_bytes()), &mut grants, url)
+        }
+        ("POST", "/token") if grants.is_away => HttpResponse::ServiceUnavailable().finish(),
+        ("POST", "/token") => {
+            let basic = request.headers().get("authorization");
+            let basic = basic.and_then(|value| value.to_str().ok());
+            token(&form(&body), basic, &mut grants, &site)
+        }
+        ("POST", "/revoke") => {
+            grants.revoked.push(form(&body)["token"].clone());
+            HttpResponse::Ok().finish()
+        }
+        _ => HttpResponse::NotFound().finish(),
+    }
+}
+
+/// The person agrees at once.
+fn authorize(query: &HashMap<String, String>, grants: &mut Grants, url: &str) -> HttpResponse {
+    assert_eq!(query["code_challenge_method"], "S256");
+    assert_eq!(query["scope"], "tools");
+    let code = format!("code-{}", grants.codes.len());
+    let redirect = query["redirect_uri"].clone();
+    let kept = (query["code_challenge"].clone(), redirect.clone());
+    grants.codes.insert(code.clone(), kept);
+    let answer = form_urlencoded::Serializer::new(String::new())
+        .append_pair("code", &code)
+        .append_pair("state", &query["state"])
+        .append_pair("iss", url)
+        .finish();
+    HttpResponse::Found()
+        .insert_header(("Location", format!("{redirect}?{answer}")))
+        .finish()
+}
+
+fn token(
+    form: &HashMap<String, String>,
+    basic: Option<&str>,
+    grants: &mut Grants,
+    site: &Site,
+) -> HttpResponse {
+    assert_eq!(form["resource"], site.resource);
+    let is_granted = match form["grant_type"].as_str() {
+        "authorization_code" => grants.codes.remove(&form["code"]).is_some_and(|kept| {
+            let verifier = digest(&SHA256, form["code_verifier"].as_bytes());
+            let challenge = URL_SAFE_NO_PAD.encode(verifier);
+            kept == (challenge, form["redirect_uri"].clone())
+        }),
+        "refresh_token" => {
+            grants.refreshed += 1;
+            grants.refresh_tokens.remove(&form["refresh_token"])
+        }
+        // machine:machine-secret
+        "client_credentials" => basic == Some("Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA=="),
+        _ => false,
+    };
+    if !is_granted {
+        return HttpResponse::BadRequest().json(json!({ "error": "invalid_grant" }));
+    }
+    grants.given += 1;
+    let (access, refresh) = (
+        format!("canary-access-{}", grants.given),
+        format!("canary-refresh-{}", grants.given),
+    );
+    grants.refresh_tokens.insert(refresh.clone());
+    site.server.lock().unwrap().tokens.insert(access.clone());
+    HttpResponse::Ok().json(json!({
+        "access_token": access,
+        "token_type": "Bearer",
+        "expires_in": grants.expires_in,
+        "refresh_token": refresh,
+    }))
+}
