@@ -3,7 +3,8 @@
 //! As a server: the framework is the client, and a fixture of this project on the official SDK is
 //! the server behind the gateway. As a client: the framework is the server behind the gateway, and
 //! a client of the official SDK stands in front. Both in every pairing of eras. A public server that
-//! was not made for the framework reaches behind the gateway what it reaches without it.
+//! was not made for the framework reaches behind the gateway what it reaches without it. And as a
+//! server that wants a token (`auth`).
 //!
 //! The table of what is expected is [`SERVERS`], [`CLIENTS`] and [`WARNINGS`]. `CONFORMANCE=modern/2025` runs
 //! only the cells whose name contains the words.
@@ -20,6 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use node::{Gateway, HttpServer, Server, end_of, new_node};
 
+#[path = "conformance/auth.rs"]
+mod auth;
 mod node;
 
 const OLD: &str = "2025-11-25";

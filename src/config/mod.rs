@@ -404,6 +404,9 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let root = Section::root(reader, tree);
     let mut config = Config::default();
     keys::read(&root, &mut config);
+    if let Some(file) = &mut config.credentials.key_file {
+        *file = reader.sources.directory.join(&file);
+    }
     config.servers = server::servers(&root.table("servers"), &config.every_server);
     config.views = view::views(&root.table("views"), &config.servers);
     config

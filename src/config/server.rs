@@ -148,7 +148,7 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
 fn settings(name: &ServerName, keys: &ServerKeys, directory: &Path) -> Option<ServerSettings> {
     let transport = match keys.transport? {
         TransportKind::Stdio => TransportSettings::Stdio(stdio(keys, directory)?),
-        TransportKind::Http(kind) => TransportSettings::Http(http(kind, keys)?),
+        TransportKind::Http(kind) => TransportSettings::Http(http(kind, keys, directory)?),
     };
     Some(ServerSettings {
         name: name.clone(),
@@ -213,12 +213,12 @@ pub(super) fn program(command: &str, directory: &Path) -> String {
     directory.join(path).to_string_lossy().into_owned()
 }
 
-fn http(kind: HttpKind, keys: &ServerKeys) -> Option<HttpSettings> {
+fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSettings> {
     Some(HttpSettings {
         url: Url::parse(keys.url.as_ref()?.expose()).ok()?,
         kind,
         headers: secrets(&keys.headers).collect(),
-        oauth: Box::new(keys.oauth.settings()),
+        oauth: Box::new(keys.oauth.settings(directory)),
         credential: None,
         connect_timeout: keys.supervision.connect_timeout,
         body_max: keys.body_max,

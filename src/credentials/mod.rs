@@ -5,6 +5,7 @@
 //! server over a [`Web`], and keeps its tokens in the [`Vault`]; [`Credentials`] has those of all
 //! servers.
 
+mod assertion;
 mod authorization;
 mod challenge;
 mod credential;
@@ -22,6 +23,7 @@ mod token;
 mod vault;
 mod web;
 
+pub use assertion::AssertionError;
 pub use authorization::{CallbackError, PendingSignIn, SignIn};
 pub use challenge::{BearerChallenge, InvalidChallenge};
 pub use credential::{AccessToken, Credential, CredentialView, Granted, NotRenewed, SignInError};

@@ -1,5 +1,7 @@
 //! What a configuration may say of the sign-in at one server.
 
+use std::path::PathBuf;
+
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Endpoint, Scopes};
@@ -10,6 +12,8 @@ pub struct OAuthSettings {
     pub grant: GrantKind,
     pub client_id: Option<String>,
     pub client_secret: Option<SecretString>,
+    /// A private key in PEM that the gateway signs with instead of having a secret.
+    pub client_key_file: Option<PathBuf>,
     /// The URL of a document that describes the gateway, and is its client id.
     pub client_metadata_url: Option<Endpoint>,
     pub scopes: Option<Scopes>,
@@ -37,6 +41,7 @@ impl PartialEq for OAuthSettings {
         self.grant == other.grant
             && self.client_id == other.client_id
             && secret(self) == secret(other)
+            && self.client_key_file == other.client_key_file
             && self.client_metadata_url == other.client_metadata_url
             && self.scopes == other.scopes
             && self.authorization_url == other.authorization_url

@@ -17,6 +17,9 @@ const CODE_MAX: usize = 64;
 /// A token is renewed this long before it expires, or after half of its time if that is later.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 
+/// RFC 7523, section 2.2.
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
 /// The grant that a token is given for.
 #[derive(Debug)]
 pub enum Grant {
@@ -36,6 +39,8 @@ pub enum ClientSecret {
     None,
     Basic(SecretString),
     Post(SecretString),
+    /// A JWT that the client signed.
+    Assertion(SecretString),
 }
 
 impl ClientSecret {
@@ -50,7 +55,7 @@ impl ClientSecret {
 
     pub(super) fn method(&self) -> &'static str {
         match self {
-            Self::None => "none",
+            Self::None | Self::Assertion(_) => "none",
             Self::Basic(_) => "client_secret_basic",
             Self::Post(_) => "client_secret_post",
         }
@@ -58,7 +63,7 @@ impl ClientSecret {
 
     pub(super) fn secret(&self) -> Option<&SecretString> {
         match self {
-            Self::None => None,
+            Self::None | Self::Assertion(_) => None,
             Self::Basic(secret) | Self::Post(secret) => Some(secret),
         }
     }
@@ -124,6 +129,12 @@ impl TokenRequest {
             ClientSecret::Post(secret) => {
                 form.append_pair("client_id", client_id);
                 form.append_pair("client_secret", secret.expose_secret());
+                None
+            }
+            ClientSecret::Assertion(assertion) => {
+                form.append_pair("client_id", client_id);
+                form.append_pair("client_assertion_type", ASSERTION_TYPE);
+                form.append_pair("client_assertion", assertion.expose_secret());
                 None
             }
             ClientSecret::None => {

@@ -1,6 +1,6 @@
 //! `[credentials]` and `[servers.NAME.oauth]`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::config::checks::{FILE, NOT_EMPTY, file, not_empty};
 use crate::config::declaration::keys;
@@ -36,6 +36,7 @@ pub(crate) struct OAuthKeys {
     grant: GrantKind,
     client_id: Option<String>,
     client_secret: Option<SecretText>,
+    client_key_file: Option<PathBuf>,
     client_metadata_url: Option<String>,
     scopes: Vec<String>,
     authorization_url: Option<String>,
@@ -83,6 +84,9 @@ keys! {
         /// Its secret, if it has one.
         client_secret: optional(text(NOT_EMPTY, secret), "\"${DOCS_SECRET}\""),
             Reconnects, Secret;
+        /// A file with its private key in PEM, if it signs instead (private_key_jwt): ECDSA P-256,
+        /// RSA or Ed25519.
+        client_key_file: optional(text(FILE, file), "\"/run/secrets/client.pem\""), Reconnects;
         /// The URL of a document that describes the gateway, for authorization servers that take
         /// such a URL as a client id.
         client_metadata_url: optional(text(ENDPOINT, endpoint),
@@ -112,16 +116,24 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
     if keys.client_secret.is_some() && keys.client_id.is_none() {
         needs("client_secret", "client_id");
     }
+    if keys.client_key_file.is_some() && keys.client_id.is_none() {
+        needs("client_key_file", "client_id");
+    }
 }
 
 impl OAuthKeys {
-    pub(crate) fn settings(&self) -> OAuthSettings {
+    /// Relative paths start at `directory`, that of the file.
+    pub(crate) fn settings(&self, directory: &Path) -> OAuthSettings {
         let endpoint = |url: &Option<String>| url.as_ref().and_then(|url| url.parse().ok());
         let scopes = Scopes::of(self.scopes.iter().map(String::as_str));
         OAuthSettings {
             grant: self.grant,
             client_id: self.client_id.clone(),
             client_secret: self.client_secret.as_ref().map(SecretText::to_secret),
+            client_key_file: self
+                .client_key_file
+                .as_ref()
+                .map(|file| directory.join(file)),
             client_metadata_url: endpoint(&self.client_metadata_url),
             scopes: scopes.ok().filter(|scopes| !scopes.is_empty()),
             authorization_url: endpoint(&self.authorization_url),

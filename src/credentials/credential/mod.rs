@@ -7,6 +7,7 @@ mod outcome;
 mod sign_in;
 
 use std::fmt;
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
+use super::assertion::assertion;
 use super::kept::{Kept, unix_now};
 use super::{
     BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
@@ -195,7 +197,10 @@ impl Credential {
         let renewed = match self.settings.grant {
             GrantKind::ClientCredentials => self.obtain(&mut exchange).await,
             GrantKind::AuthorizationCode if wants_more => Err(SignInError::MoreScopes),
-            GrantKind::AuthorizationCode => self.refresh_with_patience(&mut exchange).await,
+            GrantKind::AuthorizationCode => {
+                self.leave_former_authority(&mut exchange).await;
+                self.refresh_with_patience(&mut exchange).await
+            }
         };
         let Err(error) = renewed else {
             return Ok(());
@@ -214,6 +219,22 @@ impl Credential {
         };
         self.needs().refused = Some(refused.clone());
         Err(refused)
+    }
+
+    /// Forgets what an authorization server gave that is no longer the server's: a client and its
+    /// tokens are never shown to another one.
+    async fn leave_former_authority(&self, exchange: &mut Exchange) {
+        let challenge = self.needs().challenge.clone();
+        let (Some(kept), Some(challenge)) = (&exchange.kept, challenge) else {
+            return;
+        };
+        if let Ok(authority) = self.authority(Some(&challenge)).await
+            && authority.server.issuer != kept.issuer
+        {
+            log::warn!(server = self.name.as_str(); "its authorization server is another one now");
+            self.sign_out(exchange);
+            exchange.kept = None;
+        }
     }
 
     async fn refresh_with_patience(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
@@ -287,7 +308,8 @@ impl Credential {
         let (Some(token), Some(endpoint)) = (token, kept.revocation_endpoint()) else {
             return kept.access.is_some();
         };
-        let request = TokenRequest::revoking(token, &kept.client_id, &kept.secret());
+        let secret = self.client_secret(&kept).unwrap_or(ClientSecret::None);
+        let request = TokenRequest::revoking(token, &kept.client_id, &secret);
         if let Err(error) = self.web.send(web_request(&endpoint, request)).await {
             log::warn!(server = self.name.as_str(), error; "token is not revoked");
         }
@@ -321,12 +343,23 @@ impl Credential {
         endpoint: &Endpoint,
         kept: &Kept,
     ) -> Result<Tokens, SignInError> {
-        let secret: ClientSecret = kept.secret();
+        let secret = self.client_secret(kept)?;
         let (id, resource) = (&kept.client_id, &kept.resource);
         let request = TokenRequest::new(grant, id, &secret, resource, &kept.scopes());
         let answer = self.web.send(web_request(endpoint, request)).await;
         let answer = answer.map_err(SignInError::Unreachable)?;
         Ok(Tokens::parse(answer.status, &answer.body)?)
+    }
+
+    fn client_secret(&self, kept: &Kept) -> Result<ClientSecret, SignInError> {
+        let Some(file) = &self.settings.client_key_file else {
+            return Ok(kept.secret());
+        };
+        let unusable = |why: String| SignInError::Key(file.display().to_string(), why);
+        let pem = fs::read(file).map_err(|error| unusable(error.to_string()))?;
+        let signed = assertion(&pem, &kept.client_id, &kept.issuer, unix_now());
+        let signed = signed.map_err(|error| unusable(error.to_string()))?;
+        Ok(ClientSecret::Assertion(signed))
     }
 
     /// From now on requests carry these tokens.

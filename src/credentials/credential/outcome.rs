@@ -86,6 +86,8 @@ pub enum SignInError {
     NotSignedIn,
     #[error("the server wants more permissions than the token has")]
     MoreScopes,
+    #[error("`client_key_file` {0:?} cannot be used: {1}")]
+    Key(String, String),
     #[error("the tokens cannot be kept: {0}")]
     Vault(String),
     #[error("the system gives no random numbers")]
