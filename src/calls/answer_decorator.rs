@@ -76,6 +76,11 @@ impl AnswerDecorator {
         ClientReply::Json(self.own(id, &json!({}), None, to))
     }
 
+    /// The result of a static tool.
+    pub(crate) fn discovered(&self, id: &RequestId, result: &RawJson, to: Revision) -> ClientReply {
+        ClientReply::Json(self.answer(id, result, None, to))
+    }
+
     /// The state of the gateway, which is old at once.
     pub(crate) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
         ClientReply::Json(self.answer(id, tree, Some(CacheHints::NONE), to))

@@ -10,7 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::calls::awaited_lists::{ListNeed, ListSource, ServerList, is_coming, is_needed};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target;
-use crate::catalog::{self, ItemKind, NameSettings, Snapshot};
+use crate::calls::discovery;
+use crate::catalog::{self, Exposure, ItemKind, NameSettings, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
 use crate::id::ViewId;
 use crate::protocol::{Method, Request};
@@ -172,6 +173,9 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
         Method::Ping | Method::Initialize | Method::LoggingSetLevel => None,
         Method::ToolsCall | Method::PromptsGet => {
             let name = request.name()?;
+            if let Some(need) = need_of_static_tool(context, request, caller) {
+                return need;
+            }
             let is_listed = |snapshot: &Snapshot| match request.method {
                 Method::ToolsCall => snapshot.tool(&name).is_some(),
                 _ => snapshot.prompt(&name).is_some(),
@@ -180,12 +184,29 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
             let is_known = is_shared || catalog.own(caller).is_some_and(|own| is_listed(&own));
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
         }
+        // Static tools are there before any server.
+        Method::ToolsList if context.catalog_of(caller).exposure() != Exposure::All => None,
         method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),
         _ if catalog.is_listed() => None,
         _ => call_target::target(request, &context.catalog_of(caller))
             .is_err()
             .then_some(ListNeed::Any),
     }
+}
+
+/// The lists that a call of a static tool needs; `None` for other requests.
+fn need_of_static_tool(
+    context: &CallContext,
+    request: &Request,
+    caller: &Caller,
+) -> Option<Option<ListNeed>> {
+    let catalog = context.catalog_of(caller);
+    catalog.exposure().tool(&request.name()?)?;
+    let Some(called) = discovery::called_name(request, &catalog) else {
+        return Some(Some(ListNeed::All));
+    };
+    let is_known = catalog.tool(&called).is_some();
+    Some((!is_known).then_some(ListNeed::Item(called)))
 }
 
 /// Where the list of a connection is read.

@@ -1,20 +1,20 @@
 //! How the parts of all servers become one catalog.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use crate::id::ServerName;
-use crate::protocol::{RawJson, splice};
+use crate::protocol::{RawJson, Revision, splice};
 
 use super::name_filter::NameFilter;
 use super::public_pages::{PublicItem, PublicPages};
 use super::snapshot::{MergedServer, OwnerTable, Wrapping};
 use super::uri_template::UriTemplate;
 use super::{
-    CatalogSettings, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart, Snapshot,
-    UriOwner, Wrap, instructions, json, public_name, uri,
+    CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart,
+    Snapshot, UriOwner, Wrap, instructions, json, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
@@ -27,6 +27,10 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     let (prompts, prompt_texts) = merger.merge_by_name(ItemKind::Prompts);
     let (resources, resource_texts) = merger.merge_by_uri(ItemKind::Resources);
     let (templates, template_texts) = merger.merge_by_uri(ItemKind::ResourceTemplates);
+    let tool_texts = match settings.expose {
+        Exposure::All => tool_texts,
+        few => static_items(few),
+    };
     let pages = [
         PublicPages::new(ItemKind::Tools, tool_texts, settings),
         PublicPages::new(ItemKind::Prompts, prompt_texts, settings),
@@ -36,6 +40,8 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     let by_name = |(index, view): (usize, &MergedServer)| (view.part.server().clone(), index);
     let by_prefix = |(index, view): (usize, &MergedServer)| (view.wrap_prefix.clone(), index);
     Snapshot {
+        exposure: settings.expose,
+        search: OnceLock::new(),
         by_name: merger.views.iter().enumerate().map(by_name).collect(),
         by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),
         patterns: merger.patterns(),
@@ -383,6 +389,17 @@ fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
         headers: item.headers().clone(),
         item: item.raw().clone(),
     }
+}
+
+/// The static tools, as the newest revision knows tools.
+fn static_items(exposure: Exposure) -> Vec<PublicItem> {
+    let definitions = exposure.definitions().into_iter();
+    definitions
+        .map(|tool| PublicItem {
+            text: tool.as_bytes().clone(),
+            revision: Revision::NEWEST,
+        })
+        .collect()
 }
 
 fn public_item(view: &MergedServer, item: &Item, public: &str) -> PublicItem {

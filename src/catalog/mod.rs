@@ -6,6 +6,7 @@
 //! owner, and the lists as finished JSON pages. Items stay the bytes that their server wrote; only
 //! names and URIs are replaced in them.
 
+mod exposure;
 mod instructions;
 mod item;
 mod item_kind;
@@ -17,6 +18,7 @@ mod name_filter;
 mod public_name;
 mod public_pages;
 mod schema;
+mod search;
 mod server_part;
 mod settings;
 mod snapshot;
@@ -27,6 +29,7 @@ mod uri_template;
 
 use crate::protocol::json;
 
+pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, StaticTool};
 pub use item::{Item, ToolHints};
 pub use item_kind::ItemKind;
 pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage};

@@ -1,5 +1,6 @@
 //! How items of a server are named and which of them are shown.
 
+use super::Exposure;
 use crate::id::ServerName;
 
 /// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
@@ -36,6 +37,7 @@ pub struct ViewSettings {
     pub allow: Vec<String>,
     /// Globs over public tool names; wins over `allow`.
     pub deny: Vec<String>,
+    pub expose: Exposure,
 }
 
 /// Limits of the merged catalog.
@@ -54,6 +56,8 @@ pub struct CatalogSettings {
     pub allow: Vec<String>,
     /// Globs over public tool names; wins over `allow`.
     pub deny: Vec<String>,
+    /// How the tools are listed.
+    pub expose: Exposure,
 }
 
 impl Default for CatalogSettings {
@@ -65,6 +69,7 @@ impl Default for CatalogSettings {
             tree_resource: false,
             allow: Vec::new(),
             deny: Vec::new(),
+            expose: Exposure::All,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -11,8 +11,11 @@ use crate::id::{QuickMap, ServerName};
 use crate::protocol::{RawJson, Revision};
 
 use super::public_pages::{InvalidCursor, PublicPages};
+use super::search::SearchIndex;
 use super::uri_template::UriTemplate;
-use super::{Item, ItemKind, ListAge, ListCaching, MergeNotice, ServerPart, ToolHints, uri};
+use super::{
+    Exposure, Item, ItemKind, ListAge, ListCaching, MergeNotice, ServerPart, ToolHints, uri,
+};
 
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
@@ -106,6 +109,10 @@ pub struct Snapshot {
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
     pub(super) notices: Vec<MergeNotice>,
+    /// How the tools are listed.
+    pub(super) exposure: Exposure,
+    /// Made for the first search.
+    pub(super) search: OnceLock<SearchIndex>,
 }
 
 /// Which URIs of a server are wrapped.
@@ -311,6 +318,18 @@ impl Snapshot {
         self.tools.iter()
     }
 
+    /// How the tools are listed.
+    pub fn exposure(&self) -> Exposure {
+        self.exposure
+    }
+
+    /// The tools that fit a request in everyday words best, at most so many, the best first.
+    pub fn find_tools(&self, query: &str, most: usize) -> Vec<(&str, &ItemOwner)> {
+        let index = self.search.get_or_init(|| SearchIndex::new(self.tools()));
+        let places = index.find(query, most).into_iter();
+        places.filter_map(|place| self.tools.row(place)).collect()
+    }
+
     /// Public prompt names with their owners, in list order.
     pub fn prompts(&self) -> impl Iterator<Item = (&str, &ItemOwner)> {
         self.prompts.iter()
@@ -378,6 +397,11 @@ impl<T> OwnerTable<T> {
         let public: Arc<str> = Arc::from(public);
         self.index.insert(public.clone(), self.rows.len());
         self.rows.push((public, owner));
+    }
+
+    fn row(&self, place: usize) -> Option<(&str, &T)> {
+        let (public, owner) = self.rows.get(place)?;
+        Some((public, owner))
     }
 
     fn iter(&self) -> impl Iterator<Item = (&str, &T)> {

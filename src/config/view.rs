@@ -41,6 +41,7 @@ pub(crate) fn views(section: &Section<'_>, servers: &[ServerEntry]) -> NamedView
             servers: known_servers(&section, &keys.servers, servers),
             allow: keys.allow,
             deny: keys.deny,
+            expose: keys.expose,
         };
         views.insert(name.into(), settings);
     }

@@ -140,6 +140,7 @@ impl ArrangedViews {
             tree_resource: false,
             allow: settings.allow,
             deny: settings.deny,
+            expose: settings.expose,
             ..self.catalog.clone()
         }
     }
@@ -157,7 +158,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::catalog::{IngestLimits, ItemKind, ServerPart, merge};
+    use crate::catalog::{Exposure, IngestLimits, ItemKind, ServerPart, merge};
     use crate::protocol::RawJson;
 
     /// A server with the tools `read` and `write`.
@@ -183,6 +184,7 @@ mod tests {
                 .collect(),
             allow: allow.iter().map(|glob| (*glob).to_owned()).collect(),
             deny: deny.iter().map(|glob| (*glob).to_owned()).collect(),
+            expose: Exposure::All,
         };
         let named = [
             ("all", view(&[], &[], &[])),

@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 use crate::bridge::headers::{HeaderMismatch, McpHeaders, ParamHeaders, PassedHeaders};
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, IncomingCall, ListWait,
-    NewCall, RequestGuard, RunningRequest, TaskLookup, WaitingList, call_lost, find_task, tasks,
+    CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
+    ListWait, NewCall, RequestGuard, RunningRequest, TaskLookup, WaitingList, call_lost, find_task,
+    tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
@@ -88,11 +89,24 @@ impl Sessions {
         stream
     }
 
-    fn start_serving(&self, sessionless: SessionlessRequest<'_>) -> ServeOutcome {
+    fn start_serving(&self, mut sessionless: SessionlessRequest<'_>) -> ServeOutcome {
+        let calls = &self.context().calls;
+        match calls.discover(&sessionless.request, &sessionless.caller) {
+            Some(Discovered::Call(request)) => {
+                sessionless.request = request;
+                // Those are about the static tool, which has been found.
+                sessionless.headers = None;
+            }
+            Some(Discovered::Answer(result)) => {
+                let (id, to) = (&sessionless.request.id, sessionless.caller.revision);
+                let reply = calls.answer_decorator.discovered(id, &result, to);
+                return ServeOutcome::Done(reply);
+            }
+            None => {}
+        }
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         let to = sessionless.caller.revision;
-        let calls = &self.context().calls;
         let mut record = is_call(&method)
             .then(|| calls.record(&sessionless.request, &sessionless.caller))
             .flatten();

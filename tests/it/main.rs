@@ -14,6 +14,7 @@ mod batches;
 mod cli;
 mod clients;
 mod crowds;
+mod discovery;
 mod edge;
 mod handshake;
 mod history;

@@ -1,57 +1,16 @@
 //! Views: endpoints that show some of the servers.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
-    Client, Gateway, Http, INITIALIZE, Setup, answer_in, example, names, quick, request, text_of,
+    Client, Gateway, Http, INITIALIZE, Setup, Visitor, answer_in, example, names, quick, request,
+    text_of,
 };
 
 fn config() -> String {
     let views = "[views.small]\nservers = [\"two\"]\nallow = [\"two__e*\"]\n\
                  [views.turned]\nservers = [\"two\", \"one\"]\ndeny = [\"*__crash\"]\n";
     format!("{}{}{}{views}", quick(), example("one"), example("two"))
-}
-
-/// A client that entered by this path.
-struct Visitor {
-    address: std::net::SocketAddr,
-    path: &'static str,
-    session: String,
-}
-
-impl Visitor {
-    async fn open(gateway: &Gateway, path: &'static str) -> Self {
-        let http = Http::post(gateway.address, INITIALIZE).path(path);
-        let answer = http.send().await;
-        assert_eq!(answer.status, 200, "{path}: {answer:?}");
-        let session = answer.header("mcp-session-id").unwrap().to_owned();
-        Self {
-            address: gateway.address,
-            path,
-            session,
-        }
-    }
-
-    fn post(&self, method: &str, params: Value) -> Http {
-        let body = request(1, method, params).to_string();
-        let http = Http::post(self.address, body).path(self.path);
-        http.header("Mcp-Session-Id", &self.session)
-    }
-
-    async fn ask(&self, method: &str, params: Value) -> Value {
-        answer_in(self.post(method, params).send().await).await
-    }
-
-    async fn call(&self, tool: &str) -> Value {
-        let params = json!({"name": tool, "arguments": {"message": "hi"}});
-        self.ask("tools/call", params).await
-    }
-
-    async fn tools(&self) -> Vec<String> {
-        let list = self.ask("tools/list", json!({})).await;
-        let names = names(&list["result"]["tools"]);
-        names.into_iter().map(str::to_owned).collect()
-    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::view::expose;
 use crate::config::Config;
 use crate::config::address;
 use crate::config::checks::{
@@ -134,6 +135,8 @@ keys! {
         /// `mcpvisor status --json` shows it without the servers' output, in the resource
         /// "mcpvisor://tree".
         tree_resource in catalog.tree_resource: flag();
+        /// What the endpoint itself lists: see `expose` of a view.
+        expose in catalog.expose: expose();
         /// Apply a change of this file at once; without it, SIGHUP does.
         watch: flag(), NeedsRestart;
         /// Form of the log on stderr: "human", "json", or "auto" for human on a terminal.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::calls::{ClientReply, ClientRequest, ListWait, WaitingList, call_target};
+use crate::calls::{ClientReply, ClientRequest, Discovered, ListWait, WaitingList, call_target};
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::history::CallEnding;
@@ -74,7 +74,20 @@ impl Session {
         }));
     }
 
-    fn answer_or_call(&mut self, waiting: ClientRequest, ctx: &mut Context<Self>) {
+    fn answer_or_call(&mut self, mut waiting: ClientRequest, ctx: &mut Context<Self>) {
+        let calls = &self.context.calls;
+        match calls.discover(&waiting.request, &self.caller) {
+            Some(Discovered::Call(request)) => {
+                waiting.request = request;
+                return self.call(waiting, ctx);
+            }
+            Some(Discovered::Answer(result)) => {
+                let (id, to) = (&waiting.request.id, self.record.revision);
+                let reply = calls.answer_decorator.discovered(id, &result, to);
+                return waiting.answer(reply, CallEnding::Done);
+            }
+            None => {}
+        }
         let request = &waiting.request;
         let answer = match &request.method {
             Method::Ping => Ok(self.done(request)),

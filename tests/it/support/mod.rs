@@ -10,6 +10,7 @@ mod processes;
 mod servers;
 mod sse;
 mod stdio;
+mod visitor;
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub(crate) use processes::{alive, processes_of, signal};
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::{Event, Events};
 pub(crate) use stdio::StdioClient;
+pub(crate) use visitor::Visitor;
 
 /// Nothing in a test takes longer, on however slow a machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

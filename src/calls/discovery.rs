@@ -1,0 +1,370 @@
+//! Calls of the static tools that a view lists in the place of its own: answered from the catalog,
+//! or turned into the call of the tool that they name.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::calls::call_context::CallContext;
+use crate::catalog::{DESCRIBED_MAX, FOUND, FOUND_MAX, ItemOwner, Snapshot, StaticTool};
+use crate::downstream::Caller;
+use crate::id::ViewId;
+use crate::protocol::{Envelope, Method, RawJson, Request};
+use crate::supervision::ChildPhase;
+
+/// Characters of a description in a list of tools.
+const DESCRIPTION_MAX: usize = 400;
+
+/// Characters of a group's line.
+const TEASER_MAX: usize = 160;
+
+/// Largest answer, in bytes: what does not fit is left out, and the answer says so.
+const ANSWER_MAX: usize = 1 << 20;
+
+/// What becomes of a call of a static tool.
+pub(crate) enum Discovered {
+    /// The result of it.
+    Answer(RawJson),
+    /// The call of the tool that it names.
+    Call(Request),
+}
+
+/// Why a static tool cannot do what it is asked; for the model.
+type Mistake = String;
+
+impl CallContext {
+    /// What becomes of a request, if it calls a static tool of the client's view.
+    pub(crate) fn discover(&self, request: &Request, caller: &Caller) -> Option<Discovered> {
+        if request.method != Method::ToolsCall {
+            return None;
+        }
+        let catalog = self.catalog_of(caller);
+        let tool = catalog.exposure().tool(&request.name()?)?;
+        let done = match tool {
+            StaticTool::Call { named_by } => call(request, &catalog, named_by),
+            StaticTool::CallInGroup => call_in_group(request, &catalog),
+            _ => self
+                .answer(tool, request, &catalog, caller)
+                .map(Discovered::Answer),
+        };
+        Some(done.unwrap_or_else(|mistake| Discovered::Answer(result(&mistake, true))))
+    }
+
+    fn answer(
+        &self,
+        tool: StaticTool,
+        request: &Request,
+        catalog: &Snapshot,
+        caller: &Caller,
+    ) -> Result<RawJson, Mistake> {
+        let arguments = arguments(request)?;
+        let text = |name: &str| {
+            arguments[name]
+                .as_str()
+                .map(str::trim)
+                .filter(|it| !it.is_empty())
+        };
+        let answer = match tool {
+            StaticTool::Find => {
+                let query = text("query").ok_or("`query` must say what is to be done")?;
+                let limit = arguments["limit"].as_u64();
+                let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+                found(catalog, query, limit.unwrap_or(FOUND).clamp(1, FOUND_MAX))
+            }
+            StaticTool::Describe => described(catalog, &arguments["names"])?,
+            StaticTool::ListGroups => groups(catalog),
+            StaticTool::LoadGroup => match text("group") {
+                Some(group) => loaded(catalog, group)?,
+                None => groups(catalog),
+            },
+            StaticTool::ListAll => all(catalog),
+            StaticTool::Call { .. } | StaticTool::CallInGroup => String::new(),
+        };
+        let away = self.away(caller);
+        let answer = match away.is_empty() || tool == StaticTool::ListAll {
+            true => answer,
+            false => format!("{answer}\nNot there now: {}", away.join("; ")),
+        };
+        Ok(result(&answer, false))
+    }
+
+    /// The servers of the client's view that are not there, each with the reason.
+    fn away(&self, caller: &Caller) -> Vec<String> {
+        let servers = self.downstreams.all();
+        let shown = servers.values().filter(|server| {
+            let view = &caller.view;
+            *view == ViewId::Default || self.catalog.names_in(view, server.name()).is_some()
+        });
+        let reasons = shown.filter_map(|server| {
+            if server.is_halted() {
+                return Some(server.halted().message);
+            }
+            let child = server.shared();
+            let is_fine = matches!(
+                child.snapshot().status.phase(),
+                ChildPhase::Up | ChildPhase::Idle
+            );
+            let away = child.current().err().filter(|_| !is_fine)?;
+            Some(server.away(&away).message)
+        });
+        reasons.collect()
+    }
+}
+
+/// The result of a tool that says something.
+fn result(text: &str, is_error: bool) -> RawJson {
+    let content = json!([{ "type": "text", "text": text }]);
+    RawJson::from_value(&match is_error {
+        true => json!({ "content": content, "isError": true }),
+        false => json!({ "content": content }),
+    })
+}
+
+fn arguments(request: &Request) -> Result<Value, Mistake> {
+    let Some(span) = &request.params.arguments else {
+        return Ok(json!({}));
+    };
+    let text = request.frame.as_bytes().slice(span.clone());
+    let arguments = serde_json::from_slice::<Value>(&text).ok();
+    let arguments = arguments.filter(Value::is_object);
+    arguments.ok_or_else(|| "`arguments` must be an object".to_owned())
+}
+
+/// The name that `call` finds its tool by, if it is one; whoever waits for lists waits for those of
+/// that tool.
+pub(crate) fn called_name(request: &Request, catalog: &Snapshot) -> Option<String> {
+    let StaticTool::Call { named_by } = catalog.exposure().tool(&request.name()?)? else {
+        return None;
+    };
+    let arguments = arguments(request).ok()?;
+    arguments[named_by].as_str().map(str::to_owned)
+}
+
+fn call(request: &Request, catalog: &Snapshot, named_by: &str) -> Result<Discovered, Mistake> {
+    let arguments = arguments(request)?;
+    let name = arguments[named_by].as_str();
+    let name = name.ok_or_else(|| format!("`{named_by}` must be the name of a tool"))?;
+    if catalog.tool(name).is_none() {
+        return Err(unknown(catalog, name));
+    }
+    forwarded(request, name, "arguments")
+}
+
+fn call_in_group(request: &Request, catalog: &Snapshot) -> Result<Discovered, Mistake> {
+    let arguments = arguments(request)?;
+    let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+    let (group, name) = (text("group"), text("name"));
+    let mut tools = of_group(catalog, group);
+    let found = tools.find(|(public, owner)| {
+        let native = owner.native.parse::<String>().unwrap_or_default();
+        native == name || *public == name
+    });
+    let (public, _) = found.ok_or_else(|| {
+        format!("there is no tool {name:?} in the group {group:?}; load the group to see its tools")
+    })?;
+    forwarded(request, public, "args")
+}
+
+/// The same request for the tool of this name, with the arguments that stand in the member `inner`
+/// of its own.
+fn forwarded(request: &Request, name: &str, inner: &str) -> Result<Discovered, Mistake> {
+    #[derive(Deserialize)]
+    struct Inner<'a> {
+        #[serde(borrow)]
+        arguments: Option<&'a RawValue>,
+        #[serde(borrow)]
+        args: Option<&'a RawValue>,
+    }
+    let frame = request.frame.as_bytes();
+    let spans = (
+        request.params.name.clone(),
+        request.params.arguments.clone(),
+    );
+    let (Some(named_at), Some(arguments_at)) = spans else {
+        return Err("`arguments` are missing".to_owned());
+    };
+    let outer = frame.slice(arguments_at.clone());
+    let outer: Inner<'_> = serde_json::from_slice(&outer).map_err(|error| error.to_string())?;
+    let own = match inner {
+        "args" => outer.args.or(outer.arguments),
+        _ => outer.arguments,
+    };
+    let own = own.map_or("{}", RawValue::get);
+    if !own.starts_with('{') {
+        return Err(format!("`{inner}` must be an object"));
+    }
+    let mut edits = [
+        (named_at, RawJson::from_value(&name).as_bytes().clone()),
+        (arguments_at, Bytes::copy_from_slice(own.as_bytes())),
+    ];
+    let spliced = request.frame.spliced(&mut edits);
+    let parsed = spliced.and_then(|frame| Envelope::parse(frame.as_bytes().clone()).ok());
+    match parsed {
+        Some(Envelope::Request(request)) => Ok(Discovered::Call(request)),
+        _ => Err(format!("`{inner}` cannot be passed on")),
+    }
+}
+
+fn unknown(catalog: &Snapshot, name: &str) -> Mistake {
+    let shown: String = name.chars().take(200).collect();
+    let similar = catalog.find_tools(&shown, 3);
+    let names: Vec<&str> = similar.iter().map(|(name, _)| *name).collect();
+    match names.as_slice() {
+        [] => format!("there is no tool {shown:?}"),
+        names => format!("there is no tool {shown:?}; perhaps {}", names.join(", ")),
+    }
+}
+
+fn found(catalog: &Snapshot, query: &str, most: usize) -> String {
+    let tools = catalog.find_tools(query, most);
+    if tools.is_empty() {
+        return "No tool fits. Try other words.".to_owned();
+    }
+    lines(tools.into_iter().map(|(name, owner)| line(name, owner)))
+}
+
+fn described(catalog: &Snapshot, names: &Value) -> Result<String, Mistake> {
+    let names = names.as_array().filter(|names| !names.is_empty());
+    let names = names.ok_or("`names` must be a list of names of tools")?;
+    if names.len() > DESCRIBED_MAX {
+        return Err(format!("`names` may have {DESCRIBED_MAX} names at most"));
+    }
+    let mut definitions = Vec::new();
+    for name in names {
+        let name = name.as_str().unwrap_or_default();
+        let owner = catalog.tool(name).ok_or_else(|| unknown(catalog, name))?;
+        definitions.push(definition(name, owner, None).to_string());
+    }
+    Ok(lines(definitions.into_iter()))
+}
+
+/// One line for each server that has tools.
+fn groups(catalog: &Snapshot) -> String {
+    let mut shown = Vec::new();
+    for part in catalog.parts() {
+        let server = part.server();
+        let count = of_group(catalog, server.as_str()).count();
+        if count == 0 {
+            continue;
+        }
+        let about = part
+            .instructions
+            .as_deref()
+            .map(|text| cut(text, TEASER_MAX));
+        let about = about.unwrap_or_else(|| {
+            let names = of_group(catalog, server.as_str());
+            let names: Vec<String> = names
+                .map(|(_, owner)| owner.native.parse().unwrap_or_default())
+                .collect();
+            cut(&names.join(", "), TEASER_MAX)
+        });
+        let tools = if count == 1 { "tool" } else { "tools" };
+        shown.push(format!("{server} ({count} {tools}): {about}"));
+    }
+    match shown.is_empty() {
+        true => "There are no tools.".to_owned(),
+        false => lines(shown.into_iter()),
+    }
+}
+
+fn of_group<'c>(
+    catalog: &'c Snapshot,
+    group: &'c str,
+) -> impl Iterator<Item = (&'c str, &'c ItemOwner)> {
+    let tools = catalog.tools();
+    tools.filter(move |(_, owner)| owner.server.as_str() == group)
+}
+
+fn loaded(catalog: &Snapshot, group: &str) -> Result<String, Mistake> {
+    let mut tools = of_group(catalog, group).peekable();
+    if tools.peek().is_none() {
+        return Err(format!(
+            "there is no group {group:?}. There are:\n{}",
+            groups(catalog)
+        ));
+    }
+    Ok(lines(tools.map(|(name, owner)| {
+        definition(name, owner, None).to_string()
+    })))
+}
+
+/// Each tool with its server before its description.
+fn all(catalog: &Snapshot) -> String {
+    let tools = catalog.tools();
+    let tools = tools.map(|(name, owner)| definition(name, owner, Some(owner.server.as_str())));
+    let mut shown: Vec<Value> = Vec::new();
+    let mut length = 0;
+    for tool in tools {
+        length += tool.to_string().len();
+        if length > ANSWER_MAX {
+            break;
+        }
+        shown.push(tool);
+    }
+    Value::Array(shown).to_string()
+}
+
+/// A tool as its server lists it, under its public name.
+fn definition(public: &str, owner: &ItemOwner, server: Option<&str>) -> Value {
+    let mut tool: Value = owner.item.parse().unwrap_or_default();
+    tool["name"] = json!(public);
+    if let Some(server) = server {
+        let about = tool["description"].as_str().unwrap_or_default();
+        tool["description"] = json!(format!("[{server}] {about}").trim_end());
+    }
+    let kept = ["name", "title", "description", "inputSchema", "annotations"];
+    let members = kept.iter().filter_map(|member| {
+        let value = tool.get(*member)?;
+        Some(((*member).to_owned(), value.clone()))
+    });
+    Value::Object(members.collect())
+}
+
+/// A tool in a line: its name, its arguments, and what it does.
+fn line(public: &str, owner: &ItemOwner) -> String {
+    let tool: Value = owner.item.parse().unwrap_or_default();
+    let required: Vec<&str> = tool["inputSchema"]["required"]
+        .as_array()
+        .map(|names| names.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let properties = tool["inputSchema"]["properties"].as_object();
+    let arguments = properties.into_iter().flatten().map(|(name, schema)| {
+        let kind = schema["type"].as_str().unwrap_or("any");
+        let sign = if required.contains(&name.as_str()) {
+            ""
+        } else {
+            "?"
+        };
+        format!("{name}{sign}: {kind}")
+    });
+    let arguments: Vec<String> = arguments.collect();
+    let about = cut(
+        tool["description"].as_str().unwrap_or_default(),
+        DESCRIPTION_MAX,
+    );
+    format!("{public}({}): {about}", arguments.join(", "))
+}
+
+/// A text in one line, up to so many characters.
+fn cut(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line,
+    }
+}
+
+/// Lines up to the length of an answer.
+fn lines(all: impl Iterator<Item = String>) -> String {
+    let mut text = String::new();
+    for line in all {
+        if text.len() + line.len() > ANSWER_MAX {
+            text.push_str("… more than fits here: ask for less\n");
+            break;
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,47 @@
+//! A client that enters by one of the gateway's endpoints.
+
+use serde_json::{Value, json};
+
+use super::{Gateway, Http, INITIALIZE, answer_in, names, request};
+
+/// A client that entered by this path.
+pub(crate) struct Visitor {
+    pub(crate) address: std::net::SocketAddr,
+    pub(crate) path: &'static str,
+    pub(crate) session: String,
+}
+
+impl Visitor {
+    pub(crate) async fn open(gateway: &Gateway, path: &'static str) -> Self {
+        let http = Http::post(gateway.address, INITIALIZE).path(path);
+        let answer = http.send().await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        let session = answer.header("mcp-session-id").unwrap().to_owned();
+        Self {
+            address: gateway.address,
+            path,
+            session,
+        }
+    }
+
+    pub(crate) fn post(&self, method: &str, params: Value) -> Http {
+        let body = request(1, method, params).to_string();
+        let http = Http::post(self.address, body).path(self.path);
+        http.header("Mcp-Session-Id", &self.session)
+    }
+
+    pub(crate) async fn ask(&self, method: &str, params: Value) -> Value {
+        answer_in(self.post(method, params).send().await).await
+    }
+
+    pub(crate) async fn call(&self, tool: &str) -> Value {
+        let params = json!({"name": tool, "arguments": {"message": "hi"}});
+        self.ask("tools/call", params).await
+    }
+
+    pub(crate) async fn tools(&self) -> Vec<String> {
+        let list = self.ask("tools/list", json!({})).await;
+        let names = names(&list["result"]["tools"]);
+        names.into_iter().map(str::to_owned).collect()
+    }
+}
