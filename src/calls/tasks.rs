@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::bridge::projection::project_params;
-use crate::bridge::seal::Digest;
+use crate::bridge::seal::{Digest, TaskRef};
 use crate::bridge::task::{self, EXTENSION, Task, TaskSupport, supports_tool_call_tasks};
 use crate::calls::call_target::{self, CallTarget};
 use crate::calls::response_translator::ResponseTranslator;
@@ -276,23 +276,23 @@ fn with_public_ids(
     })
 }
 
-/// A task of a sessionless server that a client without a session names, by its server and that
-/// server's id of it; `None` when nothing is known of it.
+/// A task of a sessionless server that a client without a session names; `None` when nothing is
+/// known of it, or another server has taken the place of the one that made it.
 pub(crate) fn listenable_task(
     id: &str,
     catalog: &Snapshot,
     caller: &Caller,
     sealing: &Sealing,
-) -> Option<(ServerName, String)> {
+) -> Option<TaskRef> {
     let task = sealing.open_task(id, &caller.principal)?;
     let part = catalog.part(&task.server)?;
     let is_there = has_tasks_for(part, caller.revision) && !sealing.is_replaced(&task);
-    is_there.then_some((task.server, task.native))
+    is_there.then_some(task)
 }
 
 /// The state of a task as `tasks/get` would say it; `None` for one that cannot be read.
 pub(crate) fn public_state(
-    server: &ServerName,
+    (server, declaration): (&ServerName, Digest),
     state: &RawJson,
     catalog: &Snapshot,
     caller: &Caller,
@@ -308,13 +308,7 @@ pub(crate) fn public_state(
     };
     let askable = task::askable(state, caller.profile.as_map()).ok()?;
     let state = askable.changed.as_ref().unwrap_or(state);
-    public(
-        translator,
-        state,
-        sealing.declaration(server),
-        caller,
-        sealing,
-    )
+    public(translator, state, declaration, caller, sealing)
 }
 
 /// A task with what its tool said in it, with public URIs.
@@ -335,7 +329,7 @@ fn replaced(whole: &RawJson, member: &RawJson, by: &RawJson) -> Bytes {
 /// A question or progress that names its task by the id that the client knows.
 pub(crate) fn with_public_related(
     frame: Bytes,
-    server: &ServerName,
+    of_server: (&ServerName, Digest),
     caller: &Caller,
     sealing: &Sealing,
 ) -> Bytes {
@@ -345,12 +339,7 @@ pub(crate) fn with_public_related(
     let public = RawJson::try_new(frame.clone()).ok().and_then(|whole| {
         let params = whole.member("params")?;
         task::related_task(&params)?;
-        let public = with_public_ids(
-            &params,
-            (server, sealing.declaration(server)),
-            caller,
-            sealing,
-        )?;
+        let public = with_public_ids(&params, of_server, caller, sealing)?;
         Some(replaced(&whole, &params, &public))
     });
     public.unwrap_or(frame)
@@ -360,13 +349,12 @@ pub(crate) fn with_public_related(
 /// task has ended; `None` when it names none.
 pub(crate) fn public_status(
     status: &Notification,
-    server: &ServerName,
+    of_server: (&ServerName, Digest),
     caller: &Caller,
     sealing: &Sealing,
 ) -> Option<(Bytes, bool)> {
     let params = status.frame.member("params")?;
     let task = Task::from_legacy(&params)?;
-    let of_server = (server, sealing.declaration(server));
     let public = with_public_ids(&params, of_server, caller, sealing)?;
     let frame = replaced(&status.frame, &params, &public);
     Some((frame, task.status.is_terminal()))

@@ -66,7 +66,9 @@ pub use settings::{
     EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
 };
 pub use starting::{StartQueue, start_kind};
-pub use subscription_registry::{SubscriptionChange, SubscriptionKey, SubscriptionRegistry};
+pub use subscription_registry::{
+    SubscriptionChange, SubscriptionKey, SubscriptionRegistry, TaskKey,
+};
 
 pub(crate) use call_request::lost;
 pub(crate) use pool::server_removed;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
+use crate::bridge::seal::Digest;
 use crate::catalog::ServerPart;
 use crate::downstream::call_request::Question;
 use crate::downstream::connection_key::ConnectionKey;
@@ -31,8 +32,11 @@ pub enum ServerEvent {
     Listed(Arc<ServerPart>, ListTimes),
     ResourceUpdated(Notification),
     Log(Notification),
-    /// The state of a task of a sessionless server.
-    Task(Notification),
+    /// The state of a task of the sessionless server of this declaration.
+    Task {
+        declaration: Digest,
+        notification: Notification,
+    },
     /// A question to the session that the connection belongs to, outside of any call.
     Question(SharedQuestion),
     /// This connection was lost; another one is on its way.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::bridge::seal::Digest;
 use crate::downstream::connection_key::ConnectionKey;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::LogLevel;
@@ -14,8 +15,9 @@ pub struct SubscriptionRegistry(Mutex<SubscriptionRegistryState>);
 #[derive(Debug, Default)]
 struct SubscriptionRegistryState {
     resources: WatcherTable,
-    /// With their ids in place of URIs.
-    tasks: WatcherTable,
+    /// With their ids in place of URIs; by the declaration of the server that made them, since
+    /// another one of its name may use the same ids.
+    tasks: HashMap<Digest, WatcherTable>,
     levels: HashMap<SessionId, LogLevel>,
 }
 
@@ -84,6 +86,10 @@ impl WatcherTable {
         watchers
     }
 
+    fn is_empty(&self) -> bool {
+        self.servers.is_empty() && self.by_watcher.is_empty()
+    }
+
     fn of(&self, server: &ServerName, key: &ConnectionKey) -> Option<&WatchedUris> {
         self.servers.get(server)?.get(key)
     }
@@ -123,6 +129,15 @@ impl SubscriptionKey {
             uri: uri.to_owned(),
         }
     }
+}
+
+/// A task of a sessionless server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskKey {
+    /// With the server's own id of it in place of a URI.
+    pub at: SubscriptionKey,
+    /// Of the server that made it.
+    pub declaration: Digest,
 }
 
 /// The effect of a session's change on the server.
@@ -183,33 +198,63 @@ impl SubscriptionRegistry {
         state.resources.on(server, key).map(str::to_owned).collect()
     }
 
-    /// Somebody wants to hear of a task of a sessionless server, by the server's own id of it.
-    pub fn watch_task(&self, task: SubscriptionKey, watcher: SessionId) -> SubscriptionChange {
-        self.state().tasks.add(task, watcher)
+    /// Somebody wants to hear of a task of a sessionless server.
+    pub fn watch_task(&self, task: TaskKey, watcher: SessionId) -> SubscriptionChange {
+        let mut state = self.state();
+        let of_server = state.tasks.entry(task.declaration).or_default();
+        of_server.add(task.at, watcher)
     }
 
     /// A task has ended: nobody receives its status any more. Returns who did until now.
-    pub fn end_task(&self, task: &SubscriptionKey) -> BTreeSet<SessionId> {
-        self.state().tasks.end(task)
+    pub fn end_task(&self, task: &TaskKey) -> BTreeSet<SessionId> {
+        let mut state = self.state();
+        let Some(of_server) = state.tasks.get_mut(&task.declaration) else {
+            return BTreeSet::new();
+        };
+        let watchers = of_server.end(&task.at);
+        if of_server.is_empty() {
+            state.tasks.remove(&task.declaration);
+        }
+        watchers
     }
 
-    pub fn task_watchers(&self, task: &SubscriptionKey) -> BTreeSet<SessionId> {
+    pub fn task_watchers(&self, task: &TaskKey) -> BTreeSet<SessionId> {
         let mut state = self.state();
-        let watchers = state.tasks.watchers_mut(task);
+        let of_server = state.tasks.get_mut(&task.declaration);
+        let watchers = of_server.and_then(|of_server| of_server.watchers_mut(&task.at));
         watchers.map(|all| all.clone()).unwrap_or_default()
     }
 
-    /// The tasks that a connection must tell of.
-    pub fn tasks(&self, server: &ServerName, key: &ConnectionKey) -> Vec<String> {
+    /// The tasks that a connection to the server of this declaration must tell of.
+    pub fn tasks(
+        &self,
+        server: &ServerName,
+        declaration: Digest,
+        key: &ConnectionKey,
+    ) -> Vec<String> {
         let state = self.state();
-        state.tasks.on(server, key).map(str::to_owned).collect()
+        let of_server = state.tasks.get(&declaration).into_iter();
+        let tasks = of_server.flat_map(|tasks| tasks.on(server, key));
+        tasks.map(str::to_owned).collect()
     }
 
     /// Whether somebody wants to hear of a resource or a task on a connection.
-    pub fn has_subscriptions(&self, server: &ServerName, key: &ConnectionKey) -> bool {
+    pub fn has_subscriptions(
+        &self,
+        server: &ServerName,
+        declaration: Digest,
+        key: &ConnectionKey,
+    ) -> bool {
         let state = self.state();
-        let mut watched = (state.resources.on(server, key)).chain(state.tasks.on(server, key));
-        watched.next().is_some()
+        let tasks = state.tasks.get(&declaration).into_iter();
+        let mut tables = tasks.chain([&state.resources]);
+        tables.any(|table| table.of(server, key).is_some())
+    }
+
+    /// Whether nobody wants anything.
+    pub fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.resources.is_empty() && state.tasks.is_empty() && state.levels.is_empty()
     }
 
     /// Sets a session's log level and returns the most verbose one of all, if that changed.
@@ -235,7 +280,10 @@ impl SubscriptionRegistry {
     pub fn forget(&self, session: SessionId) -> Vec<SubscriptionKey> {
         let mut state = self.state();
         state.levels.remove(&session);
-        state.tasks.forget(session);
+        state.tasks.retain(|_, of_server| {
+            of_server.forget(session);
+            !of_server.is_empty()
+        });
         state.resources.forget(session)
     }
 
@@ -313,19 +361,21 @@ mod tests {
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
         let at = |uri| SubscriptionKey::new(&server, &ConnectionKey::shared(), uri);
+        let task = |id| TaskKey {
+            at: at(id),
+            declaration: Digest::of_declaration(&["docs"]),
+        };
         for session in [a, b] {
             registry.watch(at("x://1"), session);
             registry.watch(at("x://2"), session);
-            registry.watch_task(at("t-1"), session);
+            registry.watch_task(task("t-1"), session);
+            registry.watch_task(task("t-2"), session);
         }
-        registry.end_task(&at("t-1"));
+        registry.end_task(&task("t-1"));
         registry.unwatch(&at("x://1"), a);
         registry.forget(a);
         assert_eq!(registry.forget(b).len(), 2);
-        let state = registry.state();
-        for table in [&state.resources, &state.tasks] {
-            assert!(table.servers.is_empty() && table.by_watcher.is_empty());
-        }
+        assert!(registry.is_empty());
     }
 
     #[test]
@@ -368,7 +418,11 @@ mod tests {
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
         let shared = ConnectionKey::shared();
-        let task = |id| SubscriptionKey::new(&server, &shared, id);
+        let [ours, other] = ["ours", "other"].map(|text| Digest::of_declaration(&[text]));
+        let task = |id| TaskKey {
+            at: SubscriptionKey::new(&server, &shared, id),
+            declaration: ours,
+        };
         assert_eq!(
             subscription_registry.watch_task(task("t-1"), a),
             SubscriptionChange::Notify
@@ -386,6 +440,15 @@ mod tests {
             [a, b].into()
         );
         assert!(subscription_registry.task_watchers(&task("t-3")).is_empty());
+        // Nor does another server of the name, which may have a task of the same id.
+        let of_other = TaskKey {
+            declaration: other,
+            ..task("t-1")
+        };
+        assert!(subscription_registry.task_watchers(&of_other).is_empty());
+        assert!(subscription_registry.end_task(&of_other).is_empty());
+        assert!(!subscription_registry.has_subscriptions(&server, other, &shared));
+        assert!(subscription_registry.has_subscriptions(&server, ours, &shared));
         // A task is no resource.
         assert!(
             subscription_registry
@@ -393,9 +456,10 @@ mod tests {
                 .is_empty()
         );
         subscription_registry.forget(b);
-        assert_eq!(subscription_registry.tasks(&server, &shared), ["t-1"]);
+        let tasks = || subscription_registry.tasks(&server, ours, &shared);
+        assert_eq!(tasks(), ["t-1"]);
         assert_eq!(subscription_registry.end_task(&task("t-1")), [a].into());
-        assert!(subscription_registry.tasks(&server, &shared).is_empty());
+        assert!(tasks().is_empty());
     }
 
     #[test]

@@ -11,10 +11,11 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, StreamHandler};
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use crate::bridge::seal::Digest;
 use crate::bridge::task::Task;
 use crate::downstream::{
     CallEvent, ConnectionKey, ConnectionOwner, Delivery, RoutedServerEvent, ServerEvent,
-    SharedQuestion, SubscriptionKey,
+    SharedQuestion, SubscriptionKey, TaskKey,
 };
 use crate::id::ServerName;
 use crate::protocol::{Edit, LogLevel, Method, Notification, RawJson, splice};
@@ -90,7 +91,10 @@ impl Dispatcher {
                 self.on_resource_updated(sessions, server, key, notification);
             }
             ServerEvent::Log(notification) => on_log(sessions, key, notification),
-            ServerEvent::Task(notification) => on_task(sessions, server, key, notification),
+            ServerEvent::Task {
+                declaration,
+                notification,
+            } => on_task(sessions, (server, *declaration), key, notification),
             ServerEvent::Question(question) => on_question(sessions, key, question),
             ServerEvent::Other(notification) => on_other(sessions, key, notification),
             ServerEvent::Listed(..)
@@ -173,7 +177,7 @@ fn on_log(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Notifi
 /// The state of a task: to those who asked to hear of it, which is once more if it has ended.
 fn on_task(
     sessions: &dyn Subscribers,
-    server: &ServerName,
+    (server, declaration): (&ServerName, Digest),
     key: &ConnectionKey,
     notification: &Notification,
 ) {
@@ -183,10 +187,14 @@ fn on_task(
     let Some(task) = Task::from_modern(&state) else {
         return;
     };
-    let watched = SubscriptionKey::new(server, key, &task.id);
+    let watched = TaskKey {
+        at: SubscriptionKey::new(server, key, &task.id),
+        declaration,
+    };
     for listener in sessions.task_watchers(&watched, task.status.is_terminal()) {
         let event = SessionEvent::Task {
             server: server.clone(),
+            declaration,
             state: state.clone(),
         };
         sessions.send_event(listener, event);

@@ -68,7 +68,9 @@ fn droppable_bytes(event: &ServerEvent) -> Option<usize> {
     match event {
         ServerEvent::ResourceUpdated(said)
         | ServerEvent::Log(said)
-        | ServerEvent::Task(said)
+        | ServerEvent::Task {
+            notification: said, ..
+        }
         | ServerEvent::Other(said) => Some(said.frame.as_bytes().len()),
         ServerEvent::Listed(..)
         | ServerEvent::Question(_)

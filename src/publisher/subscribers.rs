@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use actix::Message;
 use bytes::Bytes;
 
+use crate::bridge::seal::Digest;
 use crate::catalog::Changes;
-use crate::downstream::{Audience, Delivery, SubscriptionKey};
+use crate::downstream::{Audience, Delivery, SubscriptionKey, TaskKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{LogLevel, RawJson};
 
@@ -25,7 +26,7 @@ pub trait Subscribers: Send + Sync {
     fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)>;
 
     /// Who follows a task. With `has_ended` their subscriptions end.
-    fn task_watchers(&self, task: &SubscriptionKey, has_ended: bool) -> BTreeSet<SessionId>;
+    fn task_watchers(&self, task: &TaskKey, has_ended: bool) -> BTreeSet<SessionId>;
 
     /// How many bytes of one server's events may wait.
     fn server_events_max(&self) -> usize;
@@ -48,8 +49,12 @@ pub enum SessionEvent {
         audience: Option<Audience>,
         frame: Bytes,
     },
-    /// The status of a task at a sessionless server, under the server's id.
-    Task { server: ServerName, state: RawJson },
+    /// The status of a task at the sessionless server of this declaration, under the server's id.
+    Task {
+        server: ServerName,
+        declaration: Digest,
+        state: RawJson,
+    },
     /// An elicitation by URL is complete.
     ElicitationComplete { id: String, frame: Bytes },
     /// A notification that only an extension knows, of a server for this client alone.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::bridge::seal::Digest;
 use crate::bridge::task::Task;
 use crate::calls::Progress;
 use crate::id::ServerName;
@@ -24,10 +25,18 @@ pub(super) struct FollowedTasks {
 
 struct FollowedTask {
     server: ServerName,
+    /// Of the server that made it: another one of its name may have a task of the same id.
+    declaration: Digest,
     /// The task's id in the server's own words.
     native: String,
     progress: Progress,
     until: Instant,
+}
+
+impl FollowedTask {
+    const fn server(&self) -> (&ServerName, Digest) {
+        (&self.server, self.declaration)
+    }
 }
 
 impl FollowedTasks {
@@ -36,7 +45,7 @@ impl FollowedTasks {
     pub(super) fn add(
         &mut self,
         call: u64,
-        server: &ServerName,
+        (server, declaration): (&ServerName, Digest),
         result: &RawJson,
         progress: Progress,
         now: Instant,
@@ -55,6 +64,7 @@ impl FollowedTasks {
         let until = now + task.retention();
         let entry = FollowedTask {
             server: server.clone(),
+            declaration,
             native: task.id,
             progress,
             until,
@@ -62,9 +72,9 @@ impl FollowedTasks {
         self.tasks.insert(call, entry);
     }
 
-    /// The server that a call's task is at.
-    pub(super) fn server(&self, call: u64) -> Option<&ServerName> {
-        self.tasks.get(&call).map(|entry| &entry.server)
+    /// The server that made a call's task.
+    pub(super) fn server(&self, call: u64) -> Option<(&ServerName, Digest)> {
+        self.tasks.get(&call).map(FollowedTask::server)
     }
 
     /// Progress of a task in the client's words, if it wants any.
@@ -78,8 +88,8 @@ impl FollowedTasks {
     }
 
     /// The client learns by an answer that a task has ended.
-    pub(super) fn ended(&mut self, server: &ServerName, native: &str) {
-        let is = |entry: &FollowedTask| entry.server == *server && entry.native == native;
+    pub(super) fn ended(&mut self, of_server: (&ServerName, Digest), native: &str) {
+        let is = |entry: &FollowedTask| entry.server() == of_server && entry.native == native;
         let mut tasks = self.tasks.iter();
         let call = tasks.find(|(_, entry)| is(entry)).map(|(call, _)| *call);
         if let Some(call) = call {
@@ -132,6 +142,10 @@ mod tests {
         }
     }
 
+    fn declared(text: &str) -> Digest {
+        Digest::of_declaration(&[text])
+    }
+
     fn created(id: &str, ttl: u64) -> RawJson {
         RawJson::from_value(&json!({"task": {"taskId": id, "status": "working", "ttl": ttl}}))
     }
@@ -139,8 +153,9 @@ mod tests {
     #[test]
     fn s_prog_04_a_task_keeps_the_token_of_its_call_until_it_ends() {
         let (mut followed, now) = (FollowedTasks::default(), Instant::now());
-        let server = ServerName::try_new("a").unwrap();
-        followed.add(1, &server, &created("t-9", 1000), progress(), now);
+        let name = ServerName::try_new("a").unwrap();
+        let server = (&name, declared("ours"));
+        followed.add(1, server, &created("t-9", 1000), progress(), now);
         let frame = followed.progress(1, &told(1)).unwrap();
         let frame: Value = serde_json::from_slice(&frame).unwrap();
         assert_eq!(
@@ -150,28 +165,32 @@ mod tests {
         // Progress that does not go forward is left out (S-PROG-02).
         assert_eq!(followed.progress(1, &told(1)), None);
         assert_eq!(followed.progress(2, &told(2)), None);
-        followed.ended(&server, "t-8");
+        followed.ended(server, "t-8");
         assert!(followed.progress(1, &told(2)).is_some());
-        followed.ended(&server, "t-9");
-        assert_eq!(followed.progress(1, &told(3)), None);
+        // Another server of the name has a task of the same id.
+        followed.ended((&name, declared("other")), "t-9");
+        assert!(followed.progress(1, &told(3)).is_some());
+        followed.ended(server, "t-9");
+        assert_eq!(followed.progress(1, &told(4)), None);
         // A result that is no task is ignored.
         let plain = RawJson::from_value(&json!({"content": []}));
-        followed.add(2, &server, &plain, progress(), now);
+        followed.add(2, server, &plain, progress(), now);
         assert_eq!(followed.server(2), None);
     }
 
     #[test]
     fn the_memory_is_bounded() {
         let (mut followed, now) = (FollowedTasks::default(), Instant::now());
-        let server = ServerName::try_new("a").unwrap();
+        let name = ServerName::try_new("a").unwrap();
+        let server = (&name, declared("ours"));
         for call in 0..=TASKS_MAX as u64 {
             let task = created(&call.to_string(), 1000 + call);
-            followed.add(call, &server, &task, progress(), now);
+            followed.add(call, server, &task, progress(), now);
         }
         assert_eq!(followed.server(0), None);
-        assert_eq!(followed.server(1), Some(&server));
+        assert_eq!(followed.server(1), Some(server));
         let later = now + Duration::from_secs(60);
-        followed.add(9999, &server, &created("x", 1), progress(), later);
+        followed.add(9999, server, &created("x", 1), progress(), later);
         assert_eq!(followed.tasks.len(), 1);
         for call in 0..2 * TASKS_MAX as u64 {
             followed.miss(call, Bytes::from_static(b"first"));

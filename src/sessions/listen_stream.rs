@@ -16,7 +16,7 @@ use crate::calls::{
     EventSender, PeerPlace, PeerPlaces, SessionSettings, StreamEvent, event_queue, tasks,
 };
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Caller, SubscriptionKey};
+use crate::downstream::{Caller, SubscriptionKey, TaskKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Method, RawJson, Request, RequestId};
 use crate::publisher::SessionEvent;
@@ -250,8 +250,11 @@ impl ListenStream {
 
     fn watch_task(&self, id: &str, catalog: &Snapshot) -> Option<()> {
         let sealing = &self.context.calls.sealing;
-        let (server, native) = tasks::listenable_task(id, catalog, &self.caller, sealing)?;
-        let watched = self.subscription_key(&server, &native)?;
+        let task = tasks::listenable_task(id, catalog, &self.caller, sealing)?;
+        let watched = TaskKey {
+            at: self.subscription_key(&task.server, &task.native)?,
+            declaration: task.declaration,
+        };
         let downstreams = &self.context.calls.downstreams;
         downstreams.watch_task(watched, self.name, self.arbiter);
         Some(())
@@ -336,9 +339,14 @@ impl Handler<SessionEvent> for ListenStream {
                 let params = RawJson::from_value(&json!({ "uri": uri }));
                 self.send(&Method::ResourcesUpdated, &params, ctx);
             }
-            SessionEvent::Task { server, state } => {
+            SessionEvent::Task {
+                server,
+                declaration,
+                state,
+            } => {
                 let (catalog, sealing) = (self.catalog(), &self.context.calls.sealing);
-                let state = tasks::public_state(&server, &state, &catalog, &self.caller, sealing);
+                let of_server = (&server, declaration);
+                let state = tasks::public_state(of_server, &state, &catalog, &self.caller, sealing);
                 // Never under its server's id.
                 if let Some(state) = state {
                     self.send(&Method::Tasks, &state, ctx);

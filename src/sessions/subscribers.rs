@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::downstream::{Delivery, SubscriptionKey};
+use crate::downstream::{Delivery, SubscriptionKey, TaskKey};
 use crate::id::SessionId;
 use crate::publisher::{SessionEvent, Subscribers};
 use crate::sessions::all_sessions::Sessions;
@@ -41,7 +41,7 @@ impl Subscribers for Sessions {
             .watchers(updated)
     }
 
-    fn task_watchers(&self, task: &SubscriptionKey, has_ended: bool) -> BTreeSet<SessionId> {
+    fn task_watchers(&self, task: &TaskKey, has_ended: bool) -> BTreeSet<SessionId> {
         let subscription_registry = self.context().calls.downstreams.subscription_registry();
         if has_ended {
             subscription_registry.end_task(task)

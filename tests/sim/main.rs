@@ -59,4 +59,5 @@ mod task_events;
 mod tasks;
 mod tasks_bridged;
 mod tasks_passed;
+mod tasks_replaced;
 mod wake;

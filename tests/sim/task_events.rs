@@ -13,8 +13,8 @@ use crate::server::{Frame, Server, note, text};
 use crate::tasks::{RELATED, extended, modern_task, task, tasking};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
-const STATUS: &str = "notifications/tasks/status";
-const PROGRESS: &str = "notifications/progress";
+pub(crate) const STATUS: &str = "notifications/tasks/status";
+pub(crate) const PROGRESS: &str = "notifications/progress";
 
 async fn world(plan: impl FnOnce(&mut Plan), knows_call_of_requests: bool) -> (Rc<World>, Server) {
     let world = Rc::new(World::new());
@@ -28,7 +28,7 @@ async fn world(plan: impl FnOnce(&mut Plan), knows_call_of_requests: bool) -> (R
 }
 
 /// A task that a client wanted: the call that its server saw, and the task's id for the client.
-async fn wanted(server: &Server, client: &Client, native: &str) -> (Frame, Value) {
+pub(crate) async fn wanted(server: &Server, client: &Client, native: &str) -> (Frame, Value) {
     let params = json!({"name": "a__optional", "arguments": {}, "task": {"ttl": 60_000},
         "_meta": {"progressToken": "mine"}});
     let exchange = client.request("tools/call", params).await;
@@ -41,13 +41,13 @@ async fn wanted(server: &Server, client: &Client, native: &str) -> (Frame, Value
     (call, id)
 }
 
-fn status(native: &str, status: &str) -> Value {
+pub(crate) fn status(native: &str, status: &str) -> Value {
     let mut params = task(status, 1);
     params["taskId"] = json!(native);
     note(STATUS, params)
 }
 
-fn progress(call: &Frame, progress: u64) -> Value {
+pub(crate) fn progress(call: &Frame, progress: u64) -> Value {
     let token = call.json["params"]["_meta"]["progressToken"].clone();
     let related = json!({RELATED: {"taskId": "t-9"}});
     note(
@@ -56,7 +56,7 @@ fn progress(call: &Frame, progress: u64) -> Value {
     )
 }
 
-fn received(stream: &Exchange, method: &str) -> Vec<Value> {
+pub(crate) fn received(stream: &Exchange, method: &str) -> Vec<Value> {
     let received = stream.of(method);
     received.iter().for_each(check_notification);
     received
@@ -204,7 +204,7 @@ fn a_server_that_was_restarted_tells_nobody_of_tasks_that_it_does_not_know() {
 }
 
 /// The last stream that a server was asked for, acknowledged with all that was wanted.
-async fn listening(server: &Server) -> Frame {
+pub(crate) async fn listening(server: &Server) -> Frame {
     pass(millis(100)).await;
     let listen = server.last("subscriptions/listen");
     server.acknowledge(&listen, &listen.json["params"]["notifications"]);
@@ -213,7 +213,7 @@ async fn listening(server: &Server) -> Frame {
 }
 
 /// A task of a sessionless server: its id for the client.
-async fn extended_task(world: &World, server: &Server) -> Value {
+pub(crate) async fn extended_task(world: &World, server: &Server) -> Value {
     let call = json!({"name": "a__hold", "arguments": {}});
     let mut called = Served::send(world, &with_extension(), "tools/call", call).await;
     let mut created = modern_task("working", 0);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::protocol::RawJson;
 
 /// SHA-256 of something that a state is bound to.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 /// The arguments are no JSON, or an object in them has two members of one name, which two

@@ -14,6 +14,7 @@ use crate::calls::tasks;
 use crate::catalog::Snapshot;
 use crate::downstream::{TaskMode, lost};
 use crate::history::CallEnding;
+use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
@@ -190,7 +191,11 @@ impl Call {
         }
     }
 
-    /// The declaration of its server: the one that it was sent to, which may have been replaced.
+    /// Its server with the declaration: the one that it was sent to, which may have been replaced.
+    pub(crate) fn server(&self) -> (&ServerName, Digest) {
+        (&self.target.server, self.declaration())
+    }
+
     pub(super) fn declaration(&self) -> Digest {
         let sealing = &self.context.sealing;
         let declaration = self.declaration;

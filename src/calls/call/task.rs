@@ -86,7 +86,8 @@ impl Call {
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.context.sealing;
-        let Some(id) = sealing.seal_bridged_task(server, &task, handle, ttl, principal) else {
+        let Some(id) = sealing.seal_bridged_task(self.server(), &task, handle, ttl, principal)
+        else {
             let message = format!("server `{server}` names a task that nobody could ask for");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             let failure = failure.server(server.as_str());

@@ -169,7 +169,7 @@ impl Sealing {
     /// The same for a task that an actor of the gateway stands for; it is unknown after `ttl`.
     pub(crate) fn seal_bridged_task(
         &self,
-        server: &ServerName,
+        (server, declaration): (&ServerName, Digest),
         task: &Task,
         handle: Uuid,
         ttl: Duration,
@@ -177,7 +177,7 @@ impl Sealing {
     ) -> Option<String> {
         let task = TaskRef {
             server: server.clone(),
-            declaration: self.declaration(server),
+            declaration,
             native: task.id.clone(),
             session: Some(handle.to_string()),
             lifetime: Some(TaskLifetime {

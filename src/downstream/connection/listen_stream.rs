@@ -14,7 +14,7 @@ use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::listen_filter::{ListenFilter, subscription_of};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::server_event::ServerEvent;
-use crate::downstream::subscription_registry::SubscriptionKey;
+use crate::downstream::subscription_registry::{SubscriptionKey, TaskKey};
 use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Outcome, RawJson, RequestId, Response, cancelled,
 };
@@ -93,8 +93,9 @@ impl Connection {
             &self.spec.key,
         );
         let uris = subscription_registry.subscriptions(server, key);
-        let wanted =
-            ListenFilter::wanted(negotiated, uris, subscription_registry.tasks(server, key));
+        let declaration = self.spec.settings().declaration();
+        let tasks = subscription_registry.tasks(server, declaration, key);
+        let wanted = ListenFilter::wanted(negotiated, uris, tasks);
         let current = self.listening.current.as_ref();
         if current.is_some_and(|stream| stream.wanted.covers(&wanted)) && !wanted.is_empty() {
             return self.answer_waiting();
@@ -164,7 +165,10 @@ impl Connection {
             .iter()
             .flat_map(|it| it.wanted.tasks())
         {
-            let task = SubscriptionKey::new(self.spec.server(), &self.spec.key, id);
+            let task = TaskKey {
+                at: SubscriptionKey::new(self.spec.server(), &self.spec.key, id),
+                declaration: self.spec.settings().declaration(),
+            };
             self.spec.of_all.subscription_registry.end_task(&task);
         }
     }

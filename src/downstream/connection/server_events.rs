@@ -40,7 +40,10 @@ impl Connection {
             }
             Method::LogMessage => ServerEvent::Log(notification),
             Method::Cancelled | Method::Progress => return,
-            Method::Tasks => ServerEvent::Task(notification),
+            Method::Tasks => ServerEvent::Task {
+                declaration: self.spec.settings().declaration(),
+                notification,
+            },
             // Of a task that nobody follows here any more.
             Method::TaskStatus => return,
             // A client of the other era would not understand it.

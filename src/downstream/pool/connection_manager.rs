@@ -289,8 +289,7 @@ impl ConnectionManager {
             return true;
         }
         let registry = &self.parts.subscription_registry;
-        let unused =
-            (server.own).take_least_recent(|key| registry.has_subscriptions(server.name(), key));
+        let unused = (server.own).take_least_recent(|key| server.has_subscriptions(registry, key));
         let has_unused = unused.is_some();
         close(&self.parts.listener, server, unused.into_iter().collect());
         has_unused
@@ -377,8 +376,7 @@ impl Actor for ConnectionManager {
             for server in manager.servers.load().values() {
                 let registry = &manager.parts.subscription_registry;
                 let idle_max = server.settings().limits.entry_idle;
-                let is_watched =
-                    |key: &ConnectionKey| registry.has_subscriptions(server.name(), key);
+                let is_watched = |key: &ConnectionKey| server.has_subscriptions(registry, key);
                 let idle = server.own.take_idle(idle_max, is_watched);
                 close(&manager.parts.listener, server, idle);
             }

@@ -51,7 +51,7 @@ use crate::downstream::pool::server::Server;
 use crate::downstream::server_event::ServerEventListener;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::subscription_registry::{
-    SubscriptionChange, SubscriptionKey, SubscriptionRegistry,
+    SubscriptionChange, SubscriptionKey, SubscriptionRegistry, TaskKey,
 };
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, LogLevel};
@@ -258,8 +258,8 @@ impl Downstreams {
     }
 
     /// The same for a task of a sessionless server.
-    pub fn watch_task(&self, task: SubscriptionKey, watcher: SessionId, arbiter: usize) {
-        let SubscriptionKey { server, key, .. } = task.clone();
+    pub fn watch_task(&self, task: TaskKey, watcher: SessionId, arbiter: usize) {
+        let SubscriptionKey { server, key, .. } = task.at.clone();
         if self.subscription_registry.watch_task(task, watcher) == SubscriptionChange::Notify {
             self.tell(server, key, arbiter, ConnectionCommand::Tasks);
         }

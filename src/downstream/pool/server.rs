@@ -18,6 +18,7 @@ use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
 use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
+use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
@@ -48,6 +49,15 @@ impl Server {
 
     pub fn settings(&self) -> Arc<ServerSettings> {
         self.parts.settings.load_full()
+    }
+
+    /// Whether somebody wants to hear of a resource or a task on a connection of it.
+    pub(crate) fn has_subscriptions(
+        &self,
+        registry: &SubscriptionRegistry,
+        key: &ConnectionKey,
+    ) -> bool {
+        registry.has_subscriptions(self.name(), self.settings().declaration(), key)
     }
 
     /// Which connection serves this caller.

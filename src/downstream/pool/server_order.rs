@@ -320,7 +320,7 @@ impl Server {
 
     /// Whether somebody waits for events of it, or for a task that runs there.
     fn is_watched(&self, subscription_registry: &SubscriptionRegistry) -> bool {
-        subscription_registry.has_subscriptions(self.name(), &self.spec.key)
+        self.has_subscriptions(subscription_registry, &self.spec.key)
             || self.spec.client_tasks.any(Instant::now())
     }
 }

@@ -115,7 +115,7 @@ impl Session {
     /// A question that names its task by the id that the client knows.
     fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
         match self.calls.get(call) {
-            Some(call) => self.with_public_ids(frame, &call.target.server),
+            Some(call) => self.with_public_ids(frame, call.server()),
             None => frame,
         }
     }

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::bridge::seal::Digest;
 use crate::bridge::task::Task;
 use crate::calls::{Call, GENERAL_STREAM, tasks};
 use crate::id::ServerName;
@@ -17,11 +18,11 @@ impl Session {
         let Outcome::Result(result) = &response.outcome else {
             return;
         };
-        let server = &call.target.server;
+        let of_server = call.server();
         if call.method == Method::ToolsCall {
             let progress = call.progress.clone();
             let followed = self.followed.get_or_insert_default();
-            return followed.add(call.number, server, result, progress, Instant::now());
+            return followed.add(call.number, of_server, result, progress, Instant::now());
         }
         let ended = match call.method {
             Method::TasksResult => crate::bridge::task::related_task(result),
@@ -30,7 +31,7 @@ impl Session {
                 .map(|task| task.id),
         };
         if let (Some(native), Some(followed)) = (ended, &mut self.followed) {
-            followed.ended(server, &native);
+            followed.ended(of_server, &native);
         }
     }
 
@@ -42,28 +43,34 @@ impl Session {
 
     pub(super) fn on_task_notification(&mut self, number: u64, notification: &Notification) {
         let followed = self.followed.as_mut();
-        let server = followed
+        let made_by = followed
             .as_ref()
             .and_then(|followed| followed.server(number));
-        let server = server.or_else(|| Some(&self.calls.get(number)?.target.server));
-        let Some(server) = server.cloned() else {
+        let made_by = made_by.or_else(|| Some(self.calls.get(number)?.server()));
+        let Some((server, declaration)) = made_by.map(|(name, by)| (name.clone(), by)) else {
             return;
         };
+        let of_server = (&server, declaration);
         if notification.method == Method::TaskStatus {
-            return self.on_task_status(number, notification, &server);
+            return self.on_task_status(number, notification, of_server);
         }
         let frame = followed.and_then(|followed| followed.progress(number, notification));
         if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
-            let frame = self.with_public_ids(frame, &server);
+            let frame = self.with_public_ids(frame, of_server);
             // Progress that comes faster than the client reads is left out (S-PROG-03).
             self.streams().send_if_room(GENERAL_STREAM, &frame);
         }
     }
 
     /// The state of a task; only the last one is kept while nobody reads.
-    fn on_task_status(&mut self, number: u64, status: &Notification, server: &ServerName) {
+    fn on_task_status(
+        &mut self,
+        number: u64,
+        status: &Notification,
+        of_server: (&ServerName, Digest),
+    ) {
         let Some((frame, has_ended)) =
-            tasks::public_status(status, server, &self.caller, &self.context.calls.sealing)
+            tasks::public_status(status, of_server, &self.caller, &self.context.calls.sealing)
         else {
             return;
         };
@@ -93,8 +100,8 @@ impl Session {
     }
 
     /// A frame of a server that names its task by the id that the client knows.
-    pub(super) fn with_public_ids(&self, frame: Bytes, server: &ServerName) -> Bytes {
+    pub(super) fn with_public_ids(&self, frame: Bytes, of_server: (&ServerName, Digest)) -> Bytes {
         let sealing = &self.context.calls.sealing;
-        tasks::with_public_related(frame, server, &self.caller, sealing)
+        tasks::with_public_related(frame, of_server, &self.caller, sealing)
     }
 }
