@@ -187,9 +187,16 @@ fn stem(word: &str) -> String {
         let rest = word.strip_suffix(end)?;
         (rest.len() >= least).then(|| rest.to_owned())
     };
-    let plain = cut("ies", 2).map(|rest| rest + "y");
+    let word = word
+        .strip_suffix("s")
+        .filter(|it| it.ends_with("ion"))
+        .unwrap_or(word);
+    let plain = cut("ies", 2)
+        .or_else(|| cut("ied", 2))
+        .map(|rest| rest + "y");
     let plain = plain.or_else(|| cut("sses", 2).map(|rest| rest + "ss"));
     let plain = plain.or_else(|| cut("ing", 3)).or_else(|| cut("ed", 3));
+    let plain = plain.or_else(|| cut("ation", 4)).or_else(|| cut("ion", 4));
     let plain = plain.or_else(|| {
         let is_plural = !word.ends_with("ss") && !word.ends_with("us") && !word.ends_with("is");
         cut("s", 3).filter(|_| is_plural)
@@ -208,40 +215,44 @@ fn stem(word: &str) -> String {
 }
 
 /// Words in nearly every request and description.
-const SILENT: [&str; 40] = [
+const SILENT: [&str; 39] = [
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "have", "how", "i",
     "if", "in", "into", "is", "it", "its", "me", "my", "of", "on", "or", "please", "so", "that",
-    "the", "their", "there", "this", "to", "use", "want", "what", "which", "will", "with", "you",
+    "the", "their", "there", "this", "to", "use", "want", "what", "will", "with", "you",
 ];
 
 /// Words that people use for the same, by their stems.
-const SAME: [&[&str]; 17] = [
-    &["mail", "email", "messag", "inbox"],
-    &["delet", "remov", "eras", "drop", "trash"],
-    &["creat", "mak", "add", "new", "insert", "start"],
-    &["list", "show", "see", "display", "view"],
+const SAME: [&[&str]; 24] = [
+    &["delet", "remov", "eras", "drop", "trash", "forget"],
+    &[
+        "creat", "mak", "add", "new", "insert", "start", "open", "report",
+    ],
+    &["list", "show", "see", "display", "view", "which"],
     &["find", "search", "look", "query", "locat"],
     &[
-        "get", "fetch", "read", "retriev", "load", "download", "open",
+        "get", "fetch", "read", "retriev", "load", "download", "open", "show",
     ],
     &["updat", "chang", "edit", "modify", "set", "renam"],
     &["writ", "sav", "stor", "put"],
     &["send", "post", "submit", "publish"],
+    &["mail", "email", "messag", "inbox"],
+    &["repeat", "echo", "say"],
     &["folder", "directory", "dir"],
-    &["pictur", "imag", "photo", "screenshot"],
+    &["fil", "document", "disk"],
+    &["pictur", "imag", "photo", "screenshot", "media"],
     &["run", "execut", "invok", "call"],
     &["websit", "web", "pag", "url", "site", "link"],
+    &["remember", "memory", "not", "observ", "recall", "knowledg"],
+    &["person", "peopl", "entity", "somebody"],
     &[
-        "remember",
-        "memory",
-        "not",
-        "observation",
-        "recall",
-        "knowledg",
+        "tim", "clock", "hour", "date", "dat", "timezon", "zon", "when",
     ],
-    &["tim", "clock", "hour", "date", "dat", "timezon", "zon"],
     &["cod", "repo", "repository", "sourc"],
     &["mov", "renam", "transfer"],
+    &["all", "everyth", "entir", "whol", "complet", "every"],
+    &["two", "several", "multipl", "many", "both"],
+    &["big", "siz", "larg"],
+    &["press", "click", "push"],
 ];
 
 fn synonyms(word: &str) -> impl Iterator<Item = &'static str> {

@@ -1,4 +1,4 @@
-"""Public servers and clients with the gateway between them: `real.py TARGET [servers | clients | crowd | cold]`."""
+"""Public servers and clients with the gateway between them: `real.py TARGET [servers | clients | crowd | search | cold]`."""
 
 import pathlib
 import sys
@@ -8,11 +8,12 @@ import time
 import clients
 import cold
 import crowd
+import search
 import servers
 from support import Place
 
 # Runs when nothing is named; `cold` downloads for minutes.
-USUAL = ["servers", "clients", "crowd"]
+USUAL = ["servers", "clients", "crowd", "search"]
 
 
 def main():
@@ -24,6 +25,7 @@ def main():
             "servers": lambda: servers.test(place, directory),
             "clients": lambda: clients.test(place),
             "crowd": lambda: crowd.test(place),
+            "search": lambda: search.test(place, directory),
             "cold": lambda: cold.test(place, directory),
         }
         for part in parts:
