@@ -9,6 +9,7 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::call_target::CallTarget;
+use crate::calls::tasks;
 use crate::downstream::{
     BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
     Reply, Server, UseGuard, server_removed,
@@ -93,6 +94,10 @@ pub(crate) fn find_route(
     let name = &target.server;
     let server = downstreams.get(name).ok_or_else(|| server_removed(name))?;
     let settings = server.settings();
+    let is_another = |declaration| declaration != settings.declaration();
+    if target.declaration.is_some_and(is_another) {
+        return Err(tasks::replaced_server(name));
+    }
     let now = Instant::now();
     let (deadline, max_wait) = if let Some(deadline) = sent_before {
         (deadline, deadline.from(now) - now)

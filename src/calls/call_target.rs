@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bridge::headers::{ParamHeaders, PassedHeaders};
 use crate::bridge::projection::project_params;
+use crate::bridge::seal::Digest;
 use crate::catalog::{ItemKind, ItemOwner, ServerPart, Snapshot, ToolHints, UriOwner};
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
@@ -20,6 +21,8 @@ const EDITS: usize = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallTarget {
     pub(crate) server: ServerName,
+    /// Its declaration, if no other server of its name may get the request: it is about a task.
+    pub(crate) declaration: Option<Digest>,
     /// Edits of the request for that server.
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
@@ -36,6 +39,7 @@ impl CallTarget {
     pub(crate) fn new(server: ServerName, edits: Vec<Edit>) -> Self {
         Self {
             server,
+            declaration: None,
             edits,
             native_uri: None,
             tasks: TaskMode::default(),

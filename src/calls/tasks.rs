@@ -143,11 +143,7 @@ fn of_task(
     let task = task.ok_or_else(unknown)?;
     let part = catalog.part(&task.server).ok_or_else(unknown)?;
     if sealing.is_replaced(&task) {
-        let message = format!(
-            "server `{}` was replaced by another of its name, which does not know this task",
-            task.server
-        );
-        return Err(Failure::new(ErrorKind::InvalidParams, message));
+        return Err(replaced_server(&task.server));
     }
     if !has_tasks_for(part, caller.revision) {
         let message = format!(
@@ -166,9 +162,18 @@ fn of_task(
     }
     let edit = (span, RawJson::from_value(&task.native).as_bytes().clone());
     Ok(CallTarget {
+        declaration: Some(task.declaration),
         tasks: TaskMode::FollowedByClient,
         ..CallTarget::new(task.server, vec![edit])
     })
+}
+
+/// The refusal of a request for a task that another server of the name made.
+pub(crate) fn replaced_server(server: &ServerName) -> Failure {
+    let message = format!(
+        "server `{server}` was replaced by another of its name, which does not know this task"
+    );
+    Failure::new(ErrorKind::InvalidParams, message)
 }
 
 pub(crate) fn unknown() -> Failure {

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use mcpvisor::downstream::TransportSettings;
+use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
 use crate::served::{Served, with_extension};
@@ -12,7 +13,7 @@ use crate::task_events::{
     PROGRESS, STATUS, extended_task, listening, progress, received, status, wanted,
 };
 use crate::tasks::{RELATED, extended, modern_task, task, tasking};
-use crate::world::{Plan, World, millis, pass, run, settle};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
 async fn world(plan: impl FnOnce(&mut Plan)) -> (Rc<World>, Server) {
     let world = Rc::new(World::new());
@@ -132,5 +133,30 @@ fn who_listens_to_a_task_hears_nothing_of_another_servers_task_of_the_same_id() 
         assert_eq!(events.len(), 1, "{events:?}");
         assert_eq!(events[0]["params"]["taskId"], of_other);
         assert!(stream.events().is_empty());
+    });
+}
+
+#[test]
+fn a_request_for_a_task_that_is_sent_again_does_not_go_to_another_server() {
+    run(async {
+        let (world, server) = world(|plan| {
+            tasking(plan);
+            plan.settings.resilience.retry.is_allowed = true;
+        })
+        .await;
+        let client = world.client(json!({})).await;
+        let (_, id) = wanted(&server, &client, "t-9").await;
+        let got = client.request("tasks/get", json!({ "taskId": id })).await;
+        let other = replaced(&world, |plan| {
+            tasking(plan);
+            plan.settings.resilience.retry.is_allowed = true;
+        })
+        .await;
+        let unsent = LinkError::NotSent("connection refused".into());
+        server.fail(&server.last("tasks/get"), unsent);
+        pass(seconds(5)).await;
+        assert_eq!(world.counted("calls_repeated"), 1);
+        assert_replaced(&got.error());
+        assert!(other.of("tasks/get").is_empty());
     });
 }
