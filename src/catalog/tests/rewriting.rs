@@ -1,6 +1,7 @@
 //! URIs in answers and in tools.
 
 use super::*;
+use crate::catalog::Wrap;
 use crate::protocol::Method;
 
 fn snapshot() -> Snapshot {
@@ -91,4 +92,32 @@ fn the_interface_of_a_tool_follows_its_server() {
     let listed = read_all(&merged(&[part("a"), part("b")]), ItemKind::Tools);
     assert_eq!(listed[0]["_meta"], app("ui://app", "ui://app")["_meta"]);
     assert_eq!(listed[1]["_meta"], app("ui://b/app", "ui://b/app")["_meta"]);
+}
+
+#[test]
+fn a_link_to_what_nobody_lists_names_its_server_only_if_its_uris_are_wrapped() {
+    let parts = [
+        resources("first", &["file:///a"], &[]),
+        resources("second", &["file:///b"], &[]),
+    ];
+    let linked = raw(r#"{"content":[{"type":"resource_link","uri":"file:///c","name":"c"}]}"#);
+    let of_second = |snapshot: &Snapshot| {
+        snapshot.rewrite_result(&server("second"), &Method::ToolsCall, &linked)
+    };
+    let snapshot = merged(&parts);
+    assert_eq!(of_second(&snapshot), None);
+    let owner = snapshot.resource("file:///c").unwrap();
+    assert_eq!(owner.server, server("first"));
+    let always = parts.map(|part| {
+        let names = NameSettings {
+            wrap: Wrap::Always,
+            ..NameSettings::default()
+        };
+        (Arc::new(part), names)
+    });
+    let snapshot = merge(&always, &settings());
+    let wrapped = of_second(&snapshot).unwrap();
+    assert!(wrapped.as_str().contains(r#""mcpgw+second+file:///c""#));
+    let owner = snapshot.resource("mcpgw+second+file:///c").unwrap();
+    assert_eq!(owner.server, server("second"));
 }
