@@ -20,6 +20,7 @@ use mcpvisor::config::{
 use mcpvisor::front::{Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, stored_notices};
+use mcpvisor::id::ViewId;
 use mcpvisor::protocol::Failure;
 use mcpvisor::telemetry::{LogRecords, printable};
 use mcpvisor::{example_server, telemetry, transport};
@@ -44,8 +45,12 @@ fn main() -> ExitCode {
         Command::Stdio(StdioArguments {
             connect: Some(url),
             headers,
+            ..
         }) => finish(relay(url, headers)),
-        Command::Stdio(_) => finish(serve(path, ServeMode::Stdio, arguments.stateless)),
+        Command::Stdio(StdioArguments { view, .. }) => {
+            let mode = ServeMode::Stdio(view.unwrap_or_default());
+            finish(serve(path, mode, arguments.stateless))
+        }
         Command::Check => finish(check(path)),
         Command::Config { verb } => finish(print_config(verb)),
         Command::Clients(clients) => finish(run_clients_command(path, clients)),
@@ -71,18 +76,17 @@ fn finish(outcome: Result<(), CliError>) -> ExitCode {
 }
 
 /// How clients reach the gateway.
-#[derive(Clone, Copy)]
 enum ServeMode {
     Http,
-    /// One client, over stdin and stdout.
-    Stdio,
+    /// One client, over stdin and stdout, that enters by this view.
+    Stdio(ViewId),
 }
 
 impl ServeMode {
-    fn lookup(self) -> Lookup {
+    fn lookup(&self) -> Lookup {
         match self {
             Self::Http => Lookup::WorkingDirectory,
-            Self::Stdio => Lookup::User,
+            Self::Stdio(_) => Lookup::User,
         }
     }
 }
@@ -91,7 +95,7 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
     // Before the first thread starts, since this changes the environment.
     let inherited = match mode {
         ServeMode::Http => service::inherited_listener()?,
-        ServeMode::Stdio => None,
+        ServeMode::Stdio(_) => None,
     };
     transport::install_crypto_provider();
     let mut environment = ProcessEnvironment::new();
@@ -117,7 +121,7 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
         reload: &reload,
         carry_out: &carry_out,
     };
-    actix::System::new().block_on(run_gateway(loaded, mode, (inherited, log), file))
+    actix::System::new().block_on(run_gateway(loaded, &mode, (inherited, log), file))
 }
 
 /// The file that a gateway runs with.
@@ -128,10 +132,27 @@ struct ConfigFile<'a> {
     carry_out: &'a dyn Fn(&ConfigRequest) -> Result<FileOutcome, Failure>,
 }
 
+/// Refuses a view that shows nothing.
+fn check_view(config: &Config, view: &ViewId) -> Result<(), CliError> {
+    let (exists, place) = match view {
+        ViewId::Default => (true, String::new()),
+        ViewId::Named(name) => (config.views.contains_key(name), format!("[views.{name}]")),
+        ViewId::Server(name) => {
+            let mut servers = config.servers.iter();
+            let exists = servers.any(|server| server.name == *name);
+            (exists, format!("[servers.{name}]"))
+        }
+    };
+    match exists {
+        true => Ok(()),
+        false => Err(format!("there is no `{place}` in the configuration").into()),
+    }
+}
+
 /// Runs a gateway until a signal or its only client ends it.
 async fn run_gateway(
     loaded: Loaded,
-    mode: ServeMode,
+    mode: &ServeMode,
     (inherited, log): (Option<TcpListener>, LogRecords),
     file: ConfigFile<'_>,
 ) -> Result<(), CliError> {
@@ -149,11 +170,14 @@ async fn run_gateway(
     };
     let mut gateway = match mode {
         ServeMode::Http => Gateway::start(loaded, inherited, log).await?,
-        ServeMode::Stdio => Gateway::start_for_stdio(loaded, log).await?,
+        ServeMode::Stdio(view) => {
+            check_view(&loaded.config, view)?;
+            Gateway::start_for_stdio(loaded, log).await?
+        }
     };
     let client = match mode {
         ServeMode::Http => None,
-        ServeMode::Stdio => Some(gateway.serve_stdio()?),
+        ServeMode::Stdio(view) => Some(gateway.serve_stdio(view.clone())?),
     };
     let client_left = async {
         match client {

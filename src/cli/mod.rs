@@ -4,16 +4,17 @@ mod auth;
 mod clients;
 mod keys;
 mod records;
+mod stdio;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use url::Url;
 
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
+pub use stdio::{Header, StdioArguments};
 
 /// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
 ///
@@ -134,41 +135,6 @@ pub enum ConfigVerb {
 
     /// Print the reference of all keys in Markdown
     Reference,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub struct StdioArguments {
-    /// Relay to this MCP endpoint, as http://127.0.0.1:12006/mcp
-    #[arg(long, value_name = "URL")]
-    pub connect: Option<Url>,
-
-    /// A header for every request to it, as "Authorization: Bearer x"; `${VAR}` is filled in from
-    /// the environment
-    #[arg(long = "header", value_name = "NAME: VALUE", requires = "connect")]
-    #[arg(value_parser = header)]
-    pub headers: Vec<Header>,
-}
-
-/// An HTTP header as it was written, variables not filled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub name: String,
-    pub value: String,
-}
-
-fn header(text: &str) -> Result<Header, String> {
-    let (name, value) = text
-        .split_once(':')
-        .ok_or("a header is written as `NAME: VALUE`")?;
-    let (name, value) = (name.trim(), value.trim());
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if name.is_empty() || !name.bytes().all(legal) {
-        return Err("the name of a header is letters, digits and `-`".to_owned());
-    }
-    Ok(Header {
-        name: name.to_owned(),
-        value: value.to_owned(),
-    })
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -433,6 +399,7 @@ mod tests {
         let alone = StdioArguments::default();
         assert_eq!(parse("stdio").unwrap().verb(), Command::Stdio(alone));
         let relayed = StdioArguments {
+            view: None,
             connect: Some("http://127.0.0.1:1/mcp".parse().unwrap()),
             headers: vec![Header {
                 name: "Authorization".to_owned(),
@@ -448,6 +415,8 @@ mod tests {
         let refused = [
             "stdio http://127.0.0.1:1/mcp",
             "stdio --connect nowhere",
+            "stdio --connect http://a --view b",
+            "stdio --view server/a.b",
             "stdio --header A:b",
             "token new",
             "stdio --connect http://a --header A",

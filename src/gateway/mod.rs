@@ -34,6 +34,7 @@ use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
+use crate::id::ViewId;
 use crate::publisher::{StartTimes, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
@@ -233,14 +234,14 @@ impl Gateway {
         self.operator.token.as_ref().map(ApiToken::expose)
     }
 
-    /// Serves the client behind stdin and stdout. The future ends when it has left; what it still
+    /// Serves the client behind stdin and stdout, which sees this view. The future ends when it has left; what it still
     /// waits for is written while the gateway stops (S-STDIO-05).
     ///
     /// # Errors
     ///
     /// Returns the system's error when the threads cannot be made.
-    pub fn serve_stdio(&self) -> io::Result<impl Future<Output = ()> + 'static> {
-        self.server.serve_stdio()
+    pub fn serve_stdio(&self, view: ViewId) -> io::Result<impl Future<Output = ()> + use<>> {
+        self.server.serve_stdio(view)
     }
 
     /// One line for whoever watches the process.

@@ -48,7 +48,18 @@ impl SseClient {
     }
 
     pub(crate) async fn open_as(gateway: &Gateway, revision: &str, capabilities: Value) -> Self {
-        let mut client = Self::connect(gateway).await;
+        let client = Self::connect(gateway).await;
+        client.initialized(revision, capabilities).await
+    }
+
+    /// The same on a stream that this GET opens.
+    pub(crate) async fn enter(gateway: &Gateway, get: Http) -> Self {
+        let client = Self::open_stream(gateway, get).await;
+        client.initialized("2024-11-05", json!({})).await
+    }
+
+    async fn initialized(self, revision: &str, capabilities: Value) -> Self {
+        let mut client = self;
         client.accepted(&initialize(revision, &capabilities)).await;
         let answer = client.events.message().await.unwrap();
         assert_eq!(answer["result"]["protocolVersion"], revision, "{answer}");

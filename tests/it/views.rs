@@ -2,9 +2,11 @@
 
 use serde_json::json;
 
+use crate::legacy_sse::SseClient;
+
 use crate::support::{
-    Client, Gateway, Http, INITIALIZE, Setup, Visitor, answer_in, example, names, quick, request,
-    text_of,
+    Client, Gateway, Http, INITIALIZE, Setup, StdioClient, Visitor, answer_in, example, names,
+    quick, request, text_of,
 };
 
 fn config() -> String {
@@ -124,4 +126,32 @@ async fn a_view_of_a_server_that_is_not_there_is_refused() {
     assert!(!output.status.success());
     assert!(said.contains("there is no server `fils`"), "{said}");
     assert!(said.contains("did you mean `\"files\"`?"), "{said}");
+}
+
+#[tokio::test]
+async fn clients_over_stdio_and_http_sse_enter_by_a_view_too() {
+    let setup = Setup::new(&config());
+    let mut client = StdioClient::open(&setup, &["--view", "small"]).await;
+    let list = client.ask(1, "tools/list", json!({})).await;
+    assert_eq!(names(&list["result"]["tools"]), ["two__echo"], "{list}");
+    let result = client
+        .call(2, "two__echo", json!({ "message": "hi" }))
+        .await;
+    assert_eq!(text_of(&result), "hi");
+    client.close_stdin();
+    assert!(client.ended().await.1.success());
+    let refused = setup
+        .command(&["stdio", "--view", "none"])
+        .output()
+        .unwrap();
+    assert!(!refused.status.success());
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(why.contains("there is no `[views.none]`"), "{why}");
+
+    let gateway = setup.serve().await;
+    let get = |path: &str| gateway.get(path).header("Accept", "text/event-stream");
+    let mut client = SseClient::enter(&gateway, get("/sse/server/two")).await;
+    let list = client.ask(1, "tools/list", json!({})).await;
+    assert!(names(&list["result"]["tools"]).contains(&"echo"), "{list}");
+    assert_eq!(get("/sse/none").send().await.status, 404);
 }

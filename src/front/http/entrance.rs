@@ -32,7 +32,7 @@ pub(super) fn paths_of_views(endpoint: &str) -> impl Iterator<Item = String> {
 /// # Errors
 ///
 /// Returns the 404 that the client is to read when there is no such view.
-pub(super) fn view(request: &HttpRequest, front: &Front) -> Result<ViewId, Failure> {
+pub(in crate::front) fn view(request: &HttpRequest, front: &Front) -> Result<ViewId, Failure> {
     let segments = request.match_info();
     if segments.is_empty() {
         return Ok(ViewId::Default);

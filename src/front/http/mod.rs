@@ -4,7 +4,7 @@ mod caller_cache;
 mod client_socket;
 mod cors;
 mod endpoint;
-mod entrance;
+pub(super) mod entrance;
 mod list_body;
 mod new_connections;
 mod server;

@@ -89,6 +89,9 @@ impl FrontServer {
                 .configure(|app| routes(app, &check))
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
+            for path in entrance::paths_of_views(legacy_sse::STREAM) {
+                app = app.service(web::resource(path).to(legacy_sse::stream));
+            }
             for path in entrance::paths_of_views(&path) {
                 app = app.service(web::resource(path).to(endpoint::endpoint));
             }

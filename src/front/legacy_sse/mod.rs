@@ -1,4 +1,4 @@
-//! HTTP+SSE of revision 2024-11-05: GET `/sse` opens a stream that carries everything to the
+//! HTTP+SSE of revision 2024-11-05: GET `/sse`, or `/sse/NAME` of a view, opens a stream that carries everything to the
 //! client, POST `/messages` brings what the client says (S-SSE-01, S-SSE-02, S-SSE-05).
 //!
 //! A client whose stream breaks opens another one with the `Last-Event-ID` that it read, and goes
@@ -23,13 +23,14 @@ use url::form_urlencoded;
 
 use super::channel::ChannelParts;
 use super::http::accept::AcceptedTypes;
+use super::http::entrance;
 use super::http::event_body::EventBody;
 use super::http::handler::{answers_only, authenticate, peer, run_handler, worker};
 use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
 use super::http::{body, respond};
 use super::intake::{RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::{SessionId, SessionOwner, ViewId};
+use crate::id::{SessionId, SessionOwner};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
 
 use outbox::SseEventId;
@@ -70,7 +71,7 @@ async fn open(
     let settings = front.settings.load_full();
     let owner = SessionOwner {
         principal: authenticate(request, &settings)?,
-        view: ViewId::Default,
+        view: entrance::view(request, front)?,
     };
     if !settings.legacy_sse {
         return Err(legacy_sse_disabled());
@@ -199,12 +200,9 @@ async fn receive(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let owner = SessionOwner {
-        principal: authenticate(request, &settings)?,
-        view: ViewId::Default,
-    };
+    let principal = authenticate(request, &settings)?;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
-    let channel = channel.filter(|sse| *sse.channel.owner() == owner);
+    let channel = channel.filter(|sse| sse.channel.owner().principal == principal);
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::channel::{Channel, ChannelParts};
 use super::http::FrontServer;
 use super::state::Front;
-use crate::id::{Peer, SessionOwner};
+use crate::id::{Peer, SessionOwner, ViewId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::transport::Line;
 use pipes::WRITE_OUT_MAX;
@@ -26,7 +26,7 @@ impl FrontServer {
     /// # Errors
     ///
     /// Returns the system's error when the threads that read and write cannot be made.
-    pub fn serve_stdio(&self) -> io::Result<impl Future<Output = ()> + 'static> {
+    pub fn serve_stdio(&self, view: ViewId) -> io::Result<impl Future<Output = ()> + use<>> {
         let gate = self.gate.clone();
         let (ready, settings) = oneshot::channel();
         let lines = pipes::start_reader(io::stdin(), settings)?;
@@ -42,7 +42,10 @@ impl FrontServer {
                 id: front.sessions.mint(),
                 sessions: front.sessions.clone(),
                 // The user who started this process.
-                owner: SessionOwner::default(),
+                owner: SessionOwner {
+                    view,
+                    ..SessionOwner::default()
+                },
                 peer: Peer::Local,
                 arbiter: 0,
                 write_timeout: None,

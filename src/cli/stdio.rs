@@ -1,0 +1,49 @@
+//! The words of `mcpvisor stdio`.
+
+use clap::Args;
+use url::Url;
+
+use crate::id::ViewId;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct StdioArguments {
+    /// Show this view of the configuration, or `server/NAME` one server with its own names
+    #[arg(long, value_name = "NAME", conflicts_with = "connect", value_parser = view)]
+    pub view: Option<ViewId>,
+
+    /// Relay to this MCP endpoint, as http://127.0.0.1:12006/mcp
+    #[arg(long, value_name = "URL")]
+    pub connect: Option<Url>,
+
+    /// A header for every request to it, as "Authorization: Bearer x"; `${VAR}` is filled in from
+    /// the environment
+    #[arg(long = "header", value_name = "NAME: VALUE", requires = "connect")]
+    #[arg(value_parser = header)]
+    pub headers: Vec<Header>,
+}
+
+/// An HTTP header as it was written, variables not filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub name: String,
+    pub value: String,
+}
+
+fn header(text: &str) -> Result<Header, String> {
+    let (name, value) = text
+        .split_once(':')
+        .ok_or("a header is written as `NAME: VALUE`")?;
+    let (name, value) = (name.trim(), value.trim());
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || !name.bytes().all(legal) {
+        return Err("the name of a header is letters, digits and `-`".to_owned());
+    }
+    Ok(Header {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+fn view(text: &str) -> Result<ViewId, String> {
+    ViewId::try_from(Some(text.to_owned())).map_err(|error| error.to_string())
+}
