@@ -5,7 +5,7 @@ mod api_key;
 pub use api_key::{ApiKey, ApiKeyHash, expiry_millis, random_token};
 
 use crate::id::{Principal, ServerName};
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, Method};
 
 /// The issuer of API keys, in the names of their principals.
 const KEYS: &str = "key";
@@ -14,12 +14,40 @@ const KEYS: &str = "key";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSettings {
     pub keys: Vec<ApiKey>,
+    /// Whether a client may look around without credentials: only what acts needs them.
+    pub lazy: bool,
 }
 
 impl AuthSettings {
     /// Whether a request needs credentials.
     pub fn is_required(&self) -> bool {
         !self.keys.is_empty()
+    }
+
+    /// Refuses a request that needs credentials and has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub fn check_method(&self, principal: &Principal, method: &Method) -> Result<(), Failure> {
+        match is_open(method) {
+            true => Ok(()),
+            false => self.check_known(principal, &format!("`{method}`")),
+        }
+    }
+
+    /// The same for something that is no method.
+    ///
+    /// # Errors
+    ///
+    /// As [`AuthSettings::check_method`].
+    pub fn check_known(&self, principal: &Principal, what: &str) -> Result<(), Failure> {
+        match *principal != Principal::Anonymous || !self.is_required() {
+            true => Ok(()),
+            false => Err(unauthorized(&format!(
+                "{what} needs an API key, as `Authorization: Bearer KEY`"
+            ))),
+        }
     }
 
     /// When the next key expires after this time, in milliseconds since 1970.
@@ -44,6 +72,9 @@ impl AuthSettings {
             return Ok(Principal::Anonymous);
         }
         let Some(authorization) = authorization else {
+            if self.lazy {
+                return Ok(Principal::Anonymous);
+            }
             let message = "this gateway needs an API key, as `Authorization: Bearer KEY`; its \
                            operator makes one with `mcpvisor keys add NAME`";
             return Err(unauthorized(message));
@@ -64,6 +95,20 @@ impl AuthSettings {
             Some(key) => Ok(Principal::of(KEYS, &key.name)),
         }
     }
+}
+
+/// Whether a method only looks around, so that it needs no credentials with `lazy`.
+fn is_open(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Initialize
+            | Method::Ping
+            | Method::Discover
+            | Method::ToolsList
+            | Method::PromptsList
+            | Method::ResourcesList
+            | Method::ResourceTemplatesList
+    )
 }
 
 fn unauthorized(message: &str) -> Failure {
@@ -116,6 +161,7 @@ mod tests {
     fn only_a_whole_key_that_has_not_expired_is_taken() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None), key("b", "second", Some(100))],
+            lazy: false,
         };
         let [a, b] = ["a", "b"].map(|name| Some(Principal::of("key", name)));
         let cases = [
@@ -146,6 +192,42 @@ mod tests {
         assert_eq!(expiries, [Some(100), Some(100), None]);
         let expired = settings.authenticate(Some("Bearer second"), 100);
         assert!(expired.unwrap_err().message.contains("expired"));
+    }
+
+    #[test]
+    fn a_lazy_gateway_asks_only_for_what_acts() {
+        let settings = AuthSettings {
+            keys: vec![key("a", "first", None)],
+            lazy: true,
+        };
+        assert_eq!(settings.authenticate(None, 0), Ok(Principal::Anonymous));
+        // Wrong credentials are wrong all the same.
+        assert!(settings.authenticate(Some("Bearer wrong"), 0).is_err());
+        let known = settings.authenticate(Some("Bearer first"), 0).unwrap();
+        for (method, is_open) in [
+            ("initialize", true),
+            ("ping", true),
+            ("server/discover", true),
+            ("tools/list", true),
+            ("resources/templates/list", true),
+            ("tools/call", false),
+            ("prompts/get", false),
+            ("resources/read", false),
+            ("resources/subscribe", false),
+            ("completion/complete", false),
+            ("logging/setLevel", false),
+            ("subscriptions/listen", false),
+            ("tasks/get", false),
+            ("vendor/anything", false),
+        ] {
+            let method = Method::parse(method);
+            let checked = settings.check_method(&Principal::Anonymous, &method);
+            assert_eq!(checked.is_ok(), is_open, "{method}");
+            assert!(settings.check_method(&known, &method).is_ok());
+        }
+        let open = AuthSettings::default();
+        let call = Method::parse("tools/call");
+        assert!(open.check_method(&Principal::Anonymous, &call).is_ok());
     }
 
     #[test]

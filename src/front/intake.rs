@@ -9,8 +9,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
+use crate::auth::AuthSettings;
 use crate::bridge::meta::claims_modern;
 use crate::calls::ClientReply;
+use crate::id::Principal;
 use crate::protocol::{
     DEPTH_MAX, Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Notification, RawJson,
     Request, RequestId, Revision, is_too_deep, result_frame,
@@ -30,6 +32,36 @@ pub(super) enum Incoming {
     InSession(Envelope),
     /// An array of messages for the session of the client.
     Batch(Bytes),
+}
+
+impl Incoming {
+    /// Refuses what needs credentials from a client that has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub(super) fn checked(
+        self,
+        auth: &AuthSettings,
+        principal: &Principal,
+    ) -> Result<Self, RequestFailure> {
+        let request = match &self {
+            Self::Sessionless(request) | Self::Initialize(request) => request,
+            Self::InSession(Envelope::Request(request)) => request,
+            Self::InSession(_) => return Ok(self),
+            Self::Batch(_) => {
+                auth.check_known(principal, "a batch of messages")?;
+                return Ok(self);
+            }
+        };
+        match auth.check_method(principal, &request.method) {
+            Ok(()) => Ok(self),
+            Err(failure) => Err(RequestFailure {
+                failure,
+                id: Some(request.id.clone()),
+            }),
+        }
+    }
 }
 
 /// Why a message is not served, with the id of the request that is answered so, if there is one.

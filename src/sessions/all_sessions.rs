@@ -17,7 +17,7 @@ use crate::calls::{
 };
 use crate::downstream::Downstreams;
 use crate::history::History;
-use crate::id::{CallNumbers, Peer, SessionId, SessionOwner, ViewId};
+use crate::id::{CallNumbers, Peer, Principal, SessionId, SessionOwner, ViewId};
 use crate::memory::{self, KeptBytes};
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
@@ -260,6 +260,34 @@ impl Sessions {
             // Rare, and much larger than the rest.
             SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
         }
+    }
+
+    /// Finds a session that was opened without credentials for the first who uses it with some: from
+    /// now on it is theirs. `None` for any other session.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sessions::find`].
+    pub async fn adopt(
+        &self,
+        id: SessionId,
+        owner: &SessionOwner,
+    ) -> Result<Option<FoundSession>, Failure> {
+        if owner.principal == Principal::Anonymous || !self.0.registry.adopt(id, owner) {
+            return Ok(None);
+        }
+        let found = self.find(id, owner).await?;
+        if let Some(session) = &found {
+            // Before anything that its owner sends.
+            let adopt = SessionCommand::Adopt(owner.principal.clone());
+            session.address.do_send(adopt);
+        }
+        Ok(found)
+    }
+
+    /// Whether the session is somebody's who had to say who they are.
+    pub fn is_owned(&self, id: SessionId) -> bool {
+        self.0.registry.is_owned(id)
     }
 
     /// The client of a session has left and may come back: until then it has no connections of its

@@ -4,6 +4,7 @@ use actix::Message;
 use tokio::sync::oneshot;
 
 use crate::calls::ClientReply;
+use crate::id::Principal;
 use crate::protocol::Envelope;
 
 /// One message of the client.
@@ -40,6 +41,8 @@ pub struct OpenStream {
 pub(crate) enum SessionCommand {
     /// The session is in use: its record must not expire.
     SaveRecord,
+    /// Its client has said who it is.
+    Adopt(Principal),
     /// The stream that belongs to no call ends now; calls go on.
     EndGeneralStream,
     /// The client sent nothing for `idle_timeout`; a session that is in use stays.

@@ -8,7 +8,7 @@ use actix::Addr;
 use tokio::time::Instant;
 
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
-use crate::id::{Peer, QuickMap, SessionId, SessionOwner};
+use crate::id::{Peer, Principal, QuickMap, SessionId, SessionOwner};
 use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
@@ -175,6 +175,27 @@ impl SessionRegistry {
     /// Finds a session for whoever owns it, and notes that it is in use. To others it is unknown.
     pub(crate) fn find(&self, id: SessionId, owner: &SessionOwner) -> SessionLookup {
         self.find_if(id, |slot| slot.owner == *owner)
+    }
+
+    /// Gives a session that was opened without credentials to the first who uses it with some; false
+    /// for a session that has an owner.
+    pub(crate) fn adopt(&self, id: SessionId, owner: &SessionOwner) -> bool {
+        let mut shard = self.write(id);
+        let Some(slot) = shard.get_mut(&id).filter(|slot| !slot.is_ending) else {
+            return false;
+        };
+        let is_free = slot.owner.principal == Principal::Anonymous && slot.owner.view == owner.view;
+        if is_free {
+            slot.owner = owner.clone();
+        }
+        is_free
+    }
+
+    /// Whether the session is somebody's who had to say who they are.
+    pub(crate) fn is_owned(&self, id: SessionId) -> bool {
+        let shard = self.read(id);
+        let slot = shard.get(&id);
+        slot.is_some_and(|slot| slot.owner.principal != Principal::Anonymous)
     }
 
     /// Finds a session whoever owns it, and notes that it is in use.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{Answer, Events, Gateway, Http, INITIALIZE, Setup, request, until};
 
 /// The hashes of `first-key`, `second-key` and `old-key`.
-const KEYS: &str = "\
+pub(crate) const KEYS: &str = "\
 [auth.keys.first]
 hash = \"sha256:9e24b55356ef2a121ab5fd1a3ee8a3c9191e837f3853e399a369e9044ff183f7\"
 [auth.keys.second]
@@ -15,7 +15,7 @@ hash = \"sha256:762c08fc17a1cc5f00d248f8b50f2f2f4d17ff2934ac31e64deacb3f5bb3f2ec
 expires = \"2020-01-01T00:00:00Z\"
 ";
 
-fn with_key(http: Http, key: &str) -> Http {
+pub(crate) fn with_key(http: Http, key: &str) -> Http {
     http.header("Authorization", &format!("Bearer {key}"))
 }
 
@@ -35,7 +35,7 @@ fn ping(gateway: &Gateway, session: &str) -> Http {
 }
 
 /// A 401 that says why and how. Returns its challenge.
-async fn refused(answer: Answer) -> String {
+pub(crate) async fn refused(answer: Answer) -> String {
     assert_eq!(answer.status, 401, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let challenge = answer.header("www-authenticate").unwrap().to_owned();

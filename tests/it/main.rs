@@ -23,6 +23,7 @@ mod includes;
 mod items;
 mod kills;
 mod lazy;
+mod lazy_auth;
 mod legacy_sse;
 mod legacy_sse_resumption;
 mod limits;

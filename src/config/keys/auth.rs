@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, expiry_millis};
+use crate::config::declaration::kinds::flag;
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
@@ -24,6 +25,10 @@ keys! {
         /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
         /// `mcpvisor keys` makes, lists, renews and removes them.
         keys: ApiKeysKind;
+        /// Whether clients may look around without a key: they open a session, ping it and list, and
+        /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
+        /// used in such a session owns it from then on.
+        lazy: flag();
     }
 }
 

@@ -21,7 +21,7 @@ use crate::front::intake::{
 };
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
-use crate::id::{SessionId, SessionOwner};
+use crate::id::{Principal, SessionId, SessionOwner};
 use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
@@ -102,7 +102,9 @@ async fn post(
     let mut permit = front.bytes.permit();
     let body = body::read(payload, announced, settings, &mut permit).await?;
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
-    let serving = match intake::read(body, revision, front.is_draining())? {
+    let incoming = intake::read(body, revision, front.is_draining());
+    let checked = incoming.and_then(|it| it.checked(&settings.auth, &owner.principal));
+    let serving = match checked? {
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
             request, message, owner, events, front, settings,
         )),
@@ -279,7 +281,26 @@ async fn find(
 ) -> Result<FoundSession, Failure> {
     check_revision(request)?;
     let id = session_id(request)?;
-    let session = front.sessions.find(id, owner).await?;
+    match front.sessions.find(id, owner).await? {
+        Some(session) => Ok(session),
+        None => Box::pin(find_free(front, id, owner)).await,
+    }
+}
+
+/// A session that was opened without credentials, for the first who uses it with some.
+async fn find_free(
+    front: &Front,
+    id: SessionId,
+    owner: &SessionOwner,
+) -> Result<FoundSession, Failure> {
+    if !front.settings.load().auth.lazy {
+        return Err(unknown_session());
+    }
+    if owner.principal == Principal::Anonymous && front.sessions.is_owned(id) {
+        let auth = &front.settings.load().auth;
+        auth.check_known(&owner.principal, "this session")?;
+    }
+    let session = front.sessions.adopt(id, owner).await?;
     session.ok_or_else(unknown_session)
 }
 

@@ -28,7 +28,7 @@ use super::http::event_body::EventBody;
 use super::http::handler::{answers_only, authenticate, peer, run_handler, worker};
 use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
 use super::http::{body, respond};
-use super::intake::{RequestFailure, refuse_if_shutting_down};
+use super::intake::{self, RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
 use crate::id::{SessionId, SessionOwner};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
@@ -217,6 +217,9 @@ async fn receive(
     let announced = body::json_length(request)?;
     let mut permit = front.bytes.permit();
     let body = body::read(&mut payload, announced, &settings, &mut permit).await?;
+    if settings.auth.lazy {
+        intake::read(body.clone(), None, false)?.checked(&settings.auth, &principal)?;
+    }
     channel.channel.receive(body).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }

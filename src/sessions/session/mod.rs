@@ -328,6 +328,11 @@ impl Handler<SessionCommand> for Session {
     fn handle(&mut self, command: SessionCommand, ctx: &mut Self::Context) {
         match command {
             SessionCommand::SaveRecord => self.save(),
+            SessionCommand::Adopt(principal) => {
+                self.record.principal = principal;
+                self.caller = Arc::new(self.record.caller(self.id));
+                self.save();
+            }
             SessionCommand::EndGeneralStream => {
                 if let Some(streams) = &mut self.event_log {
                     streams.detach_general_reader();
