@@ -103,13 +103,14 @@ async function callEverything(endpoint) {
 
 await withGateway(process.argv.at(-1), async (endpoint, api) => {
   for (let logins = 0; logins < LOGINS_MAX; logins++) {
-    const isUp = await until("the server is up or needs a login", async () => {
-      const [server, login] = [await serverState(api), await loginState(api)];
-      return server === "up" ? "up" : login === "needs login" && "login";
+    const next = await until("there are tools or a login is needed", async () => {
+      if ((await loginState(api)) === "needs login") return "login";
+      const { tools } = await (await api("GET", "/api/tools")).json();
+      return tools.length > 0 && (await serverState(api)) === "up" && "call";
     });
-    if (isUp === "up" && (await callEverything(endpoint))) return;
-    if (isUp === "up") {
-      await until("more permissions are wanted", async () => (await loginState(api)) !== "signed in");
+    if (next === "call") {
+      if (await callEverything(endpoint)) return;
+      await until("a login is wanted", async () => (await loginState(api)) !== "signed in");
     }
     await logIn(api);
   }
