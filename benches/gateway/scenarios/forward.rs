@@ -10,11 +10,19 @@ use crate::Fallible;
 use crate::bench::Bench;
 use crate::client::{BenchClient, Ids, Work};
 use crate::measure::Figure;
+use crate::process::rss;
 use crate::report::{Bound, CPU, Goal, P50, PER_SECOND, ratio};
-use crate::targets::{Server, Target};
+use crate::targets::{BEFORE, Server, Target};
 
-pub(crate) const NAMES: [&str; 7] = [
-    "calls-1", "calls-64", "sessions", "list-4", "progress", "big", "wait",
+pub(crate) const NAMES: [&str; 8] = [
+    "calls-1",
+    "calls-64",
+    "sessions",
+    "list-4",
+    "progress",
+    "progress-100",
+    "big",
+    "wait",
 ];
 
 /// Calls that wait together.
@@ -48,10 +56,17 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
         ),
         (
             "progress",
-            "5 progress events and the result, 16 connections",
+            "10 progress events and the result, 16 connections",
             16,
-            Work::Progress(5),
-            0.5,
+            Work::Progress(10),
+            0.7,
+        ),
+        (
+            "progress-100",
+            "100 progress events and the result, 16 connections",
+            16,
+            Work::Progress(100),
+            0.7,
         ),
         (
             "big",
@@ -66,6 +81,9 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
             bench.report.title(name, text);
             let figures = rig.measure(bench, connections, work).await;
             at_least(bench, &figures, "nginx", least);
+            if matches!(work, Work::Progress(_)) {
+                held(bench, &rig);
+            }
         }
     }
     if bench.wants("wait") {
@@ -122,6 +140,23 @@ pub(crate) fn at_least(bench: &mut Bench, figures: &[Figure], beside: &str, leas
         value,
         bound: Bound::AtLeast(least),
     });
+}
+
+/// What the gateway holds in memory right after the streams.
+pub(crate) fn held(bench: &mut Bench, rig: &Rig) {
+    let mib = |target: &Target| rss(target.pid()) as f64 / 1024.0 / 1024.0;
+    for target in &rig.others {
+        if target.name == "gateway" {
+            bench.report.goal(Goal {
+                what: "memory after these streams, MiB".to_owned(),
+                value: Some(mib(target)),
+                bound: Bound::AtMost(30.0),
+            });
+        } else if target.name == BEFORE {
+            let held = mib(target);
+            (bench.report).line(&format!("the build before holds {held:.1} MiB"));
+        }
+    }
 }
 
 /// All calls begin together; the last must be back within a second.

@@ -1,13 +1,13 @@
 //! Calls to a server over stdio beside the same server over HTTP.
 
 use super::Rig;
-use super::forward::{at_least, wait};
+use super::forward::{at_least, held, wait};
 use crate::Fallible;
 use crate::bench::Bench;
 use crate::client::Work;
 use crate::targets::{self, Server};
 
-pub(crate) const NAMES: [&str; 2] = ["stdio", "stdio-wait"];
+pub(crate) const NAMES: [&str; 3] = ["stdio", "stdio-progress", "stdio-wait"];
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     let mut rig = Rig {
@@ -26,6 +26,15 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
         );
         let figures = rig.measure(bench, 16, Work::Echo).await;
         at_least(bench, &figures, "direct", 0.3);
+    }
+    if bench.wants("stdio-progress") {
+        bench.report.title(
+            "stdio-progress",
+            "10 progress events and the result over stdio, 16 connections, direct is HTTP",
+        );
+        let figures = rig.measure(bench, 16, Work::Progress(10)).await;
+        at_least(bench, &figures, "direct", 0.35);
+        held(bench, &rig);
     }
     if bench.wants("stdio-wait") {
         bench.report.title(
