@@ -110,6 +110,9 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
         Ok::<_, ConfigError>(loaded)
     };
     let loaded = load(path)?;
+    if let ServeMode::Stdio(view) = &mode {
+        check_view(&loaded.config, view)?;
+    }
     let log = start_logging(&loaded);
     let watched = loaded.path.clone();
     let reload = || load(watched.as_deref().or(path));
@@ -170,10 +173,7 @@ async fn run_gateway(
     };
     let mut gateway = match mode {
         ServeMode::Http => Gateway::start(loaded, inherited, log).await?,
-        ServeMode::Stdio(view) => {
-            check_view(&loaded.config, view)?;
-            Gateway::start_for_stdio(loaded, log).await?
-        }
+        ServeMode::Stdio(_) => Gateway::start_for_stdio(loaded, log).await?,
     };
     let client = match mode {
         ServeMode::Http => None,

@@ -32,7 +32,7 @@ pub enum RegistrationError {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct RegistrationAnswer {
     client_id: String,
     client_secret: Option<SecretString>,
     client_secret_expires_at: Option<u64>,
@@ -75,7 +75,7 @@ impl RegisteredClient {
         if !matches!(status, 200 | 201) {
             return Err(RegistrationError::Refused(status));
         }
-        let answer: Answer =
+        let answer: RegistrationAnswer =
             serde_json::from_slice(body).map_err(|_| RegistrationError::Invalid)?;
         let id = answer.client_id;
         if id.is_empty() || id.len() > CLIENT_ID_MAX || id.chars().any(char::is_control) {

@@ -76,12 +76,7 @@ pub(super) fn build(
         store: store.clone(),
         random: Arc::new(SystemRandom::new()),
         starts: StartQueue::new(config.starts_at_once),
-        make_connector: make_connector(
-            spawner.clone(),
-            Tls::system(),
-            counters.clone(),
-            credentials.clone(),
-        ),
+        make_connector: make_connector(spawner, &counters, &credentials),
         counters: counters.clone(),
         crashes,
         events: log.events(),
@@ -120,12 +115,13 @@ pub(super) fn build(
 }
 
 fn make_connector(
-    spawner: Spawner,
-    tls: Tls,
-    counters: Counters,
-    credentials: Credentials,
+    spawner: &Spawner,
+    counters: &Counters,
+    credentials: &Credentials,
 ) -> MakeConnector {
     let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
+    let (spawner, tls) = (spawner.clone(), Tls::system());
+    let (counters, credentials) = (counters.clone(), credentials.clone());
     Arc::new(move |server, log| -> Arc<dyn Connector> {
         let connector: Arc<dyn Connector> = match &server.transport {
             TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(

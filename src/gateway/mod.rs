@@ -153,7 +153,6 @@ impl Gateway {
         let address = shown_address(server.address);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
-        let view = config_view(loaded.path, loaded.warnings);
         let servers = ready_servers(&config);
         let unreadable = |source| unreadable(&path, source);
         let saved = SavedState::load(&store, &config, &servers);
@@ -172,6 +171,7 @@ impl Gateway {
             log,
         };
         let known = (saved.parts.clone(), saved.start_times);
+        let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, known)?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::assertion::assertion;
-use super::kept::{Kept, unix_now};
+use super::stored_sign_in::{StoredSignIn, unix_now};
 use super::{
     BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
     TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
@@ -65,7 +65,7 @@ pub struct AccessToken {
 /// What only one task at a time may touch.
 #[derive(Default)]
 struct Exchange {
-    kept: Option<Kept>,
+    kept: Option<StoredSignIn>,
     failed: Option<(Instant, NotRenewed)>,
 }
 
@@ -268,7 +268,7 @@ impl Credential {
         let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
         let nowhere = self.url.clone();
         let client = self.client(exchange, &authority, &nowhere, &scopes).await?;
-        let mut kept = Kept::new(&self.url, &authority, &client, Some(nowhere), &scopes);
+        let mut kept = StoredSignIn::new(&self.url, &authority, &client, Some(nowhere), &scopes);
         let endpoint = authority.server.token_endpoint;
         let tokens = self
             .exchange_for(&Grant::ClientCredentials, &endpoint, &kept)
@@ -341,7 +341,7 @@ impl Credential {
         &self,
         grant: &Grant,
         endpoint: &Endpoint,
-        kept: &Kept,
+        kept: &StoredSignIn,
     ) -> Result<Tokens, SignInError> {
         let secret = self.client_secret(kept)?;
         let (id, resource) = (&kept.client_id, &kept.resource);
@@ -351,7 +351,7 @@ impl Credential {
         Ok(Tokens::parse(answer.status, &answer.body)?)
     }
 
-    fn client_secret(&self, kept: &Kept) -> Result<ClientSecret, SignInError> {
+    fn client_secret(&self, kept: &StoredSignIn) -> Result<ClientSecret, SignInError> {
         let Some(file) = &self.settings.client_key_file else {
             return Ok(kept.secret());
         };
@@ -363,7 +363,7 @@ impl Credential {
     }
 
     /// From now on requests carry these tokens.
-    fn adopt(&self, exchange: &mut Exchange, kept: Kept) -> Result<(), SignInError> {
+    fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
         self.current.store(AccessToken::of(&kept).map(Arc::new));
         let stored = self.store(&kept);
         exchange.kept = Some(kept);
@@ -386,7 +386,7 @@ impl Credential {
         }
     }
 
-    fn store(&self, kept: &Kept) -> Result<(), SignInError> {
+    fn store(&self, kept: &StoredSignIn) -> Result<(), SignInError> {
         let text = serde_json::to_vec(kept).map_err(|e| SignInError::Vault(e.to_string()))?;
         let written = self.vault.write(&self.name, &text);
         written.map_err(|error| SignInError::Vault(error.to_string()))
@@ -418,7 +418,7 @@ impl AccessToken {
         self.header.expose_secret()
     }
 
-    fn of(kept: &Kept) -> Option<Self> {
+    fn of(kept: &StoredSignIn) -> Option<Self> {
         Some(Self {
             header: format!("Bearer {}", kept.access.as_ref()?).into(),
             renew_at: kept.renew_at.filter(|_| kept.refresh.is_some()),
@@ -440,7 +440,7 @@ fn web_request(endpoint: &Endpoint, request: TokenRequest) -> WebRequest {
     }
 }
 
-fn read(vault: &Vault, name: &ServerName) -> Option<Kept> {
+fn read(vault: &Vault, name: &ServerName) -> Option<StoredSignIn> {
     let read = vault.read(name);
     let text = read.unwrap_or_else(|error| {
         log::warn!(server = name.as_str(), error:%; "its tokens cannot be read; sign in again");

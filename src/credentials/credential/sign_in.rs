@@ -7,8 +7,8 @@ use url::Url;
 
 use super::{Credential, Exchange, Granted, SignInError};
 use crate::credentials::authorization::state_of;
-use crate::credentials::kept::{Kept, unix_now};
 use crate::credentials::lookup::{self, Authority};
+use crate::credentials::stored_sign_in::{StoredSignIn, unix_now};
 use crate::credentials::{
     BearerChallenge, CallbackError, Endpoint, Grant, GrantKind, PendingSignIn, RegisteredClient,
     Scopes, SignIn,
@@ -23,7 +23,7 @@ const SIGN_INS_MAX: usize = 4;
 /// A sign-in that a person was sent to.
 pub(super) struct WaitingSignIn {
     pending: PendingSignIn,
-    kept: Kept,
+    kept: StoredSignIn,
     token_endpoint: Endpoint,
     began: Instant,
 }
@@ -50,7 +50,7 @@ impl Credential {
         let client = self
             .client(&exchange, &authority, &redirect_uri, &scopes)
             .await?;
-        let kept = Kept::new(
+        let kept = StoredSignIn::new(
             &self.url,
             &authority,
             &client,
@@ -171,7 +171,7 @@ impl Credential {
                 && kept.issuer == authority.server.issuer
                 && kept.redirect_uri.as_ref() == Some(redirect_uri)
         });
-        if let Some(client) = known.and_then(Kept::client) {
+        if let Some(client) = known.and_then(StoredSignIn::client) {
             return Ok(client);
         }
         let (web, settings) = (&*self.web, &self.settings);

@@ -10,7 +10,7 @@ use crate::telemetry::unix_millis;
 
 /// As it is written into the vault. It has no `Debug`: nearly all of it is secret.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct StoredSignIn {
     /// The server that the tokens are for; those of another one are not used.
     pub(super) server: Url,
     pub(super) issuer: String,
@@ -31,7 +31,7 @@ pub(super) struct Kept {
     pub(super) signed_in_at: Option<u64>,
 }
 
-impl Kept {
+impl StoredSignIn {
     /// A client that is known to an authorization server, without tokens yet.
     pub(super) fn new(
         server: &Url,
