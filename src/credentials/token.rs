@@ -172,6 +172,8 @@ pub struct Tokens {
 pub enum TokenError {
     #[error("the authorization server no longer takes this sign-in; sign in again")]
     SignInAgain,
+    #[error("the authorization server does not know this client (any more)")]
+    UnknownClient,
     #[error("the authorization server refused: {0}")]
     Refused(String),
     #[error("the token endpoint answered with status {0}")]
@@ -246,6 +248,7 @@ fn refusal(status: u16, body: &[u8]) -> TokenError {
     }
     match serde_json::from_slice::<Refusal>(body) {
         Ok(refusal) if refusal.error == "invalid_grant" => TokenError::SignInAgain,
+        Ok(refusal) if refusal.error == "invalid_client" => TokenError::UnknownClient,
         Ok(refusal) => TokenError::Refused(error_code(&refusal.error)),
         Err(_) => TokenError::Refused(format!("status {status}")),
     }
@@ -341,7 +344,7 @@ mod tests {
             (
                 401,
                 r#"{"error":"invalid_client"}"#,
-                refused("invalid_client"),
+                TokenError::UnknownClient,
             ),
             (400, r#"{"error":"\u001b[2Jok"}"#, refused(none)),
             (404, "<html>", refused("status 404")),

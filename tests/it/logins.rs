@@ -163,6 +163,43 @@ async fn a_sign_in_that_ended_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn an_authorization_server_that_forgot_the_gateway_gets_to_know_it_again() {
+    let (_server, authority, gateway) = protected().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    let client = Client::open(&gateway).await;
+    // Noticed when the token is renewed.
+    authority.grants().clients.clear();
+    authority.expire_tokens();
+    let failed = client.call("docs__echo", json!({})).await;
+    assert!(
+        text_of(&failed).contains("mcpvisor auth login docs"),
+        "{failed}"
+    );
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    assert_eq!(authority.grants().registered, 2);
+    // Noticed by the person, who is not sent back and begins again.
+    authority.end_sign_ins();
+    client.call("docs__echo", json!({})).await;
+    login_needed(&gateway).await;
+    authority.grants().clients.clear();
+    let begun = api(&gateway, "POST", "/api/servers/docs/login")
+        .send()
+        .await;
+    let (address, path) = parts(begun.json().await["url"].as_str().unwrap());
+    let page = Http::new(address.parse().unwrap(), "GET", &path)
+        .send()
+        .await;
+    assert_eq!(page.status, 400);
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    assert_eq!(authority.grants().registered, 3);
+}
+
+#[tokio::test]
 async fn tokens_survive_a_kill_and_are_readable_nowhere() {
     let server = HttpServer::start(Behaviour::default()).await;
     let authority = Authority::of(&server).await;

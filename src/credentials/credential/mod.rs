@@ -207,6 +207,11 @@ impl Credential {
         };
         let refused = match error {
             SignInError::MoreScopes => NotRenewed::MoreScopes(self.name.clone()),
+            SignInError::Token(TokenError::UnknownClient) if self.settings.client_id.is_none() => {
+                self.sign_out(&mut exchange);
+                exchange.kept = None;
+                NotRenewed::LoginNeeded(self.name.clone())
+            }
             SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
                 self.sign_out(&mut exchange);
                 NotRenewed::LoginNeeded(self.name.clone())

@@ -157,6 +157,15 @@ impl Credential {
         }
     }
 
+    /// Whether somebody was sent to sign in as this client and has not come back: perhaps the
+    /// authorization server has forgotten it.
+    fn is_unanswered(&self, client_id: &str) -> bool {
+        let waiting = self.waiting();
+        waiting
+            .iter()
+            .any(|sign_in| sign_in.kept.client_id == client_id)
+    }
+
     /// The client that is registered already, or one that is registered now.
     pub(super) async fn client(
         &self,
@@ -168,6 +177,7 @@ impl Credential {
         let known = exchange.kept.as_ref().filter(|kept| {
             let is_registered = self.settings.client_id.is_none();
             is_registered
+                && !self.is_unanswered(&kept.client_id)
                 && kept.issuer == authority.server.issuer
                 && kept.redirect_uri.as_ref() == Some(redirect_uri)
         });

@@ -23,6 +23,8 @@ pub(crate) struct Grants {
     refresh_tokens: HashSet<String>,
     given: usize,
     pub(crate) registered: usize,
+    /// Clients that it knows.
+    pub(crate) clients: HashSet<String>,
     pub(crate) refreshed: usize,
     pub(crate) revoked: Vec<String>,
     /// Seconds that a token holds.
@@ -134,7 +136,9 @@ async fn serve(request: HttpRequest, body: Bytes, site: web::Data<Site>) -> Http
             let asked: Value = serde_json::from_slice(&body).unwrap();
             assert!(asked["redirect_uris"][0].is_string(), "{asked}");
             grants.registered += 1;
-            HttpResponse::Created().json(json!({ "client_id": "registered" }))
+            let id = format!("client-{}", grants.registered);
+            grants.clients.insert(id.clone());
+            HttpResponse::Created().json(json!({ "client_id": id }))
         }
         ("GET", "/authorize") => {
             authorize(&form(request.query_string().as_bytes()), &mut grants, url)
@@ -155,6 +159,9 @@ async fn serve(request: HttpRequest, body: Bytes, site: web::Data<Site>) -> Http
 
 /// The person agrees at once.
 fn authorize(query: &HashMap<String, String>, grants: &mut Grants, url: &str) -> HttpResponse {
+    if !grants.clients.contains(&query["client_id"]) {
+        return HttpResponse::BadRequest().body("unknown client");
+    }
     assert_eq!(query["code_challenge_method"], "S256");
     assert_eq!(query["scope"], "tools");
     let code = format!("code-{}", grants.codes.len());
@@ -178,6 +185,10 @@ fn token(
     site: &Site,
 ) -> HttpResponse {
     assert_eq!(form["resource"], site.resource);
+    let is_known = |id: &String| grants.clients.contains(id);
+    if basic.is_none() && !form.get("client_id").is_some_and(is_known) {
+        return HttpResponse::Unauthorized().json(json!({ "error": "invalid_client" }));
+    }
     let is_granted = match form["grant_type"].as_str() {
         "authorization_code" => grants.codes.remove(&form["code"]).is_some_and(|kept| {
             let verifier = digest(&SHA256, form["code_verifier"].as_bytes());
