@@ -368,6 +368,7 @@ impl Config {
     pub fn with_fixed_of(mut self, running: &Self) -> Self {
         GatewayTable::keep_fixed(&mut self, running);
         MetricsTable::keep_fixed(&mut self, running);
+        self.credentials.clone_from(&running.credentials);
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::declaration::{Key, Keys as _, Mark};
 use super::keys::{
-    GatewayTable, LimitsTable, MetricsTable, RecorderTable, ServerTable, TransportKind,
+    CredentialsTable, GatewayTable, LimitsTable, MetricsTable, RecorderTable, ServerTable,
+    TransportKind,
 };
 use super::{Config, ServerEntry, ServerState};
 use crate::downstream::ServerSettings;
@@ -66,7 +67,10 @@ impl Plan {
         let gateway = GatewayTable::changed(wanted, running).into_iter();
         let gateway = gateway.map(|key| ("gateway", key));
         let metrics = MetricsTable::changed(wanted, running).into_iter();
+        let credentials = CredentialsTable::changed(&wanted.credentials, &running.credentials);
+        let credentials = credentials.into_iter().map(|key| ("credentials", key));
         let changed = gateway.chain(metrics.map(|key| ("metrics", key)));
+        let changed = changed.chain(credentials);
         let needs_restart = changed.filter(|(_, key)| key.is(Mark::NeedsRestart));
         // With everything that can be applied at once, and nothing else.
         let live = wanted.clone().with_fixed_of(running);

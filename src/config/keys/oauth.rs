@@ -22,11 +22,11 @@ keys! {
         /// The file with the key that kept tokens are sealed with: 32 bytes in base64, made when it
         /// is not there. The variable MCPVISOR_CREDENTIALS_KEY, if it is set, holds the key itself.
         /// Without both it is mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
-        key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\"");
+        key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\""), NeedsRestart;
         /// Where authorization servers send browsers back to: `/oauth/callback` of this gateway, as
         /// browsers reach it. Without it, that on the first address of `listen`.
         callback_url: optional(text(ENDPOINT, endpoint),
-            "\"https://gateway.example.com/oauth/callback\"");
+            "\"https://gateway.example.com/oauth/callback\""), NeedsRestart;
     }
 }
 
