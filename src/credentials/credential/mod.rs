@@ -126,6 +126,11 @@ impl Credential {
         Some(token)
     }
 
+    /// Whether requests carry a token.
+    pub fn has_token(&self) -> bool {
+        self.current.load().is_some()
+    }
+
     /// Gets another token than the one that was refused; `challenge` is the server's
     /// `WWW-Authenticate`. Called on an arbiter.
     ///

@@ -11,44 +11,89 @@ use bytes::Bytes;
 use super::redirect;
 use crate::credentials::{AccessToken, Credential};
 
-/// Sends a request with these headers of its own and the token of the server, if there is one; an
-/// empty body is none. Redirects are followed, and a refused token is renewed: then the request did
-/// not run, and is sent once more. Returns where the answer came from, if not from where the
-/// request went.
-///
-/// # Errors
-///
-/// Returns [`SendRequestError`] when a request failed on its way.
-pub(in crate::transport) async fn send(
-    credential: Option<&Arc<Credential>>,
-    client: &Client,
-    request: &FrozenClientRequest,
-    extra: &HeaderMap,
-    body: Bytes,
-) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
-    let token = credential.and_then(Credential::token);
-    let Some(token) = token else {
-        let answer = send_once(client, request, extra, body.clone()).await?;
-        return match credential {
-            Some(credential) if is_refusal(&answer.0) => {
-                let again = send_again(credential, client, request, extra, body, None, answer);
-                Box::pin(again).await
-            }
-            _ => Ok(answer),
+/// A request with headers of its own, and who sends it; an empty body is none.
+pub(in crate::transport) struct AuthorizedRequest<'a> {
+    pub(in crate::transport) credential: Option<&'a Arc<Credential>>,
+    /// Sends again what was redirected.
+    pub(in crate::transport) client: &'a Client,
+    pub(in crate::transport) request: &'a FrozenClientRequest,
+    pub(in crate::transport) extra: &'a HeaderMap,
+    pub(in crate::transport) body: Bytes,
+}
+
+impl AuthorizedRequest<'_> {
+    /// Sends it with the token of the server, if there is one, until its answer is final. Returns
+    /// where that came from, if not from where the request went.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SendRequestError`] when a request failed on its way.
+    pub(in crate::transport) async fn send(
+        self,
+    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+        let token = self.credential.and_then(Credential::token);
+        let response = self.send_once(token.as_deref()).await?;
+        self.settle(token, response).await
+    }
+
+    /// Goes on after an answer: redirects are followed, and a refused token is renewed. Then the
+    /// request did not run, and is sent once more.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SendRequestError`] when a request failed on its way.
+    pub(in crate::transport) async fn settle(
+        self,
+        sent: Option<Arc<AccessToken>>,
+        response: ClientResponse,
+    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+        let answer = self.follow(sent.as_deref(), response).await?;
+        let Some(credential) = self.credential.filter(|_| is_refusal(&answer.0)) else {
+            return Ok(answer);
         };
-    };
-    let with_token = async {
-        let headers = with_token(extra, &token);
-        let answer = send_once(client, request, &headers, body.clone()).await?;
-        match credential {
-            Some(credential) if is_refusal(&answer.0) => {
-                let sent = Some(Arc::clone(&token));
-                send_again(credential, client, request, extra, body, sent, answer).await
-            }
-            _ => Ok(answer),
+        if let Err(error) = credential.renew(sent, challenge(&answer.0)).await {
+            log::debug!(error:%; "the refused token stands");
+            return Ok(answer);
         }
-    };
-    Box::pin(with_token).await
+        let token = credential.token();
+        let response = self.send_once(token.as_deref()).await?;
+        self.follow(token.as_deref(), response).await
+    }
+
+    async fn send_once(
+        &self,
+        token: Option<&AccessToken>,
+    ) -> Result<ClientResponse, SendRequestError> {
+        let headers = with_token(self.extra, token);
+        match (headers.is_empty(), self.body.is_empty()) {
+            (true, true) => self.request.send().await,
+            (true, false) => self.request.send_body(self.body.clone()).await,
+            (false, true) => self.request.extra_headers(headers).send().await,
+            (false, false) => {
+                let request = self.request.extra_headers(headers);
+                request.send_body(self.body.clone()).await
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        token: Option<&AccessToken>,
+        response: ClientResponse,
+    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+        if !redirect::leads_on(&response) {
+            return Ok((response, None));
+        }
+        let (headers, body) = (with_token(self.extra, token), self.body.clone());
+        let followed = redirect::follow(self.client, self.request, &headers, body, response);
+        let (response, uri) = followed.await?;
+        Ok((response, Some(uri)))
+    }
+}
+
+/// Whether nothing is left to do about an answer.
+pub(in crate::transport) fn is_final(response: &ClientResponse) -> bool {
+    !redirect::leads_on(response) && !is_refusal(response)
 }
 
 /// Whether the server wants another token (RFC 6750, section 3.1).
@@ -62,57 +107,16 @@ pub(in crate::transport) fn is_refusal(response: &ClientResponse) -> bool {
     }
 }
 
-/// Sends the request again if another token is to be had; else the refusal stands.
-async fn send_again(
-    credential: &Arc<Credential>,
-    client: &Client,
-    request: &FrozenClientRequest,
-    extra: &HeaderMap,
-    body: Bytes,
-    sent: Option<Arc<AccessToken>>,
-    refusal: (ClientResponse, Option<Uri>),
-) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
-    if let Err(error) = credential.renew(sent, challenge(&refusal.0)).await {
-        log::debug!(error:%; "the refused token stands");
-        return Ok(refusal);
-    }
-    let Some(token) = credential.token() else {
-        return Ok(refusal);
-    };
-    send_once(client, request, &with_token(extra, &token), body).await
-}
-
-async fn send_once(
-    client: &Client,
-    request: &FrozenClientRequest,
-    headers: &HeaderMap,
-    body: Bytes,
-) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
-    let response = match (headers.is_empty(), body.is_empty()) {
-        (true, true) => request.send().await?,
-        (true, false) => request.send_body(body.clone()).await?,
-        (false, true) => request.extra_headers(headers.clone()).send().await?,
-        (false, false) => {
-            let request = request.extra_headers(headers.clone());
-            request.send_body(body.clone()).await?
-        }
-    };
-    if !redirect::leads_on(&response) {
-        return Ok((response, None));
-    }
-    let followed = redirect::follow(client, request, headers, body, response);
-    let (response, uri) = Box::pin(followed).await?;
-    Ok((response, Some(uri)))
-}
-
 fn challenge(response: &ClientResponse) -> Option<&str> {
     response.headers().get(WWW_AUTHENTICATE)?.to_str().ok()
 }
 
-fn with_token(extra: &HeaderMap, token: &AccessToken) -> HeaderMap {
+fn with_token(extra: &HeaderMap, token: Option<&AccessToken>) -> HeaderMap {
     let mut headers = extra.clone();
     // Tokens are visible ASCII: they were checked when they came.
-    if let Ok(mut value) = HeaderValue::from_str(token.expose()) {
+    if let Some(token) = token
+        && let Ok(mut value) = HeaderValue::from_str(token.expose())
+    {
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }

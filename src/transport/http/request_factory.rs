@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use awc::error::SendRequestError;
 use awc::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use awc::http::{Method, Uri};
-use awc::{Client, ClientRequest, ClientResponse, Connector, FrozenClientRequest};
+use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
 use bytes::Bytes;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::authorized;
+use super::authorized::AuthorizedRequest;
 use super::no_date_timer::NoDateTimer;
 use crate::credentials::Credential;
 use crate::transport::{HttpSettings, LinkOpenError, Tls};
@@ -72,19 +71,20 @@ impl RequestFactory {
         Ok(())
     }
 
-    /// Sends a request of this factory with headers of its own, as [`authorized::send`] does.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`SendRequestError`] when a request failed on its way.
-    pub(in crate::transport) async fn send(
-        &self,
-        request: &FrozenClientRequest,
-        extra: &HeaderMap,
+    /// A request of this factory with headers of its own.
+    pub(in crate::transport) fn authorized<'a>(
+        &'a self,
+        request: &'a FrozenClientRequest,
+        extra: &'a HeaderMap,
         body: Bytes,
-    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
-        let credential = self.credential.as_ref();
-        authorized::send(credential, &self.streams, request, extra, body).await
+    ) -> AuthorizedRequest<'a> {
+        AuthorizedRequest {
+            credential: self.credential.as_ref(),
+            client: &self.streams,
+            request,
+            extra,
+            body,
+        }
     }
 
     pub(in crate::transport) fn request(&self, client: &Client, method: Method) -> ClientRequest {

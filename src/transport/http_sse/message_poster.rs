@@ -105,7 +105,11 @@ impl MessagePoster {
     ) -> Result<(), PostError> {
         let none = HeaderMap::new();
         let send = || async {
-            let (response, _) = self.server.send(request, &none, frame.clone()).await?;
+            let (response, _) = self
+                .server
+                .authorized(request, &none, frame.clone())
+                .send()
+                .await?;
             Ok(response)
         };
         let sent = send_or_repeat(send, may_repeat).await;

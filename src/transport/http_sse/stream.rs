@@ -55,7 +55,10 @@ pub(super) async fn open(
         .insert_header((CACHE_CONTROL, HeaderValue::from_static("no-store")));
     let request = freeze(request)?;
     let none = HeaderMap::new();
-    let sent = factory.send(&request, &none, Bytes::new()).await;
+    let sent = factory
+        .authorized(&request, &none, Bytes::new())
+        .send()
+        .await;
     let (response, uri) =
         sent.map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
     let status = response.status();

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use awc::error::{FreezeRequestError, SendRequestError};
+use awc::FrozenClientRequest;
+use awc::error::FreezeRequestError;
 use awc::http::header::{HeaderMap, HeaderValue};
-use awc::{ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -16,6 +16,7 @@ use crate::bridge::headers::StandardHeaders;
 use crate::credentials::Credential;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::telemetry::Counters;
+use crate::transport::http::authorized::AuthorizedRequest;
 use crate::transport::http::link_tasks::LinkTasks;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
@@ -75,19 +76,14 @@ impl HttpLinkState {
         self.sessionless_request_cache.of(headers, &self.server)
     }
 
-    /// Sends a prepared request with headers of its own; an empty body is none.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`SendRequestError`] when a request failed on its way.
-    pub(super) async fn send(
-        &self,
-        request: &FrozenClientRequest,
-        extra: &HeaderMap,
+    /// A prepared request with headers of its own; an empty body is none.
+    pub(super) fn authorized<'a>(
+        &'a self,
+        request: &'a FrozenClientRequest,
+        extra: &'a HeaderMap,
         body: Bytes,
-    ) -> Result<ClientResponse, SendRequestError> {
-        let (response, _) = self.server.send(request, extra, body).await?;
-        Ok(response)
+    ) -> AuthorizedRequest<'a> {
+        self.server.authorized(request, extra, body)
     }
 
     /// The token of the server, if its requests carry one.

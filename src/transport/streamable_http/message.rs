@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::link_state::HttpLinkState;
 use super::requests::SessionRequests;
 use crate::bridge::headers::Headers;
+use crate::transport::http::authorized::is_final;
 
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
@@ -37,7 +38,7 @@ impl HttpMessage {
     ) -> Result<ClientResponse, SendRequestError> {
         let none = HeaderMap::new();
         let Some(headers) = &self.headers else {
-            return link_state.send(in_session, &none, self.frame.clone()).await;
+            return self.send(link_state, in_session, &none).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
         let mut extra = HeaderMap::new();
@@ -55,7 +56,34 @@ impl HttpMessage {
                 extra.append(name, value);
             }
         }
-        link_state.send(&request, &extra, self.frame.clone()).await
+        self.send(link_state, &request, &extra).await
+    }
+
+    /// Most servers want no token and answer at once; the rest is boxed, since each call would pay
+    /// for its size.
+    async fn send(
+        &self,
+        link_state: &HttpLinkState,
+        request: &FrozenClientRequest,
+        extra: &HeaderMap,
+    ) -> Result<ClientResponse, SendRequestError> {
+        let whole = || link_state.authorized(request, extra, self.frame.clone());
+        if link_state.credential().is_some_and(|it| it.has_token()) {
+            let (response, _) = Box::pin(whole().send()).await?;
+            return Ok(response);
+        }
+        let frame = self.frame.clone();
+        let response = if extra.is_empty() {
+            request.send_body(frame).await?
+        } else {
+            let request = request.extra_headers(extra.clone());
+            request.send_body(frame).await?
+        };
+        if is_final(&response) {
+            return Ok(response);
+        }
+        let (response, _) = Box::pin(whole().settle(None, response)).await?;
+        Ok(response)
     }
 }
 

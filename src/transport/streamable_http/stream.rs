@@ -138,10 +138,10 @@ async fn get(
     if let Some(id) = last_id {
         extra.insert(LAST_EVENT_ID, id);
     }
-    let answer = link_state.send(request, &extra, Bytes::new());
+    let answer = link_state.authorized(request, &extra, Bytes::new()).send();
     let idle_max = link_state.settings.stream_idle_timeout;
     let response = match timeout(idle_max, answer).await {
-        Ok(Ok(response)) => response,
+        Ok(Ok((response, _))) => response,
         Ok(Err(error)) => return GetOutcome::Failed(link_error(&error).to_string()),
         Err(_) => return GetOutcome::Failed("no answer to GET".to_owned()),
     };
