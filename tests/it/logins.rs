@@ -493,3 +493,21 @@ async fn what_the_api_says_of_a_login_is_written_and_its_secret_is_not_shown() {
     let file = std::fs::read_to_string(gateway.setup.path("config.toml")).unwrap();
     assert!(file.contains("client_secret = \"canary\""), "{file}");
 }
+
+#[tokio::test]
+async fn a_server_of_http_and_sse_waits_for_a_login_too() {
+    let server = HttpServer::start(Behaviour::default()).await;
+    let _authority = Authority::of(&server).await;
+    let times = "[servers.docs.supervision]\nconnect_timeout = \"200ms\"\n";
+    let sse = format!("{}transport = \"sse\"\n{times}", server.config("docs"));
+    let gateway = Setup::new(&format!("{}{sse}", quick())).serve().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    // With the token it gets a stream, on which this server says nothing.
+    until("the stream to be opened", || async {
+        let view = gateway.server("docs").await;
+        let why = view["connection"]["shared"]["last_exit"].as_str()?;
+        why.contains("named no address").then_some(())
+    })
+    .await;
+}

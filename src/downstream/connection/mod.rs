@@ -179,6 +179,10 @@ impl Connection {
             self.on_sign_of_life();
         }
         let Some(calls) = self.state.calls_mut() else {
+            // A link may need somebody to sign in before it is open.
+            if let LinkEvent::SignIn(place) = event {
+                self.on_sign_in(place, ctx);
+            }
             return;
         };
         if let Some(unhandled) = calls.on_event(event, now) {
