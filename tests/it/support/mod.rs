@@ -6,6 +6,7 @@ mod client;
 mod gateway;
 mod http;
 mod keeper;
+pub(crate) mod login;
 mod processes;
 mod servers;
 mod sse;
