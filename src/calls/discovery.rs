@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::calls::call_context::CallContext;
-use crate::catalog::{DESCRIBED_MAX, FOUND, FOUND_MAX, ItemOwner, Snapshot, StaticTool};
+use crate::catalog::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, ItemOwner, Snapshot, StaticTool};
 use crate::downstream::Caller;
 use crate::id::ViewId;
 use crate::protocol::{Envelope, Method, RawJson, Request};
@@ -36,11 +36,12 @@ type Mistake = String;
 impl CallContext {
     /// What becomes of a request, if it calls a static tool of the client's view.
     pub(crate) fn discover(&self, request: &Request, caller: &Caller) -> Option<Discovered> {
-        if request.method != Method::ToolsCall {
+        let exposure = self.catalog.exposure(&caller.view);
+        if exposure == Exposure::All || request.method != Method::ToolsCall {
             return None;
         }
+        let tool = exposure.tool(&request.name()?)?;
         let catalog = self.catalog_of(caller);
-        let tool = catalog.exposure().tool(&request.name()?)?;
         let done = match tool {
             StaticTool::Call { named_by } => call(request, &catalog, named_by),
             StaticTool::CallInGroup => call_in_group(request, &catalog),

@@ -185,7 +185,7 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
         }
         // Static tools are there before any server.
-        Method::ToolsList if context.catalog_of(caller).exposure() != Exposure::All => None,
+        Method::ToolsList if catalog.exposure(&caller.view) != Exposure::All => None,
         method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),
         _ if catalog.is_listed() => None,
         _ => call_target::target(request, &context.catalog_of(caller))
@@ -200,8 +200,12 @@ fn need_of_static_tool(
     request: &Request,
     caller: &Caller,
 ) -> Option<Option<ListNeed>> {
+    let exposure = context.catalog.exposure(&caller.view);
+    if exposure == Exposure::All {
+        return None;
+    }
+    exposure.tool(&request.name()?)?;
     let catalog = context.catalog_of(caller);
-    catalog.exposure().tool(&request.name()?)?;
     let Some(called) = discovery::called_name(request, &catalog) else {
         return Some(Some(ListNeed::All));
     };

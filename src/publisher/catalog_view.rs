@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::catalog::{
-    self, CatalogSettings, Changes, ItemKind, ListAge, ListCaching, NameSettings, Snapshot,
+    self, CatalogSettings, Changes, Exposure, ItemKind, ListAge, ListCaching, NameSettings,
+    Snapshot,
 };
 use crate::downstream::{Caller, ConnectionKey, ConnectionOwner, Viewer};
 use crate::id::{ServerName, ViewId};
@@ -75,6 +76,14 @@ impl CatalogView {
 
     pub(crate) fn has_view(&self, view: &ViewId) -> bool {
         self.published.views.exists(view)
+    }
+
+    /// How the tools of a view are listed; costs less than its catalog.
+    pub(crate) fn exposure(&self, view: &ViewId) -> Exposure {
+        match view {
+            ViewId::Default => self.published.snapshot.load().exposure(),
+            view => self.published.views.exposure(view),
+        }
     }
 
     /// How a client of this view knows the items of a server; `None` where it does not.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::catalog::{CatalogSettings, NameSettings, Snapshot, ViewSettings, merge_view};
+use crate::catalog::{CatalogSettings, Exposure, NameSettings, Snapshot, ViewSettings, merge_view};
 use crate::id::{ServerName, ViewId};
 
 /// Catalogs of views that are kept: of each view, one for everybody and some for clients that see
@@ -96,6 +96,13 @@ impl Views {
         }
     }
 
+    /// How the tools of a view that is not the default one are listed.
+    pub(super) fn exposure(&self, view: &ViewId) -> Exposure {
+        let arranged = self.arranged.load();
+        let settings = arranged.settings(view);
+        settings.map_or(Exposure::All, |settings| settings.expose)
+    }
+
     /// How the names of a server are made in a view; `None` where it is not shown.
     pub(super) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
         self.arranged.load().names(view, server)
@@ -158,7 +165,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::catalog::{Exposure, IngestLimits, ItemKind, ServerPart, merge};
+    use crate::catalog::{IngestLimits, ItemKind, ServerPart, merge};
     use crate::protocol::RawJson;
 
     /// A server with the tools `read` and `write`.
