@@ -20,6 +20,7 @@ pub mod history;
 pub mod transport;
 
 pub mod downstream;
+pub mod sources;
 
 pub mod publisher;
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use mcpvisor::admin::{ConfigRequest, ask_status, notice_lines};
 use mcpvisor::cli::{Arguments, Command, ConfigVerb, Header, StdioArguments};
-use mcpvisor::config::watch::{Watch, WatchSettings};
+use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
 use mcpvisor::config::{
     Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
     default_file, describe, fill_in, reference, schema, unable_servers,
@@ -26,6 +26,7 @@ use mcpvisor::telemetry::{LogRecords, printable};
 use mcpvisor::{example_server, telemetry, transport};
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use url::Url;
 use uuid::Uuid;
 
@@ -162,8 +163,10 @@ async fn run_gateway(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let is_watched = loaded.config.watch && loaded.path.is_some();
-    let watch = is_watched.then(|| Watch::start(&loaded.files, &WatchSettings::default()));
-    let (mut watch, mut changes) = watch.unzip();
+    // One change stands for all until it is taken.
+    let (report, mut changes) = mpsc::channel(1);
+    let settings = WatchSettings::default();
+    let mut watch = is_watched.then(|| Watch::start(&loaded.files, &settings, report.clone()));
     let mut read_again = || {
         let loaded = (file.reload)();
         if let (Some(watch), Ok(loaded)) = (&mut watch, &loaded) {
@@ -186,17 +189,14 @@ async fn run_gateway(
         }
     };
     tokio::pin!(client_left);
+    gateway.follow_sources(move || {
+        let _ = report.try_send(Changed);
+    });
     print_token(&gateway);
     service::notify(ServiceState::Ready(&gateway.summary()));
     loop {
-        let changed = async {
-            match &mut changes {
-                Some(changes) => changes.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            Some(_) = changed => {
+            Some(Changed) = changes.recv() => {
                 // A change by the API is in force already.
                 if read_again().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
                     continue;

@@ -24,7 +24,7 @@ pub(crate) fn listen(
     in_file: SocketAddr,
     may_be_public: bool,
 ) -> SocketAddr {
-    let environment = section.reader.sources.environment;
+    let environment = section.reader.interpolation.environment;
     let listen = match from_environment(environment, in_file) {
         Ok(chosen) => {
             chosen

@@ -54,10 +54,10 @@ pub fn default_file() -> String {
                 text.push_str(EXAMPLE_SERVER);
                 servers(&mut text, &table);
             }
-            Some(table) if key.name == "views" => {
+            Some(table) if let Some(header) = example_header(key.name) => {
                 text.push('\n');
                 comment(&mut text, "# ", &table.about);
-                text.push_str("# [views.reading]\n");
+                text.push_str(&format!("# {header}\n"));
                 table
                     .keys
                     .iter()
@@ -78,6 +78,15 @@ pub fn default_file() -> String {
         }
     }
     text
+}
+
+/// The table that stands for all under free names.
+fn example_header(table: &str) -> Option<&'static str> {
+    match table {
+        "sources" => Some("[sources.team]"),
+        "views" => Some("[views.reading]"),
+        _ => None,
+    }
 }
 
 fn gateway_key(text: &mut String, key: &Key) {

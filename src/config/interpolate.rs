@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 8;
 
 /// Where `${…}` looks.
 #[derive(Clone, Copy)]
-pub(super) struct Sources<'a> {
+pub(super) struct Interpolation<'a> {
     pub(super) environment: &'a dyn Environment,
     /// Relative paths in `${file:…}` start here.
     pub(super) directory: &'a Path,
@@ -36,7 +36,7 @@ pub(super) enum InterpolationError {
 /// any other `$` stays as it is. A text without `$` is returned as it was.
 pub(super) fn interpolate<'t>(
     text: &'t str,
-    from: Sources<'_>,
+    from: Interpolation<'_>,
 ) -> Result<Cow<'t, str>, InterpolationError> {
     if !text.contains('$') {
         return Ok(Cow::Borrowed(text));
@@ -44,7 +44,7 @@ pub(super) fn interpolate<'t>(
     expand(text, from, 0).map(Cow::Owned)
 }
 
-fn expand(text: &str, from: Sources<'_>, depth: usize) -> Result<String, InterpolationError> {
+fn expand(text: &str, from: Interpolation<'_>, depth: usize) -> Result<String, InterpolationError> {
     if depth > DEPTH_MAX {
         return Err(Written(format!("`${{…}}` nested deeper than {DEPTH_MAX}")));
     }
@@ -92,7 +92,7 @@ fn split_at_closing_brace(text: &str) -> Option<(&str, &str)> {
 
 fn resolve(
     expression: &str,
-    from: Sources<'_>,
+    from: Interpolation<'_>,
     depth: usize,
 ) -> Result<String, InterpolationError> {
     if let Some(path) = expression.strip_prefix("file:") {
@@ -219,11 +219,11 @@ mod tests {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-        let sources = Sources {
+        let interpolation = Interpolation {
             environment: &environment,
             directory: directory.path(),
         };
-        interpolate(text, sources).map(Cow::into_owned)
+        interpolate(text, interpolation).map(Cow::into_owned)
     }
 
     #[test]

@@ -11,9 +11,11 @@ mod declaration;
 mod default_file;
 mod describe;
 mod environment;
+mod fetched;
 mod include;
 mod interpolate;
 mod json;
+mod json_file;
 mod key_file;
 mod keys;
 mod mask;
@@ -27,6 +29,7 @@ mod schema;
 mod section;
 mod server;
 mod server_file;
+mod source;
 mod units;
 mod view;
 pub mod watch;
@@ -61,8 +64,10 @@ use crate::catalog::CatalogSettings;
 use crate::front::FrontSettings;
 use crate::history::HistorySettings;
 use crate::publisher::NamedViews;
+use crate::sources::SourceSettings;
 use declaration::Keys as _;
-use interpolate::Sources;
+use include::Included;
+use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
 use reader::Reader;
 use section::Section;
@@ -96,6 +101,8 @@ pub struct Config {
     pub credentials: CredentialsKeys,
     /// In the order of the file, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
+    /// APIs with further servers.
+    pub sources: Vec<SourceSettings>,
     /// `[views.NAME]`, by name.
     pub views: NamedViews,
     /// Files in JSON with further servers, as the file says them.
@@ -124,6 +131,7 @@ impl Default for Config {
             metrics_listen: None,
             credentials: CredentialsKeys::default(),
             servers: Vec::new(),
+            sources: Vec::new(),
             views: NamedViews::new(),
             include: Vec::new(),
             allow_unauthenticated: false,
@@ -166,12 +174,12 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// Of a content and the files that it includes.
-    fn of_all(content: &[u8], included: &[LoadedFile]) -> Self {
+    /// Of a content and the contents that it includes.
+    fn of_all(content: &[u8], included: &[Self]) -> Self {
         if included.is_empty() {
             return Self::of(content);
         }
-        let each = included.iter().flat_map(|file| file.fingerprint.0);
+        let each = included.iter().flat_map(|content| content.0);
         let bytes: Vec<u8> = Self::of(content).0.into_iter().chain(each).collect();
         Self::of(&bytes)
     }
@@ -269,12 +277,12 @@ impl Config {
         };
         let (tree, _) = DeTable::parse_recoverable(&text);
         let directory = file.as_ref().and_then(|path| path.parent());
-        let sources = Sources {
+        let interpolation = Interpolation {
             environment: env,
             directory: directory.unwrap_or(&here),
         };
         // Its problems are reported by whoever loads the file.
-        let reader = Reader::new(sources, keys::known_tables);
+        let reader = Reader::new(interpolation, keys::known_tables);
         Ok(assemble(&reader, tree.get_ref()).data_dir)
     }
 
@@ -299,7 +307,7 @@ impl Config {
         let mut loaded = match Self::parse_toml(&json.toml, name, directory, env) {
             Ok(loaded) => loaded,
             Err(ConfigError::Invalid(invalid)) => {
-                let invalid = include::invalid(name, text, &json, invalid.into_problems());
+                let invalid = json_file::invalid(name, text, &json, invalid.into_problems());
                 return Err(ConfigError::Invalid(invalid));
             }
             Err(error) => return Err(error),
@@ -326,31 +334,38 @@ impl Config {
         if let Some(error) = errors.first() {
             return Err(ConfigError::Invalid(no_toml(text, name, error)));
         }
-        let sources = Sources {
+        let interpolation = Interpolation {
             environment: env,
             directory,
         };
-        let reader = Reader::new(sources, keys::known_tables);
+        let reader = Reader::new(interpolation, keys::known_tables);
         let mut config = assemble(&reader, tree.get_ref());
+        let mut included = Included::default();
+        if !reader.has_problems() {
+            let place_of = |server: &str| {
+                let servers = tree.get_ref().get("servers");
+                let servers = servers.and_then(|servers| servers.get_ref().as_table());
+                let key = servers.and_then(|servers| servers.get_key_value(server));
+                let line = key.map(|(key, _)| problem::line_of(text, key.span().start));
+                json_file::shown_place(Path::new(name), line)
+            };
+            included = include::add_included(&mut config, place_of, directory, env)?;
+        }
+        if !reader.has_problems() || config.include.is_empty() {
+            let views = Section::root(&reader, tree.get_ref()).table("views");
+            config.views = view::views(&views, &config);
+        }
         let (problems, mut warnings) = reader.finish();
         if !problems.is_empty() {
             let shown = mask::masked(text, tree.get_ref());
             return Err(ConfigError::Invalid(Invalid::new(name, &shown, problems)));
         }
-        let place_of = |server: &str| {
-            let servers = tree.get_ref().get("servers");
-            let servers = servers.and_then(|servers| servers.get_ref().as_table());
-            let key = servers.and_then(|servers| servers.get_key_value(server));
-            let line = key.map(|(key, _)| problem::line_of(text, key.span().start));
-            include::shown_place(Path::new(name), line)
-        };
-        let included = include::add_included(&mut config, place_of, directory, env)?;
         warnings.extend(included.warnings);
         Ok(Loaded {
             config,
             warnings,
             path: None,
-            fingerprint: Fingerprint::of_all(text.as_bytes(), &included.files),
+            fingerprint: Fingerprint::of_all(text.as_bytes(), &included.contents),
             files: included.files,
         })
     }
@@ -406,10 +421,10 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let mut config = Config::default();
     keys::read(&root, &mut config);
     if let Some(file) = &mut config.credentials.key_file {
-        *file = reader.sources.directory.join(&file);
+        *file = reader.interpolation.directory.join(&file);
     }
     config.servers = server::servers(&root.table("servers"), &config.every_server);
-    config.views = view::views(&root.table("views"), &config.servers);
+    config.sources = source::sources(&root.table("sources"), &config);
     config
 }
 
@@ -419,11 +434,11 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
 ///
 /// Says what is wrong with it or missing in the environment, without any value.
 pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, String> {
-    let sources = Sources {
+    let interpolation = Interpolation {
         environment,
         directory: Path::new(""),
     };
-    match interpolate::interpolate(text, sources) {
+    match interpolate::interpolate(text, interpolation) {
         Ok(text) => Ok(text.into_owned()),
         Err(interpolate::InterpolationError::Written(what)) => Err(format!("it holds {what}")),
         Err(interpolate::InterpolationError::Missing { what, .. }) => Err(what),

@@ -32,6 +32,7 @@ pub struct Plan {
     /// `catalog` or a view differs, or the order of the servers, which decides between equal names.
     pub catalog_changed: bool,
     pub history_changed: bool,
+    pub sources_changed: bool,
     pub shutdown_grace_changed: bool,
     /// Some server is stated otherwise though nothing runs differently: disabled instead of
     /// removed, another reason for being unusable.
@@ -84,6 +85,7 @@ impl Plan {
                 || running.views != wanted.views
                 || reordered(running, wanted),
             history_changed: running.history != wanted.history,
+            sources_changed: running.sources != wanted.sources,
             shutdown_grace_changed: running.shutdown_grace != wanted.shutdown_grace,
             ..Self::default()
         };
@@ -121,6 +123,7 @@ impl Plan {
             || self.session_changed
             || self.catalog_changed
             || self.history_changed
+            || self.sources_changed
             || self.shutdown_grace_changed
     }
 

@@ -87,10 +87,10 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
     let (Some(command), Some(written)) = (&keys.command, section.written_text("command")) else {
         return;
     };
-    let sources = section.reader.sources;
-    let program = program(command, sources.directory);
+    let interpolation = section.reader.interpolation;
+    let program = program(command, interpolation.directory);
     let has_spaces = command.contains(char::is_whitespace);
-    if !has_spaces && !command.starts_with('~') || is_there(&program, sources.environment) {
+    if !has_spaces && !command.starts_with('~') || is_there(&program, interpolation.environment) {
         return;
     }
     let key = section.path("command");

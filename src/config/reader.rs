@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::interpolate::Sources;
+use super::interpolate::Interpolation;
 use super::problem::{Problem, nearest};
 
 /// Keys that other programs or older habits use, and what they are called here.
@@ -29,7 +29,7 @@ pub(crate) type KnownKeys = (&'static str, Vec<&'static str>);
 
 /// Gathers what is found while a document is read.
 pub(crate) struct Reader<'a> {
-    pub(crate) sources: Sources<'a>,
+    pub(crate) interpolation: Interpolation<'a>,
     /// All tables of the file, for suggestions.
     tables: fn() -> Vec<KnownKeys>,
     problems: RefCell<Vec<Problem>>,
@@ -38,9 +38,9 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(sources: Sources<'a>, tables: fn() -> Vec<KnownKeys>) -> Self {
+    pub(crate) fn new(interpolation: Interpolation<'a>, tables: fn() -> Vec<KnownKeys>) -> Self {
         Self {
-            sources,
+            interpolation,
             tables,
             problems: RefCell::default(),
             unusable: RefCell::default(),
@@ -71,6 +71,10 @@ impl<'a> Reader<'a> {
         let help = suggest(key, known, &(self.tables)());
         let problem = Problem::new(path, format!("unknown key `{path}`"));
         self.problem(problem.at(Some(span)).help(help));
+    }
+
+    pub(crate) fn has_problems(&self) -> bool {
+        !self.problems.borrow().is_empty()
     }
 
     /// The problems and the warnings.

@@ -39,6 +39,7 @@ pub fn reference() -> String {
         if let Some(inner) = &key.table {
             let name = match key.name {
                 "servers" => "servers.NAME",
+                "sources" => "sources.NAME",
                 name => name,
             };
             table(&mut text, name, inner);

@@ -271,7 +271,7 @@ impl<'r> Section<'r> {
 
     /// Fills in a text; a failure is reported.
     fn fill_in(&self, path: &str, span: &Range<usize>, text: &str) -> Option<String> {
-        match interpolate(text, self.reader.sources) {
+        match interpolate(text, self.reader.interpolation) {
             Ok(value) => Some(value.into_owned()),
             Err(InterpolationError::Missing { what, .. }) if self.scope == Scope::Server => {
                 self.reader.unusable(format!("`{path}`: {what}"));

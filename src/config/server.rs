@@ -90,7 +90,7 @@ fn refuse_equal_ids(section: &Section<'_>, entries: &[ServerEntry]) {
 fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> ServerEntry {
     ServerTable::read(section, &mut keys);
     keys.transport = transport_kind(section, keys.transport);
-    let directory = section.reader.sources.directory;
+    let directory = section.reader.interpolation.directory;
     let settings = settings(&name, &keys, directory);
     warn_of_plain_http(settings.as_ref(), section);
     let unusable = section.reader.take_unusable();

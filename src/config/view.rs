@@ -1,10 +1,10 @@
 //! From `[views.NAME]` to the settings of each view.
 
+use super::Config;
 use super::declaration::Keys as _;
 use super::keys::{ViewKeys, ViewTable};
 use super::problem::{Problem, nearest};
 use super::section::Section;
-use super::server::ServerEntry;
 use crate::catalog::ViewSettings;
 use crate::id::ServerName;
 use crate::publisher::NamedViews;
@@ -18,8 +18,8 @@ const NAME_MAX: usize = 64;
 /// Names that are segments of other paths below the endpoint.
 const RESERVED: [&str; 4] = ["server", "sse", "messages", "view"];
 
-/// Reads all views. A server that does not exist is a problem.
-pub(crate) fn views(section: &Section<'_>, servers: &[ServerEntry]) -> NamedViews {
+/// Reads all views. A server that does not exist is a problem, unless a source may bring it later.
+pub(crate) fn views(section: &Section<'_>, config: &Config) -> NamedViews {
     let tables = section.named_tables();
     if tables.len() > VIEWS_MAX {
         let message = format!("`views` holds more than {VIEWS_MAX} views");
@@ -38,7 +38,7 @@ pub(crate) fn views(section: &Section<'_>, servers: &[ServerEntry]) -> NamedView
         let mut keys = ViewKeys::default();
         ViewTable::read(&section, &mut keys);
         let settings = ViewSettings {
-            servers: known_servers(&section, &keys.servers, servers),
+            servers: known_servers(&section, &keys.servers, config),
             allow: keys.allow,
             deny: keys.deny,
             expose: keys.expose,
@@ -59,17 +59,21 @@ fn refused_name(name: &str) -> Option<String> {
         .then(|| format!("`{name}` is the path of something else"))
 }
 
-fn known_servers(
-    section: &Section<'_>,
-    wanted: &[String],
-    servers: &[ServerEntry],
-) -> Vec<ServerName> {
+fn known_servers(section: &Section<'_>, wanted: &[String], config: &Config) -> Vec<ServerName> {
+    let servers = &config.servers;
     let mut known = Vec::new();
     for wanted in wanted {
         match servers.iter().find(|server| server.name.as_str() == wanted) {
             Some(server) => known.push(server.name.clone()),
             None => {
                 let path = section.path("servers");
+                if let (false, Ok(name)) = (config.sources.is_empty(), ServerName::try_new(wanted))
+                {
+                    let warning = format!("`{path}`: there is no server `{name}` now");
+                    section.reader.warn(&warning);
+                    known.push(name);
+                    continue;
+                }
                 let shown: String = wanted.chars().take(NAME_MAX).collect();
                 let names = servers.iter().map(|server| server.name.as_str());
                 let help = nearest(wanted, names).map(|name| format!("did you mean `\"{name}\"`?"));

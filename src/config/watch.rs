@@ -52,20 +52,20 @@ pub struct Watch {
 
 impl Watch {
     /// Watches files, each with the content that was loaded; a change between the loading and
-    /// this call is noticed too. The receiver holds one event at most, which stands for all
-    /// changes until it is taken. Must be called within a tokio runtime.
+    /// this call is noticed too. An event is dropped while `report` is full: the one in it stands
+    /// for it. Must be called within a tokio runtime.
     pub fn start(
         files: &[LoadedFile],
         settings: &WatchSettings,
-    ) -> (Self, mpsc::Receiver<Changed>) {
-        let (report, changes) = mpsc::channel(1);
+        report: mpsc::Sender<Changed>,
+    ) -> Self {
         let mut watch = Self {
             files: Vec::new(),
             report,
             settings: settings.clone(),
         };
         watch.follow(files);
-        (watch, changes)
+        watch
     }
 
     /// Watches these files from now on, and no others. One that is watched already stays so.
@@ -243,7 +243,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "one").unwrap();
-        let (_watch, mut changes) = Watch::start(&[loaded(&path, "one")], &EVENTS_ONLY);
+        let (report, mut changes) = mpsc::channel(1);
+        let _watch = Watch::start(&[loaded(&path, "one")], &EVENTS_ONLY, report);
         // Written in place.
         fs::write(&path, "two").unwrap();
         assert_eq!(next(&mut changes).await, Some(Changed));
@@ -267,7 +268,8 @@ mod tests {
         }
         let files = ["a", "b", "c"].map(|name| loaded(&at(name), "one"));
         let [a, b, c] = &files;
-        let (mut watch, mut changes) = Watch::start(&[a.clone(), b.clone()], &EVENTS_ONLY);
+        let (report, mut changes) = mpsc::channel(1);
+        let mut watch = Watch::start(&[a.clone(), b.clone()], &EVENTS_ONLY, report);
         watch.follow(&[a.clone(), c.clone()]);
         let paths: Vec<_> = watch.files.iter().map(|file| file.path.clone()).collect();
         assert_eq!(paths, [at("a"), at("c")]);
@@ -291,7 +293,8 @@ mod tests {
         symlink("v1", at("..data")).unwrap();
         symlink("..data/config.toml", at("config.toml")).unwrap();
         let known = loaded(&at("config.toml"), "one");
-        let (_watch, mut changes) = Watch::start(&[known], &EVENTS_ONLY);
+        let (report, mut changes) = mpsc::channel(1);
+        let _watch = Watch::start(&[known], &EVENTS_ONLY, report);
         symlink("v2", at("..data_tmp")).unwrap();
         fs::rename(at("..data_tmp"), at("..data")).unwrap();
         assert_eq!(next(&mut changes).await, Some(Changed));

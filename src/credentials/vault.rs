@@ -1,4 +1,4 @@
-//! Tokens at rest: one file for each server, sealed (ChaCha20-Poly1305, RFC 8439) with a key that
+//! Secrets at rest, as the tokens of servers: one file for each name, sealed (ChaCha20-Poly1305, RFC 8439) with a key that
 //! is kept elsewhere, so that a copy of the data directory tells nothing.
 
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::store::{private_dir, private_file, write_private};
 const KEY_BYTES: usize = 32;
 
 /// Largest sealed file that is read, in bytes.
-const FILE_MAX: u64 = 1 << 20;
+const FILE_MAX: u64 = 4 << 20;
 
 /// Where the key is.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub enum VaultKey {
     File(PathBuf),
 }
 
-/// Where the tokens of servers are kept.
+/// A directory of sealed files.
 #[derive(Clone)]
 pub struct Vault {
     directory: PathBuf,
@@ -43,13 +43,17 @@ impl Vault {
         Self { directory, key }
     }
 
-    /// What was kept for a server.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What was kept under a name.
     ///
     /// # Errors
     ///
     /// Returns why it cannot be read: another key, a damaged file, or the system's error.
-    pub(super) fn read(&self, server: &ServerName) -> io::Result<Option<Vec<u8>>> {
-        let path = self.path(server);
+    pub fn read(&self, name: &ServerName) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path(name);
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Ok(found) if found.len() > FILE_MAX => return Err(damaged("is too large")),
@@ -61,7 +65,7 @@ impl Vault {
             .split_at_mut_checked(NONCE_LEN)
             .ok_or_else(|| damaged("is cut off"))?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| damaged("is cut off"))?;
-        let aad = Aad::from(server.as_str());
+        let aad = Aad::from(name.as_str());
         let plain = key.open_in_place(nonce, aad, text);
         let plain = plain.map_err(|_| damaged("was sealed with another key, or changed"))?;
         Ok(Some(plain.to_vec()))
@@ -70,7 +74,7 @@ impl Vault {
     /// # Errors
     ///
     /// Returns the system's error; what was kept before stays.
-    pub(super) fn write(&self, server: &ServerName, plain: &[u8]) -> io::Result<()> {
+    pub fn write(&self, name: &ServerName, plain: &[u8]) -> io::Result<()> {
         let key = match self.key()? {
             Some(key) => key,
             None => self.make_key()?,
@@ -79,28 +83,28 @@ impl Vault {
         random(&mut nonce)?;
         let mut text = plain.to_vec();
         let sealing = Nonce::assume_unique_for_key(nonce);
-        let aad = Aad::from(server.as_str());
+        let aad = Aad::from(name.as_str());
         key.seal_in_place_append_tag(sealing, aad, &mut text)
-            .map_err(|_| io::Error::other("the tokens are too large"))?;
+            .map_err(|_| io::Error::other("it is too large"))?;
         if let Some(data_dir) = self.directory.parent() {
             private_dir(data_dir)?;
         }
         private_dir(&self.directory)?;
-        write_private(&self.path(server), &[&nonce[..], &text].concat())
+        write_private(&self.path(name), &[&nonce[..], &text].concat())
     }
 
     /// # Errors
     ///
     /// Returns the system's error.
-    pub(super) fn remove(&self, server: &ServerName) -> io::Result<()> {
-        match fs::remove_file(self.path(server)) {
+    pub fn remove(&self, name: &ServerName) -> io::Result<()> {
+        match fs::remove_file(self.path(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    fn path(&self, server: &ServerName) -> PathBuf {
-        self.directory.join(server.as_str())
+    fn path(&self, name: &ServerName) -> PathBuf {
+        self.directory.join(name.as_str())
     }
 
     /// The key; `None` if its file was not made yet.
@@ -152,10 +156,7 @@ fn random(bytes: &mut [u8]) -> io::Result<()> {
 }
 
 fn damaged(why: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("the file of its tokens {why}"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("its sealed file {why}"))
 }
 
 /// Where the key is unless the configuration or the environment says so: beside the configuration

@@ -25,8 +25,8 @@ pub struct WebAnswer {
     pub body: Bytes,
 }
 
-/// Sends requests. Follows no redirect, and reads no more of an answer than
-/// [`ANSWER_MAX`] bytes.
+/// Sends requests. Follows no redirect, and reads no more of an answer than [`ANSWER_MAX`] bytes,
+/// unless it was made for larger ones.
 pub trait Web: Send + Sync {
     /// The answer, or why there is none.
     fn send(&self, request: WebRequest) -> LocalBoxFuture<'static, Result<WebAnswer, String>>;

@@ -24,6 +24,7 @@ use crate::history::History;
 use crate::id::CallNumbers;
 use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
+use crate::sources::SourceStates;
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
@@ -107,6 +108,7 @@ pub(super) fn build(
         counters,
         arbiters: arbiters.clone(),
         history,
+        sources: SourceStates::default(),
         log,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),

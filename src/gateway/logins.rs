@@ -1,6 +1,5 @@
 //! How operators sign the gateway in to its servers.
 
-use std::env;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
@@ -9,31 +8,20 @@ use url::Url;
 
 use super::state::{GatewayOperator, GatewayState};
 use crate::admin::LoginOrder;
-use crate::config::Config;
-use crate::credentials::{
-    Credential, Credentials, SignInError, Vault, VaultKey, Web, default_key_file, is_loopback,
-};
+use crate::config::{Config, ProcessEnvironment};
+use crate::credentials::{Credential, Credentials, SignInError, Web, is_loopback};
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::rfc3339;
 use crate::transport::{HttpSettings, Tls, WebClient};
 
-/// Holds the key of the vault, if it is set.
-const KEY_VARIABLE: &str = "MCPVISOR_CREDENTIALS_KEY";
-
 /// Where tokens are kept, in the data directory.
 const VAULT_DIR: &str = "credentials";
 
 /// The credentials of this configuration's servers.
 pub(super) fn credentials(config: &Config) -> Credentials {
-    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-    let key = match (variable(KEY_VARIABLE), &config.credentials.key_file) {
-        (Some(key), _) => VaultKey::Given(key.into()),
-        (None, Some(file)) => VaultKey::File(file.clone()),
-        (None, None) => VaultKey::File(default_key_file(&config.data_dir, variable)),
-    };
-    Credentials::new(Vault::new(config.data_dir.join(VAULT_DIR), key))
+    Credentials::new(config.vault(VAULT_DIR, &ProcessEnvironment::new()))
 }
 
 /// The settings of a server with its credential, unless they say by themselves who the gateway is.

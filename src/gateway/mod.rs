@@ -9,6 +9,8 @@ mod logins;
 mod place;
 mod server_times;
 pub mod service;
+mod sources;
+mod startup;
 mod state;
 mod stdio;
 mod stored_notices;
@@ -16,6 +18,7 @@ mod stored_notices;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +47,9 @@ use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, ready_servers};
 use history::{secrets, start_history};
 use key_expiry::watch_expiry;
-use place::{listen, listen_for_metrics, register};
+use place::{listen_for_metrics, register};
+use sources::SourceTasks;
+use startup::{ClientTransport, log_start, open_listener, start_front, start_metrics};
 use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
 use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
@@ -54,13 +59,6 @@ const STORE_FLUSH: Duration = Duration::from_secs(2);
 
 /// The store, in the data directory.
 const STATE_FILE: &str = "state.db";
-
-/// How clients reach a gateway.
-enum ClientTransport {
-    /// On a socket that was passed in, or one of our own.
-    Http(Option<TcpListener>),
-    Stdio,
-}
 
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +91,7 @@ pub struct Gateway {
     _clocks: AbortOnDropHandle<()>,
     /// Ends streams when a key of the configuration expires.
     key_expiry: AbortOnDropHandle<()>,
+    sources: SourceTasks,
     config: Config,
     /// The content of the file that is in force.
     fingerprint: Fingerprint,
@@ -194,6 +193,7 @@ impl Gateway {
             store,
             crashes,
             shares_socket,
+            sources: SourceTasks::default(),
             config,
             fingerprint: loaded.fingerprint,
             config_requests,
@@ -222,6 +222,13 @@ impl Gateway {
             health,
             operator: self.operator.clone(),
         });
+    }
+
+    /// Asks the sources of the configuration from now on. `changed` is called when the servers of
+    /// one are others, which the next reading of the configuration finds.
+    pub fn follow_sources(&mut self, changed: impl Fn() + 'static) {
+        self.sources.notify(Rc::new(changed));
+        self.sources.follow(&self.config.sources, &self.state);
     }
 
     /// Where clients connect; nowhere if nothing listens.
@@ -345,6 +352,7 @@ impl Gateway {
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
         }
+        self.sources.follow(&self.config.sources, &self.state);
         self.state.history.configure(self.config.history.clone());
         self.state
             .history
@@ -435,28 +443,6 @@ impl SavedState {
     }
 }
 
-/// The front with the operators' endpoints beside it; over stdio it listens nowhere.
-async fn start_front(
-    listener: Option<TcpListener>,
-    config: &Config,
-    endpoints: &AdminEndpoints,
-) -> Result<FrontServer, StartError> {
-    let Some(listener) = listener else {
-        return Ok(FrontServer::without_listener()?);
-    };
-    let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
-    let routes = move |app: &mut _, check: &_| endpoints.routes(app, &path, check);
-    Ok(FrontServer::start(listener, &config.front, routes).await?)
-}
-
-fn start_metrics(
-    listener: Option<TcpListener>,
-    operator: &Arc<GatewayOperator>,
-) -> io::Result<Option<MetricsServer>> {
-    let start = |listener| MetricsServer::start(listener, operator.clone());
-    listener.map(start).transpose()
-}
-
 fn unreadable(path: &Path, source: StoreError) -> StartError {
     let path = path.to_owned();
     StartError::StateFile { path, source }
@@ -468,29 +454,11 @@ fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(actix_rt::spawn(clocks))
 }
 
-fn open_listener(
-    client_transport: ClientTransport,
-    config: &Config,
-) -> Result<Option<TcpListener>, StartError> {
-    Ok(match client_transport {
-        ClientTransport::Http(Some(inherited)) => Some(inherited),
-        ClientTransport::Http(None) => Some(listen(config.front.listen)?),
-        ClientTransport::Stdio => None,
-    })
-}
-
 /// Ends streams of no call each time that it is called: whoever may still read opens another.
 fn end_streams(state: &GatewayState, server: &FrontServer) -> impl Fn() + use<> {
     let (sessions, close_channels) = (state.sessions.clone(), server.close_channels());
     move || {
         sessions.end_general_streams();
         close_channels();
-    }
-}
-
-fn log_start(address: Option<SocketAddr>, config: &Config) {
-    match address {
-        Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
-        None => log::info!("serves one client over stdin and stdout"),
     }
 }

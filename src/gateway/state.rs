@@ -29,6 +29,7 @@ use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
+use crate::sources::SourceStates;
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine, LogRecords};
 
@@ -50,6 +51,7 @@ pub(super) struct GatewayState {
     pub(super) counters: Counters,
     pub(super) arbiters: Arbiters,
     pub(super) history: History,
+    pub(super) sources: SourceStates,
     pub(super) log: LogRecords,
     /// Every configured server, in order.
     pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
@@ -285,13 +287,7 @@ impl GatewayState {
             ],
             config: ConfigView::clone(&self.config.load()),
             servers: self.server_statuses(),
-            notices: self
-                .catalog
-                .snapshot()
-                .notices()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            notices: self.notices(),
             counters: self.counters.view(),
             history_failure: self.history.failure(),
         }
@@ -305,6 +301,13 @@ impl GatewayState {
             tokens: ToolView::tokens_of(owner.item.as_bytes().len()),
         };
         self.catalog.snapshot().tools().map(view).collect()
+    }
+
+    /// What operators are to know of sources and of merged lists.
+    fn notices(&self) -> Vec<String> {
+        let catalog = self.catalog.snapshot();
+        let merged = catalog.notices().iter().map(ToString::to_string);
+        self.sources.notices().into_iter().chain(merged).collect()
     }
 
     fn server_statuses(&self) -> Vec<ServerStatus> {

@@ -41,6 +41,7 @@ mod secrecy;
 mod service;
 mod sessionless;
 mod slow_peers;
+mod sources;
 mod starts;
 mod stdio;
 mod stopping;

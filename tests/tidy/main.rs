@@ -33,6 +33,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("history", 3),
     ("transport", 3),
     ("downstream", 4),
+    ("sources", 4),
     ("publisher", 5),
     ("calls", 6),
     ("sessions", 7),

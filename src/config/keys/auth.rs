@@ -135,7 +135,7 @@ fn check(settings: &mut AuthSettings, section: &Section<'_>) {
 
 /// plugged.in's variables: the key in `PLUGGEDIN_API_KEY` is required if `REQUIRE_API_AUTH` is true.
 fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
-    let environment = section.reader.sources.environment;
+    let environment = section.reader.interpolation.environment;
     let var = |name| {
         let text = environment.var(name)?.to_string_lossy().trim().to_owned();
         (!text.is_empty()).then_some(text)

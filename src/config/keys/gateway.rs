@@ -183,17 +183,17 @@ fn check(config: &mut Config, section: &Section<'_>) {
     check_timeouts(limits, section);
     // Servers inherit it, and are not to be blamed.
     limits.request_timeout_max = limits.request_timeout_max.max(limits.request_timeout);
-    let sources = section.reader.sources;
+    let interpolation = section.reader.interpolation;
     // A variable of this name that is empty counts as unset, as in `${VAR:-default}`.
     let from_environment = || {
-        let variable = sources.environment.var("MCPVISOR_DATA");
+        let variable = interpolation.environment.var("MCPVISOR_DATA");
         variable
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
     let named = config.data_dir_key.clone().or_else(from_environment);
     let data_dir = named.unwrap_or_else(|| PathBuf::from(".mcpvisor"));
-    config.data_dir = sources.directory.join(data_dir);
+    config.data_dir = interpolation.directory.join(data_dir);
 }
 
 pub(super) fn check_timeouts(limits: &ServerLimits, section: &Section<'_>) {

@@ -5,6 +5,7 @@ mod auth;
 mod gateway;
 mod oauth;
 mod server;
+mod source;
 mod tables;
 mod view;
 
@@ -27,6 +28,7 @@ pub(crate) use oauth::CredentialsTable;
 
 pub(crate) use gateway::GatewayTable;
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
+pub(crate) use source::{SourceKeys, SourceTable, base_url};
 pub(crate) use tables::{
     BreakerTable, HistoryTable, LimitsTable, MetricsTable, RecorderTable, SessionsTable,
     SupervisionTable,
@@ -48,6 +50,8 @@ pub(crate) fn tables() -> Vec<Key> {
                          VS Code, Cursor, Claude Code and others. Each is watched as this file is.";
     let servers = named_tables::<ServerTable>("[servers.NAME]", SERVER_NAME);
     let about_servers = "The servers behind the gateway, each under its name.";
+    let sources = named_tables::<SourceTable>("[sources.NAME]", SERVER_NAME);
+    let about_sources = "APIs whose servers are served, each under its name.";
     let views = named_tables::<ViewTable>("[views.NAME]", VIEW_NAME);
     let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
     vec![
@@ -64,6 +68,7 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<RecorderTable>("recorder", "[recorder]"),
         root_table::<ResourcesTable>("resources", "[resources]"),
         Key::new("servers", about_servers, &servers, &(), &[]),
+        Key::new("sources", about_sources, &sources, &(), &[]),
         Key::new("views", about_views, &views, &(), &[]),
     ]
 }
@@ -72,7 +77,7 @@ fn include() -> TextListKind<PathBuf> {
     texts(FILE, file).such_as("[\".vscode/mcp.json\"]")
 }
 
-/// Reads all tables but `servers` and `views`.
+/// Reads all tables but `servers`, `sources` and `views`.
 pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);

@@ -1,20 +1,26 @@
-//! The servers of the files that a configuration includes. The API shows them; they are changed in
-//! the file that they come from.
+//! The servers of the files that a configuration includes, and of its sources. The API shows them;
+//! they are changed where they come from.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use toml_edit::DocumentMut;
+use toml_edit::{DocumentMut, Item, TableLike};
 
 use super::{conflict, entries, find, form, view, views};
 use crate::admin::ConfigOrder;
 use crate::config::environment::Environment;
 use crate::config::json::JsonServers;
-use crate::config::{Config, place};
+use crate::config::{Config, fetched, place};
+use crate::id::ServerName;
 use crate::protocol::Failure;
 
-/// Each file with its servers, as the tables of a configuration.
-pub(super) struct IncludedServers(Vec<(PathBuf, DocumentMut)>);
+/// Where servers come from, and their tables as in a configuration.
+pub(super) struct IncludedServers(Vec<(Origin, DocumentMut)>);
+
+enum Origin {
+    File(PathBuf),
+    Source(ServerName),
+}
 
 impl IncludedServers {
     /// The servers that the text of a configuration includes; none if it cannot be loaded, which
@@ -25,14 +31,26 @@ impl IncludedServers {
         else {
             return Self(Vec::new());
         };
-        let servers = |path: &Path| {
-            let text = place::read(path).ok()?;
+        let servers = |text: &str| {
             let json = JsonServers::read(text.trim_start_matches('\u{feff}')).ok()?;
             json.toml.parse::<DocumentMut>().ok()
         };
-        let files = loaded.files.into_iter();
-        let files = files.filter_map(|file| Some((servers(&file.path)?, file.path)));
-        Self(files.map(|(servers, path)| (path, servers)).collect())
+        let files = loaded.files.into_iter().filter_map(|file| {
+            let text = place::read(&file.path).ok()?;
+            Some((Origin::File(file.path), servers(&text)?))
+        });
+        let sources = loaded.config.sources.iter().filter_map(|source| {
+            let file = fetched::servers(source).ok()??;
+            let mut document = servers(&file.to_string())?;
+            if let Some(table) = document
+                .get_mut("servers")
+                .and_then(Item::as_table_like_mut)
+            {
+                leave_in_force(table, &loaded.config);
+            }
+            Some((Origin::Source(source.name.clone()), document))
+        });
+        Self(files.chain(sources).collect())
     }
 
     /// The answer to an order that concerns included servers; `None` if it is for the file itself.
@@ -62,15 +80,35 @@ impl IncludedServers {
         let is_here = |servers: &DocumentMut| {
             entries(servers).any(|(name, table)| name == wanted || form::id(name, table) == *wanted)
         };
-        let Some((path, servers)) = self.0.iter().find(|(_, servers)| is_here(servers)) else {
+        let Some((origin, servers)) = self.0.iter().find(|(_, servers)| is_here(servers)) else {
             return Ok(None);
         };
         if matches!(order, ConfigOrder::Get(_)) {
             return Ok(Some(view(servers, &find(servers, wanted)?)));
         }
-        Err(conflict(&format!(
-            "this server comes from the included file {}: change it there, which is applied at once",
-            path.display()
-        )))
+        Err(conflict(&match origin {
+            Origin::File(path) => format!(
+                "this server comes from the included file {}: change it there, which is applied at \
+                 once",
+                path.display()
+            ),
+            Origin::Source(name) => format!(
+                "this server comes from the source `{name}`: change it there, which is applied when \
+                 the source is asked again"
+            ),
+        }))
+    }
+}
+
+/// Takes out the servers of a source that are left out of the configuration.
+fn leave_in_force(servers: &mut dyn TableLike, config: &Config) {
+    let names: Vec<String> = servers.iter().map(|(name, _)| name.to_owned()).collect();
+    for name in names {
+        let id = servers.get(&name).and_then(Item::as_table_like);
+        let id = id.map(|table| form::id(&name, table).to_owned());
+        let mut known = config.servers.iter();
+        if !known.any(|it| it.name.as_str() == name && Some(it.id()) == id.as_deref()) {
+            servers.remove(&name);
+        }
     }
 }

@@ -26,11 +26,22 @@ pub struct WebClient {
     tls: Tls,
     /// The server, and what its operator wrote down: where one of them is private, others may be.
     trusted: Vec<Url>,
+    answer_max: usize,
 }
 
 impl WebClient {
     pub fn new(tls: Tls, trusted: Vec<Url>) -> Self {
-        Self { tls, trusted }
+        Self {
+            tls,
+            trusted,
+            answer_max: ANSWER_MAX,
+        }
+    }
+
+    /// Reads so many bytes of an answer instead of [`ANSWER_MAX`].
+    #[must_use]
+    pub fn with_answer_max(self, answer_max: usize) -> Self {
+        Self { answer_max, ..self }
     }
 
     async fn exchange(self, request: WebRequest) -> Result<WebAnswer, String> {
@@ -56,10 +67,11 @@ impl WebClient {
         let (kind, text) = match &request.body {
             Some(WebBody::Form(text)) => ("application/x-www-form-urlencoded", text),
             Some(WebBody::Json(text)) => ("application/json", text),
-            None => return read(sent.send().await).await,
+            None => return read(sent.send().await, self.answer_max).await,
         };
         let sent = sent.insert_header((CONTENT_TYPE, kind));
-        read(sent.send_body(text.expose_secret().to_owned()).await).await
+        let sent = sent.send_body(text.expose_secret().to_owned()).await;
+        read(sent, self.answer_max).await
     }
 
     async fn client(&self, url: &Url) -> Result<Client, String> {
@@ -117,10 +129,11 @@ impl Web for WebClient {
 
 async fn read(
     sent: Result<ClientResponse, awc::error::SendRequestError>,
+    answer_max: usize,
 ) -> Result<WebAnswer, String> {
     let mut response = sent.map_err(|error| error.to_string())?;
     let status = response.status().as_u16();
-    let body = body::read(&mut response, ANSWER_MAX, ANSWER_WITHIN).await;
+    let body = body::read(&mut response, answer_max, ANSWER_WITHIN).await;
     let body = body.map_err(|error| match error {
         LinkError::TooLarge { limit, .. } => format!("its answer is larger than {limit} bytes"),
         error => error.to_string(),

@@ -1,0 +1,113 @@
+//! The servers that a source answered with. The API is asked while the gateway runs, so what is
+//! wrong with one of its servers leaves out this one, with a warning, and is no error of the file.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::environment::Environment;
+use super::json_file::{JsonFile, Taken};
+use super::{Config, ConfigError, Fingerprint};
+use crate::sources::SourceSettings;
+
+/// What a source adds to a configuration beside its servers.
+#[derive(Default)]
+pub(super) struct Fetched {
+    /// `None` while nothing is kept of it.
+    pub(super) content: Option<Fingerprint>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Adds the servers of a source's last answer. A server whose name or id is taken is left out.
+pub(super) fn add(
+    config: &mut Config,
+    source: &SourceSettings,
+    taken: &mut Taken,
+    environment: &dyn Environment,
+) -> Fetched {
+    let mut fetched = Fetched::default();
+    let mut file = match servers(source) {
+        Ok(Some(file)) => file,
+        Ok(None) => return fetched,
+        Err(error) => {
+            let warning = format!("its last answer cannot be read, and is asked for: {error}");
+            fetched.warnings.push(warning);
+            return fetched;
+        }
+    };
+    fetched.content = Some(Fingerprint::of(file.to_string().as_bytes()));
+    let mut none = Map::new();
+    let servers = file["mcpServers"].as_object_mut().unwrap_or(&mut none);
+    servers.retain(|name, server| {
+        let id = server["id"].as_str().unwrap_or(name);
+        let other = taken.get(name).or_else(|| taken.get(id));
+        fetched.warnings.extend(other.map(|other| {
+            format!("its server `{name}` is left out: there is one of this name or id in {other}")
+        }));
+        other.is_none()
+    });
+    // At most two rounds: the second has no server that the first refused.
+    for _ in 0..2 {
+        let path = format!("source `{}`", source.name);
+        let text = file.to_string();
+        let read = JsonFile {
+            path: Path::new(&path),
+            text: &text,
+            environment,
+        };
+        let mut taken_then = taken.clone();
+        match read.servers(config, &mut taken_then) {
+            Ok((servers, warnings)) => {
+                *taken = taken_then;
+                config.servers.extend(servers);
+                fetched.warnings.extend(warnings);
+                return fetched;
+            }
+            Err(error) => leave_out(&mut file, &error, &mut fetched.warnings),
+        }
+    }
+    fetched
+}
+
+/// The servers of a source's last answer, written as a file of clients.
+pub(super) fn servers(source: &SourceSettings) -> io::Result<Option<Value>> {
+    let mut file = source.servers()?;
+    file.iter_mut().for_each(escape);
+    Ok(file)
+}
+
+/// Takes the servers out that an error names.
+fn leave_out(file: &mut Value, error: &ConfigError, warnings: &mut Vec<String>) {
+    let Some(servers) = file["mcpServers"].as_object_mut() else {
+        return;
+    };
+    if error.problems().is_empty() {
+        warnings.push(format!("its servers are left out: {}", error.summary()));
+        servers.clear();
+    }
+    for problem in error.problems() {
+        match problem.key.split('.').nth(1) {
+            // Once for all problems of a server.
+            Some(name) => {
+                let removed = servers.shift_remove(name);
+                let warning = |_| format!("a server is left out: {}", problem.message);
+                warnings.extend(removed.map(warning));
+            }
+            None => {
+                warnings.push(format!("its servers are left out: {}", problem.message));
+                servers.clear();
+            }
+        }
+    }
+}
+
+/// What an API says is meant as it stands: it must not read this environment or files.
+fn escape(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.replace('$', "$$"),
+        Value::Array(values) => values.iter_mut().for_each(escape),
+        Value::Object(members) => members.values_mut().for_each(escape),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

@@ -1,0 +1,150 @@
+//! From `[sources.NAME]` and the environment to the settings of each source.
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::Config;
+use super::declaration::Keys as _;
+use super::declaration::texts::SecretText;
+use super::environment::Environment;
+use super::keys::{SourceKeys, SourceTable, base_url};
+use super::problem::Problem;
+use super::section::Section;
+use crate::credentials::{Vault, VaultKey, default_key_file, is_loopback};
+use crate::id::ServerName;
+use crate::sources::SourceSettings;
+
+/// Sources of one configuration.
+const SOURCES_MAX: usize = 100;
+
+/// Where their answers are kept, in the data directory.
+const KEPT_DIR: &str = "sources";
+
+/// Holds the key of every vault, if it is set.
+const KEY_VARIABLE: &str = "MCPVISOR_CREDENTIALS_KEY";
+
+/// The source that plugged.in's variables stand for.
+const OF_ENVIRONMENT: &str = "pluggedin";
+
+impl Config {
+    /// Sealed files in this directory of the data directory.
+    pub fn vault(&self, directory: &str, environment: &dyn Environment) -> Vault {
+        let variable = |name: &str| {
+            let value = environment.var(name)?.into_string().ok()?;
+            (!value.is_empty()).then_some(value)
+        };
+        let key = match (variable(KEY_VARIABLE), &self.credentials.key_file) {
+            (Some(key), _) => VaultKey::Given(key.into()),
+            (None, Some(file)) => VaultKey::File(file.clone()),
+            (None, None) => VaultKey::File(default_key_file(&self.data_dir, variable)),
+        };
+        Vault::new(self.data_dir.join(directory), key)
+    }
+}
+
+/// Reads all sources, with that of the environment.
+pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSettings> {
+    let environment = section.reader.interpolation.environment;
+    let vault = config.vault(KEPT_DIR, environment);
+    let tables = section.named_tables();
+    if tables.len() > SOURCES_MAX {
+        let message = format!("`sources` holds more than {SOURCES_MAX} sources");
+        section.reader.problem(Problem::new("sources", message));
+        return Vec::new();
+    }
+    let mut sources = Vec::new();
+    for (name, span, section) in tables {
+        let Ok(name) = ServerName::try_new(name) else {
+            let shown: String = name.chars().take(64).collect();
+            let message = "the name of a source is 1 to 32 characters of A-Z, a-z, 0-9 and `-`";
+            let problem = Problem::new(&format!("sources.{shown}"), message.to_owned());
+            section.reader.problem(problem.at(Some(span)));
+            continue;
+        };
+        let mut keys = SourceKeys::default();
+        SourceTable::read(&section, &mut keys);
+        sources.extend(source(name, &keys, &section, &vault));
+    }
+    sources.extend(of_environment(section, &sources, &vault));
+    sources
+}
+
+fn source(
+    name: ServerName,
+    keys: &SourceKeys,
+    section: &Section<'_>,
+    vault: &Vault,
+) -> Option<SourceSettings> {
+    let Some(url) = &keys.url else {
+        if !section.has("url") {
+            section.refuse_table(format!("`{}` is missing", section.path("url")), None);
+        }
+        return None;
+    };
+    let settings = SourceSettings {
+        name,
+        url: Url::parse(url).ok()?,
+        key: keys.key.as_ref().map(SecretText::to_secret),
+        interval: keys.interval,
+        kept: vault.clone(),
+    };
+    warn_of_plain_http(&settings, section);
+    Some(settings)
+}
+
+fn warn_of_plain_http(source: &SourceSettings, section: &Section<'_>) {
+    if source.url.scheme() == "http" && !is_loopback(&source.url) {
+        let warning = format!(
+            "source `{}` is `http://`: its key and its servers travel for everybody to read and to \
+             change; use `https://`",
+            source.name
+        );
+        section.reader.warn(&warning);
+    }
+}
+
+/// plugged.in's variables: its API at `PLUGGEDIN_API_BASE_URL`, with the key in `PLUGGEDIN_API_KEY`.
+/// The key alone names no API that it may be sent to.
+fn of_environment(
+    section: &Section<'_>,
+    sources: &[SourceSettings],
+    vault: &Vault,
+) -> Option<SourceSettings> {
+    let environment = section.reader.interpolation.environment;
+    let var = |name| {
+        let text = environment.var(name)?.to_string_lossy().trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    };
+    let url = var("PLUGGEDIN_API_BASE_URL")?;
+    let name = ServerName::try_new(OF_ENVIRONMENT).ok()?;
+    if sources.iter().any(|source| source.name == name) {
+        return None;
+    }
+    let refuse = |message: &str| {
+        let problem = Problem::new("sources", message.to_owned());
+        section.reader.problem(problem);
+    };
+    let Some(key) = var("PLUGGEDIN_API_KEY") else {
+        refuse(
+            "the environment variable `PLUGGEDIN_API_BASE_URL` is set, and `PLUGGEDIN_API_KEY`, \
+             which holds its key, is not",
+        );
+        return None;
+    };
+    let Some(url) = base_url(&url).ok().and_then(|url| Url::parse(&url).ok()) else {
+        refuse(
+            "the environment variable `PLUGGEDIN_API_BASE_URL` must be a URL that begins with \
+             `http://` or `https://`, without a query",
+        );
+        return None;
+    };
+    let settings = SourceSettings {
+        name,
+        url,
+        key: Some(SecretString::from(key)),
+        interval: SourceKeys::default().interval,
+        kept: vault.clone(),
+    };
+    warn_of_plain_http(&settings, section);
+    Some(settings)
+}

@@ -1,0 +1,59 @@
+//! What a gateway listens on when it starts.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use super::StartError;
+use super::place::listen;
+use super::state::GatewayOperator;
+use crate::admin::{AdminEndpoints, MetricsServer};
+use crate::config::Config;
+use crate::front::FrontServer;
+
+/// How clients reach a gateway.
+pub(super) enum ClientTransport {
+    /// On a socket that was passed in, or one of our own.
+    Http(Option<TcpListener>),
+    Stdio,
+}
+
+pub(super) fn open_listener(
+    client_transport: ClientTransport,
+    config: &Config,
+) -> Result<Option<TcpListener>, StartError> {
+    Ok(match client_transport {
+        ClientTransport::Http(Some(inherited)) => Some(inherited),
+        ClientTransport::Http(None) => Some(listen(config.front.listen)?),
+        ClientTransport::Stdio => None,
+    })
+}
+
+/// The front with the operators' endpoints beside it; over stdio it listens nowhere.
+pub(super) async fn start_front(
+    listener: Option<TcpListener>,
+    config: &Config,
+    endpoints: &AdminEndpoints,
+) -> Result<FrontServer, StartError> {
+    let Some(listener) = listener else {
+        return Ok(FrontServer::without_listener()?);
+    };
+    let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
+    let routes = move |app: &mut _, check: &_| endpoints.routes(app, &path, check);
+    Ok(FrontServer::start(listener, &config.front, routes).await?)
+}
+
+pub(super) fn start_metrics(
+    listener: Option<TcpListener>,
+    operator: &Arc<GatewayOperator>,
+) -> io::Result<Option<MetricsServer>> {
+    let start = |listener| MetricsServer::start(listener, operator.clone());
+    listener.map(start).transpose()
+}
+
+pub(super) fn log_start(address: Option<SocketAddr>, config: &Config) {
+    match address {
+        Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
+        None => log::info!("serves one client over stdin and stdout"),
+    }
+}
