@@ -94,7 +94,7 @@ impl ListWait {
             let limits = server.settings();
             let names = self.names_of(server, &limits.names)?;
             if let ListNeed::Item(name) = &self.need
-                && !catalog::may_belong_to(name, server.name(), &names)
+                && !self.may_belong_to(name, server, &names)
             {
                 return None;
             }
@@ -114,6 +114,11 @@ impl ListWait {
             })
         });
         awaited.collect()
+    }
+
+    fn may_belong_to(&self, name: &str, server: &Server, names: &NameSettings) -> bool {
+        let name = self.context.catalog.name_before(&self.caller.view, name);
+        catalog::may_belong_to(&name, server.name(), names)
     }
 
     /// How the client knows the items of a server; `None` where its view does not show that.

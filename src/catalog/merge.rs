@@ -1,5 +1,6 @@
 //! How the parts of all servers become one catalog.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -202,13 +203,53 @@ impl<'a> Merger<'a> {
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
                     && shown.shows(&public)
                 {
-                    table.insert(&public, item_owner(part.server(), item));
-                    texts.push(public_item(&self.views[index], item, &public));
+                    let (shown_item, public) = self.overridden(kind, &part, item, public, &table);
+                    let owner = ItemOwner {
+                        item: shown_item.raw().clone(),
+                        ..item_owner(part.server(), item)
+                    };
+                    table.insert(&public, owner);
+                    texts.push(public_item(&self.views[index], &shown_item, &public));
                     self.views[index].shown[kind.index()] += 1;
                 }
             }
         }
         (table, texts)
+    }
+
+    /// The tool and its name as the settings have them. A name that is another tool's already is
+    /// not taken.
+    fn overridden<'i>(
+        &mut self,
+        kind: ItemKind,
+        part: &ServerPart,
+        item: &'i Item,
+        public: String,
+        table: &OwnerTable<ItemOwner>,
+    ) -> (Cow<'i, Item>, String) {
+        let overrides = &self.settings.overrides;
+        let found = overrides.get(&public).filter(|_| kind == ItemKind::Tools);
+        let Some(found) = found else {
+            return (Cow::Borrowed(item), public);
+        };
+        let item = Cow::Owned(found.applied(item));
+        let Some(name) = &found.name else {
+            return (item, public);
+        };
+        match table.get(name) {
+            None => (item, name.clone()),
+            Some(owner) => {
+                self.notices.push(MergeNotice::Renamed {
+                    kind,
+                    server: part.server().clone(),
+                    native: item.native().to_owned(),
+                    wanted: name.clone(),
+                    public: public.clone(),
+                    taken_by: owner.server.clone(),
+                });
+                (item, public)
+            }
+        }
     }
 
     /// The filter of the catalog itself; `None` for one that cannot be used, which shows nothing.

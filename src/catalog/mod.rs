@@ -23,6 +23,7 @@ mod server_part;
 mod settings;
 mod snapshot;
 mod stored_part;
+mod tool_override;
 mod uri;
 mod uri_rewriter;
 mod uri_template;
@@ -39,8 +40,11 @@ pub use name_filter::InvalidNameSettings;
 pub use public_name::may_belong_to;
 pub use public_pages::InvalidCursor;
 pub use server_part::{Quarantined, ServerPart};
-pub use settings::{CatalogSettings, IngestLimits, NameSettings, ViewSettings, Wrap};
+pub use settings::{
+    CatalogSettings, IngestLimits, NameSettings, ToolOverrides, ViewSettings, Wrap,
+};
 pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, UriOwner};
+pub use tool_override::{AnnotationOverrides, ToolOverride};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! How items of a server are named and which of them are shown.
 
-use super::Exposure;
+use std::collections::BTreeMap;
+
+use super::{Exposure, ToolOverride};
 use crate::id::ServerName;
 
 /// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
@@ -28,6 +30,9 @@ pub struct NameSettings {
     pub wrap: Wrap,
 }
 
+/// Overrides, by the public names that the tools have without them.
+pub type ToolOverrides = BTreeMap<String, ToolOverride>;
+
 /// The servers and tools that a view shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewSettings {
@@ -38,6 +43,7 @@ pub struct ViewSettings {
     /// Globs over public tool names; wins over `allow`.
     pub deny: Vec<String>,
     pub expose: Exposure,
+    pub overrides: ToolOverrides,
 }
 
 /// Limits of the merged catalog.
@@ -58,6 +64,7 @@ pub struct CatalogSettings {
     pub deny: Vec<String>,
     /// How the tools are listed.
     pub expose: Exposure,
+    pub overrides: ToolOverrides,
 }
 
 impl Default for CatalogSettings {
@@ -70,6 +77,7 @@ impl Default for CatalogSettings {
             allow: Vec::new(),
             deny: Vec::new(),
             expose: Exposure::All,
+            overrides: ToolOverrides::new(),
         }
     }
 }

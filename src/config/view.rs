@@ -42,6 +42,7 @@ pub(crate) fn views(section: &Section<'_>, config: &Config) -> NamedViews {
             allow: keys.allow,
             deny: keys.deny,
             expose: keys.expose,
+            overrides: keys.tools,
         };
         views.insert(name.into(), settings);
     }

@@ -1,5 +1,6 @@
 //! The catalog as sessions read it: without messages, without waiting.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -84,6 +85,11 @@ impl CatalogView {
             ViewId::Default => self.published.snapshot.load().exposure(),
             view => self.published.views.exposure(view),
         }
+    }
+
+    /// The name of a tool, as its server's names are made, whatever the view calls it.
+    pub(crate) fn name_before<'n>(&self, view: &ViewId, name: &'n str) -> Cow<'n, str> {
+        self.published.views.name_before(view, name)
     }
 
     /// How a client of this view knows the items of a server; `None` where it does not.

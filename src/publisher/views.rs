@@ -1,6 +1,7 @@
 //! The views that clients enter by, and the catalogs merged for them: when one is asked for, and
 //! once for each catalog that it is a part of.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,6 +104,17 @@ impl Views {
         settings.map_or(Exposure::All, |settings| settings.expose)
     }
 
+    /// The name that a tool of a view has without the overrides.
+    pub(super) fn name_before<'n>(&self, view: &ViewId, name: &'n str) -> Cow<'n, str> {
+        let arranged = self.arranged.load();
+        let overrides = arranged.settings(view).map(|settings| &settings.overrides);
+        let mut overrides = overrides.into_iter().flatten();
+        let renamed = overrides.find(|(_, over)| over.name.as_deref() == Some(name));
+        renamed.map_or(Cow::Borrowed(name), |(before, _)| {
+            Cow::Owned(before.clone())
+        })
+    }
+
     /// How the names of a server are made in a view; `None` where it is not shown.
     pub(super) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
         self.arranged.load().names(view, server)
@@ -148,6 +160,7 @@ impl ArrangedViews {
             allow: settings.allow,
             deny: settings.deny,
             expose: settings.expose,
+            overrides: settings.overrides,
             ..self.catalog.clone()
         }
     }
@@ -191,7 +204,7 @@ mod tests {
                 .collect(),
             allow: allow.iter().map(|glob| (*glob).to_owned()).collect(),
             deny: deny.iter().map(|glob| (*glob).to_owned()).collect(),
-            expose: Exposure::All,
+            ..ViewSettings::default()
         };
         let named = [
             ("all", view(&[], &[], &[])),

@@ -155,3 +155,48 @@ async fn clients_over_stdio_and_http_sse_enter_by_a_view_too() {
     assert!(names(&list["result"]["tools"]).contains(&"echo"), "{list}");
     assert_eq!(get("/sse/none").send().await.status, 404);
 }
+
+#[tokio::test]
+async fn a_view_calls_and_describes_a_tool_as_its_operator_does() {
+    let overrides = "[views.turned.tools.one__echo]\nname = \"say\"\ntitle = \"Say it\"\n\
+                     description = \"Says it again.\"\nannotations = { readOnlyHint = true }\n\
+                     [views.turned.tools.two__echo]\nname = \"one__add\"\n\
+                     [views.turned.tools.nobody__has]\nname = \"this\"\n";
+    let gateway = Gateway::start(&format!("{}{overrides}", config())).await;
+    let turned = Visitor::open(&gateway, "/mcp/turned").await;
+    let listed = turned.ask("tools/list", json!({})).await;
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let say = tools.iter().find(|tool| tool["name"] == "say").unwrap();
+    assert_eq!(
+        (
+            &say["title"],
+            &say["description"],
+            &say["annotations"]["readOnlyHint"]
+        ),
+        (&json!("Say it"), &json!("Says it again."), &json!(true))
+    );
+    assert_eq!(say["inputSchema"]["required"], json!(["message"]), "{say}");
+    assert_eq!(text_of(&turned.call("say").await["result"]), "hi");
+    // It has no other name here, and its own everywhere else.
+    assert_eq!(turned.call("one__echo").await["error"]["code"], -32602);
+    let all = Visitor::open(&gateway, "/mcp").await;
+    assert_eq!(text_of(&all.call("one__echo").await["result"]), "hi");
+    assert_eq!(all.call("say").await["error"]["code"], -32602);
+    // The view lists server `two` first: its tool takes the name, and the other gets another.
+    assert_eq!(text_of(&turned.call("one__add").await["result"]), "hi");
+    let named = names(&listed["result"]["tools"]);
+    assert_eq!(
+        named.len(),
+        named.iter().collect::<std::collections::HashSet<_>>().len()
+    );
+
+    let same = "[views.turned.tools.one__echo]\nname = \"say\"\n\
+                [views.turned.tools.two__echo]\nname = \"say\"\n";
+    let check = Setup::new(&format!("{}{same}", config()));
+    let check = check.command(&["check"]).output().unwrap();
+    let told = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(
+        told.contains("`views.turned.tools.two__echo.name` is the name of another tool"),
+        "{told}"
+    );
+}

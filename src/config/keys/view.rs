@@ -1,10 +1,19 @@
 //! `[views.NAME]`.
 
-use crate::catalog::Exposure;
+use serde_json::{Value as Json, json};
+
+use crate::catalog::{AnnotationOverrides, Exposure, ToolOverride, ToolOverrides};
 use crate::config::checks::{GLOB, NOT_EMPTY, glob, not_empty};
-use crate::config::declaration::keys;
-use crate::config::declaration::kinds::{ChoiceKind, choice};
-use crate::config::declaration::texts::texts;
+use crate::config::declaration::kinds::{ChoiceKind, choice, flag, optional, table, table_schema};
+use crate::config::declaration::texts::{text, texts};
+use crate::config::declaration::{Keys as _, ValueKind, keys};
+use crate::config::section::{Section, ValueError};
+
+/// Overrides of one view.
+const OVERRIDES_MAX: usize = 1000;
+
+/// Longest name of a tool that an override gives, in bytes.
+const NAME_MAX: usize = 64;
 
 pub(super) fn expose() -> ChoiceKind<Exposure> {
     choice(&[
@@ -23,6 +32,7 @@ pub(crate) struct ViewKeys {
     pub(crate) allow: Vec<String>,
     pub(crate) deny: Vec<String>,
     pub(crate) expose: Exposure,
+    pub(crate) tools: ToolOverrides,
 }
 
 keys! {
@@ -40,5 +50,98 @@ keys! {
         /// "search" (in everyday words), "groups" (one for each server, loaded when it is wanted),
         /// and "pluggedin" and "dynamic", which are named as those of other systems.
         expose: expose();
+        /// What clients read of single tools instead of what their servers say, each in a table
+        /// `[views.NAME.tools.TOOL]`, where TOOL is the name that the tool has otherwise.
+        tools: ToolOverridesKind;
+    }
+}
+
+const TOOL_NAME: &str = "1 to 64 characters of A-Z, a-z, 0-9, `-` and `_`";
+
+fn tool_name(text: &str) -> Result<String, ValueError> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let is_right = (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(legal);
+    is_right
+        .then(|| text.to_owned())
+        .ok_or_else(ValueError::as_declared)
+}
+
+keys! {
+    /// What clients read of one tool.
+    OverrideTable for ToolOverride {
+        /// Its name.
+        name: optional(text(TOOL_NAME, tool_name), "\"read\"");
+        /// Its title, for people.
+        title: optional(text(NOT_EMPTY, not_empty), "\"Read a file\"");
+        /// Its description, for models.
+        description: optional(text(NOT_EMPTY, not_empty), "\"Reads a file of the project\"");
+        /// Its statements about its effects.
+        annotations: table::<AnnotationsTable>("`annotations` of a tool");
+    }
+}
+
+keys! {
+    /// What a tool says of its effects.
+    AnnotationsTable for AnnotationOverrides {
+        /// Whether it changes nothing.
+        readOnlyHint in read_only: optional(flag(), "true");
+        /// Whether it may destroy something.
+        destructiveHint in destructive: optional(flag(), "false");
+        /// Whether calling it again changes nothing more.
+        idempotentHint in idempotent: optional(flag(), "true");
+        /// Whether it reaches beyond its server, as a search of the web does.
+        openWorldHint in open_world: optional(flag(), "false");
+    }
+}
+
+/// Tables with the names of tools.
+struct ToolOverridesKind;
+
+impl ValueKind for ToolOverridesKind {
+    type Value = ToolOverrides;
+
+    fn must_be(&self) -> String {
+        "a table of tables".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        let table = table_schema(&OverrideTable::declared());
+        json!({ "type": "object", "additionalProperties": table })
+    }
+
+    fn toml(&self, _: &ToolOverrides) -> Option<String> {
+        None
+    }
+
+    fn show(&self, overrides: &ToolOverrides) -> Option<String> {
+        Some(overrides.keys().cloned().collect::<Vec<_>>().join(", "))
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("{ files__read_file = { name = \"read\", description = \"Reads a file\" } }")
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<ToolOverrides> {
+        let tables = section.table(key).tables();
+        if tables.len() > OVERRIDES_MAX {
+            let message = format!(
+                "`{}` holds more than {OVERRIDES_MAX} tools",
+                section.path(key)
+            );
+            section.refuse(&[key], message, None);
+            return None;
+        }
+        let mut overrides = ToolOverrides::new();
+        for (tool, section) in tables {
+            let mut read = ToolOverride::default();
+            OverrideTable::read(&section, &mut read);
+            let is_same = |other: &ToolOverride| read.name.is_some() && other.name == read.name;
+            if overrides.values().any(is_same) {
+                let message = format!("`{}` is the name of another tool", section.path("name"));
+                section.refuse(&["name"], message, None);
+            }
+            overrides.insert(tool.to_owned(), read);
+        }
+        section.has(key).then_some(overrides)
     }
 }

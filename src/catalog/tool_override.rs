@@ -1,0 +1,80 @@
+//! What a view says of a tool in place of its server.
+
+use serde_json::{Map, Value, json};
+
+use super::{IngestLimits, Item, ItemKind, item};
+use crate::protocol::RawJson;
+
+/// Stands in place of what the server says, as far as it says anything. Clients read it; the
+/// gateway itself goes by the server's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolOverride {
+    /// The whole public name.
+    pub name: Option<String>,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub annotations: AnnotationOverrides,
+}
+
+/// The same for a tool's statements about its effects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotationOverrides {
+    pub read_only: Option<bool>,
+    pub destructive: Option<bool>,
+    pub idempotent: Option<bool>,
+    pub open_world: Option<bool>,
+}
+
+impl AnnotationOverrides {
+    fn members(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        let members = [
+            ("readOnlyHint", self.read_only),
+            ("destructiveHint", self.destructive),
+            ("idempotentHint", self.idempotent),
+            ("openWorldHint", self.open_world),
+        ];
+        let members = members.into_iter();
+        members.filter_map(|(name, value)| Some((name, value?)))
+    }
+}
+
+impl ToolOverride {
+    /// The tool as this override has it; its name stays for the caller to change.
+    pub(super) fn applied(&self, tool: &Item) -> Item {
+        let changed = tool.raw().parse().ok().and_then(|tool| {
+            let raw = RawJson::from_value(&self.changed(tool));
+            // What the operator writes is not limited as what a server writes.
+            let limits = IngestLimits {
+                items: usize::MAX,
+                item_bytes: usize::MAX,
+                name_bytes: usize::MAX,
+                uri_bytes: usize::MAX,
+            };
+            item::read(ItemKind::Tools, &raw, &limits).ok()
+        });
+        changed.unwrap_or_else(|| tool.clone())
+    }
+
+    fn changed(&self, mut tool: Map<String, Value>) -> Map<String, Value> {
+        let texts = [("title", &self.title), ("description", &self.description)];
+        for (member, text) in texts {
+            if let Some(text) = text {
+                tool.insert(member.to_owned(), json!(text));
+            }
+        }
+        let annotations = tool.remove("annotations");
+        let mut annotations = match annotations {
+            Some(Value::Object(annotations)) => annotations,
+            _ => Map::new(),
+        };
+        if let Some(title) = annotations.get_mut("title").zip(self.title.as_ref()) {
+            *title.0 = json!(title.1);
+        }
+        let members = self.annotations.members();
+        annotations.extend(members.map(|(name, value)| (name.to_owned(), json!(value))));
+        if !annotations.is_empty() {
+            tool.insert("annotations".to_owned(), annotations.into());
+        }
+        tool
+    }
+}
