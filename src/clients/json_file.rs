@@ -1,9 +1,9 @@
 //! The servers of a client whose file is JSON, with comments where its editor allows them.
 
-use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstObject, CstRootNode};
 use serde_json::Value;
 
-use crate::config::JSON_OF_EDITORS;
+use crate::config::{JSON_OF_EDITORS, cst_input};
 
 /// A file that was understood.
 struct JsonFile {
@@ -56,8 +56,8 @@ pub(super) fn with(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         whole.object_value_or_set(key)
     });
     match servers.get(name) {
-        Some(there) => there.set_value(input(entry)),
-        None => drop(servers.append(name, input(entry))),
+        Some(there) => there.set_value(cst_input(entry)),
+        None => drop(servers.append(name, cst_input(entry))),
     }
     let text = file.root.to_string();
     Ok(if text.ends_with('\n') {
@@ -74,22 +74,6 @@ pub(super) fn without(text: &str, key: &str, name: &str) -> Result<String, Strin
         server.remove();
     }
     Ok(file.root.to_string())
-}
-
-fn input(value: &Value) -> CstInputValue {
-    match value {
-        Value::Null => CstInputValue::Null,
-        Value::Bool(flag) => CstInputValue::Bool(*flag),
-        Value::Number(number) => CstInputValue::Number(number.to_string()),
-        Value::String(text) => CstInputValue::String(text.clone()),
-        Value::Array(values) => CstInputValue::Array(values.iter().map(input).collect()),
-        Value::Object(members) => {
-            let members = members
-                .iter()
-                .map(|(key, value)| (key.clone(), input(value)));
-            CstInputValue::Object(members.collect())
-        }
-    }
 }
 
 #[cfg(test)]

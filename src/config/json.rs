@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use jsonc_parser::ast::{ObjectProp, Value as Ast};
+use jsonc_parser::cst::CstInputValue;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
@@ -12,7 +13,7 @@ use crate::id::ServerName;
 
 /// Where clients keep their servers: Claude Desktop, Cursor and others; VS Code and the Inspector;
 /// the settings of VS Code; those who write as in Codex; Zed; OpenCode.
-const SERVERS_AT: [&[&str]; 6] = [
+pub(super) const SERVERS_AT: [&[&str]; 6] = [
     &["mcpServers"],
     &["servers"],
     &["mcp", "servers"],
@@ -22,16 +23,16 @@ const SERVERS_AT: [&[&str]; 6] = [
 ];
 
 /// Keys of a server that mean the same here.
-const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
+pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
 
 /// Members of a server that need no reading: its name, and what the Inspector keeps for itself.
 const TOLERATED: [&str; 4] = ["name", "connectionMode", "createdAt", "updatedAt"];
 
 /// The member of a server with keys of this gateway; other programs ignore it.
-const OWN_KEYS: &str = "x-mcpvisor";
+pub(super) const OWN_KEYS: &str = "x-mcpvisor";
 
 /// Keys that have another name here.
-const RENAMED: [(&str, &str); 6] = [
+pub(super) const RENAMED: [(&str, &str); 6] = [
     ("type", "transport"),
     ("transport", "transport"),
     ("environment", "env"),
@@ -187,6 +188,11 @@ impl JsonServers {
         String::from_utf8(shown).unwrap_or_default()
     }
 
+    /// The names of the servers, in their order.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.places.iter().map(|place| place.name.clone()).collect()
+    }
+
     /// The line of a server, from 1.
     pub(super) fn line(&self, text: &str, server: &str) -> Option<usize> {
         let place = self.places.iter().find(|place| place.name == server)?;
@@ -291,14 +297,25 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
     Toml::Table(table)
 }
 
-/// `oauth` of the Inspector and others. An unknown member is refused where the table is read.
+/// Members of `oauth` of the Inspector and others that have another name here.
+const OAUTH_RENAMED: [(&str, &str); 4] = [
+    ("clientId", "client_id"),
+    ("clientSecret", "client_secret"),
+    ("authorizationUrl", "authorization_url"),
+    ("tokenUrl", "token_url"),
+];
+
+/// How clients call a key of `oauth`.
+pub(super) fn oauth_member(key: &str) -> &str {
+    let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
+    renamed.map_or(key, |(member, _)| member)
+}
+
+/// `oauth` of a client. An unknown member is refused where the table is read.
 fn oauth_table(oauth: &Map<String, Json>) -> Toml {
-    let key = |member: &str| match member {
-        "clientId" => "client_id".to_owned(),
-        "clientSecret" => "client_secret".to_owned(),
-        "authorizationUrl" => "authorization_url".to_owned(),
-        "tokenUrl" => "token_url".to_owned(),
-        other => other.to_owned(),
+    let key = |member: &str| {
+        let renamed = OAUTH_RENAMED.iter().find(|(other, _)| *other == member);
+        renamed.map_or(member, |(_, key)| key).to_owned()
     };
     let members = oauth.iter();
     let members = members.filter_map(|(member, value)| Some((key(member), to_value(value)?)));
@@ -331,6 +348,22 @@ fn texts(value: &Json) -> Json {
         Json::Array(values) => values.iter().map(text).collect(),
         Json::Object(values) => values.iter().map(|(k, v)| (k.clone(), text(v))).collect(),
         other => other.clone(),
+    }
+}
+
+/// A value to put into a file of an editor.
+pub fn cst_input(value: &Json) -> CstInputValue {
+    match value {
+        Json::Null => CstInputValue::Null,
+        Json::Bool(flag) => CstInputValue::Bool(*flag),
+        Json::Number(number) => CstInputValue::Number(number.to_string()),
+        Json::String(text) => CstInputValue::String(text.clone()),
+        Json::Array(values) => CstInputValue::Array(values.iter().map(cst_input).collect()),
+        Json::Object(members) => {
+            let members = members.iter();
+            let members = members.map(|(key, value)| (key.clone(), cst_input(value)));
+            CstInputValue::Object(members.collect())
+        }
     }
 }
 

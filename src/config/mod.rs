@@ -47,7 +47,7 @@ use toml::de::DeTable;
 pub use default_file::default_file;
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
-pub use json::{JSON_OF_EDITORS, is_json, server_table};
+pub use json::{JSON_OF_EDITORS, cst_input, is_json, server_table};
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};
 pub use place::Lookup;

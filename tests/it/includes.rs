@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{Client, Setup, example, quick, text_of};
+use crate::support::{Client, Setup, example, quick, text_of, until};
 
 /// A file of VS Code with the built-in example under these names.
 fn file(setup: &Setup, names: &[&str]) -> String {
@@ -48,4 +48,45 @@ async fn an_included_file_is_served_and_watched() {
     let more = file(&gateway.setup, &["later"]);
     fs::write(gateway.setup.path("more.json"), more).unwrap();
     gateway.wait_state("later", "up").await;
+}
+
+#[tokio::test]
+async fn the_api_changes_a_server_in_the_file_that_it_comes_from() {
+    let setup = Setup::new(&format!(
+        "include = [\"mcp.json\"]\n{}{}",
+        quick(),
+        example("own")
+    ));
+    fs::write(setup.path("mcp.json"), file(&setup, &["far", "near"])).unwrap();
+    let gateway = setup.serve().await;
+    gateway.all_up().await;
+    let (far, near) = (gateway.server_pid("far"), gateway.server_pid("near"));
+    let token = fs::read_to_string(gateway.data_dir().join("api-token")).unwrap();
+    let bearer = format!("Bearer {}", token.trim());
+    let body = json!({ "args": ["example-server", "--ignored"] }).to_string();
+    let put = gateway.get("/config/far").with_method("PUT").body(body);
+    let put = put
+        .header("Authorization", &bearer)
+        .header("Content-Type", "application/json");
+    let changed = put.send().await;
+    assert_eq!(changed.status, 200);
+    until("another process", || async {
+        let pids = gateway.server_pids("far");
+        (pids.len() == 1 && pids[0] != far).then_some(())
+    })
+    .await;
+    assert_eq!(gateway.server_pid("near"), near);
+    let text = fs::read_to_string(gateway.setup.path("mcp.json")).unwrap();
+    assert!(
+        text.contains("--ignored") && text.contains("// near"),
+        "{text}"
+    );
+
+    let removed = gateway.get("/config/far").with_method("DELETE");
+    let removed = removed.header("Authorization", &bearer).send().await;
+    assert_eq!(removed.status, 204);
+    until("no process", || async {
+        gateway.server_pids("far").is_empty().then_some(())
+    })
+    .await;
 }

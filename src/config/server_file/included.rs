@@ -3,23 +3,55 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toml_edit::{DocumentMut, Item, TableLike};
+use uuid::Uuid;
 
-use super::{conflict, entries, find, form, view, views};
+use super::json_edit::JsonEdit;
+use super::{conflict, create, entries, find, form, update, view, views};
 use crate::admin::ConfigOrder;
 use crate::config::environment::Environment;
-use crate::config::json::JsonServers;
-use crate::config::{Config, fetched, place};
+use crate::config::json::{JsonServers, is_json};
+use crate::config::{Config, ServerEntry, fetched, place};
 use crate::id::ServerName;
 use crate::protocol::Failure;
 
-/// Where servers come from, and their tables as in a configuration.
-pub(super) struct IncludedServers(Vec<(Origin, DocumentMut)>);
+/// The servers of all files and sources but the configuration itself.
+#[derive(Default)]
+pub(super) struct IncludedServers {
+    parts: Vec<Part>,
+    /// Names and ids of all servers of the configuration.
+    taken: Vec<(String, String)>,
+    /// The configuration itself is JSON.
+    is_json: bool,
+}
+
+/// Some servers, as tables of a configuration.
+struct Part {
+    origin: Origin,
+    servers: DocumentMut,
+}
 
 enum Origin {
-    File(PathBuf),
+    /// With its text.
+    File(PathBuf, String),
     Source(ServerName),
+}
+
+/// The answer to an order that concerns included servers.
+pub(super) enum IncludedAnswer {
+    Shown(Value),
+    Changed(FileChange),
+}
+
+/// What is to be written into a file in JSON.
+pub(super) struct FileChange {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    /// The answer.
+    pub(super) body: Value,
+    /// Of the server that is changed.
+    pub(super) id: String,
 }
 
 impl IncludedServers {
@@ -29,47 +61,59 @@ impl IncludedServers {
         let directory = path.parent().unwrap_or(Path::new("."));
         let Ok(loaded) = Config::parse(text, &path.to_string_lossy(), directory, environment)
         else {
-            return Self(Vec::new());
+            return Self::default();
         };
-        let servers = |text: &str| {
-            let json = JsonServers::read(text.trim_start_matches('\u{feff}')).ok()?;
-            json.toml.parse::<DocumentMut>().ok()
-        };
-        let files = loaded.files.into_iter().filter_map(|file| {
-            let text = place::read(&file.path).ok()?;
-            Some((Origin::File(file.path), servers(&text)?))
+        let config = loaded.config;
+        let is_json = is_json(text);
+        let own = is_json.then(|| path.to_owned());
+        let files = own
+            .into_iter()
+            .chain(loaded.files.into_iter().map(|it| it.path));
+        let files = files.filter_map(|path| {
+            let text = place::read(&path).ok()?;
+            let servers = tables(&text)?;
+            let origin = Origin::File(path, text);
+            Some(Part { origin, servers })
         });
-        let sources = loaded.config.sources.iter().filter_map(|source| {
+        let sources = config.sources.iter().filter_map(|source| {
             let file = fetched::servers(source).ok()??;
-            let mut document = servers(&file.to_string())?;
-            if let Some(table) = document
-                .get_mut("servers")
-                .and_then(Item::as_table_like_mut)
-            {
-                leave_in_force(table, &loaded.config);
-            }
-            Some((Origin::Source(source.name.clone()), document))
+            let mut servers = tables(&file.to_string())?;
+            leave_in_force(&mut servers, &config);
+            let origin = Origin::Source(source.name.clone());
+            Some(Part { origin, servers })
         });
-        Self(files.chain(sources).collect())
+        let parts = files.chain(sources).collect();
+        let named = |it: &ServerEntry| (it.name.to_string(), it.id().to_owned());
+        let taken = config.servers.iter().map(named).collect();
+        Self {
+            parts,
+            taken,
+            is_json,
+        }
     }
 
     /// The answer to an order that concerns included servers; `None` if it is for the file itself.
     ///
     /// # Errors
     ///
-    /// Refuses to change an included server, and names its file.
+    /// Says why a server cannot be changed.
     pub(super) fn answer(
         &self,
         own: &DocumentMut,
         order: &ConfigOrder,
-    ) -> Result<Option<Value>, Failure> {
+        mint: fn() -> Uuid,
+    ) -> Result<Option<IncludedAnswer>, Failure> {
         let wanted = match order {
             ConfigOrder::List => {
-                let included = self.0.iter().flat_map(|(_, servers)| views(servers));
+                let included = self.parts.iter().flat_map(|part| views(&part.servers));
                 let all: Vec<Value> = views(own).into_iter().chain(included).collect();
-                return Ok(Some(json!({ "servers": all })));
+                return Ok(Some(IncludedAnswer::Shown(json!({ "servers": all }))));
             }
-            ConfigOrder::Create(_) => return Ok(None),
+            ConfigOrder::Create(_) if !self.is_json => return Ok(None),
+            ConfigOrder::Create(_) => {
+                let first = self.parts.first();
+                return first.map(|part| self.change(part, order, mint)).transpose();
+            }
             ConfigOrder::Get(wanted)
             | ConfigOrder::Update(wanted, _)
             | ConfigOrder::Delete(wanted) => wanted,
@@ -77,35 +121,111 @@ impl IncludedServers {
         if find(own, wanted).is_ok() {
             return Ok(None);
         }
-        let is_here = |servers: &DocumentMut| {
-            entries(servers).any(|(name, table)| name == wanted || form::id(name, table) == *wanted)
-        };
-        let Some((origin, servers)) = self.0.iter().find(|(_, servers)| is_here(servers)) else {
+        let mut parts = self.parts.iter();
+        let Some(part) = parts.find(|part| find(&part.servers, wanted).is_ok()) else {
             return Ok(None);
         };
         if matches!(order, ConfigOrder::Get(_)) {
-            return Ok(Some(view(servers, &find(servers, wanted)?)));
+            let name = find(&part.servers, wanted)?;
+            return Ok(Some(IncludedAnswer::Shown(view(&part.servers, &name))));
         }
-        Err(conflict(&match origin {
-            Origin::File(path) => format!(
-                "this server comes from the included file {}: change it there, which is applied at \
-                 once",
-                path.display()
-            ),
-            Origin::Source(name) => format!(
-                "this server comes from the source `{name}`: change it there, which is applied when \
-                 the source is asked again"
-            ),
+        self.change(part, order, mint).map(Some)
+    }
+
+    fn change(
+        &self,
+        part: &Part,
+        order: &ConfigOrder,
+        mint: fn() -> Uuid,
+    ) -> Result<IncludedAnswer, Failure> {
+        let (path, text) = match &part.origin {
+            Origin::File(path, text) => (path.clone(), text),
+            Origin::Source(name) => {
+                return Err(conflict(&format!(
+                    "this server comes from the source `{name}`: change it there, which is applied \
+                     when the source is asked again"
+                )));
+            }
+        };
+        let edit = JsonEdit::new(text).ok_or_else(|| conflict("its file cannot be changed"))?;
+        let mut after = part.servers.clone();
+        let (body, id) = match order {
+            ConfigOrder::Create(body) => {
+                self.check_free(body, None)?;
+                let name = create(&mut after, body, mint)?;
+                if let Some(table) = table(&after, &name) {
+                    edit.insert(&name, table);
+                }
+                shown(&after, &name)
+            }
+            ConfigOrder::Update(wanted, body) => {
+                let old = find(&part.servers, wanted)?;
+                self.check_free(body, Some(&old))?;
+                let new = update(&mut after, wanted, body)?;
+                if let Some((one, other)) = table(&part.servers, &old).zip(table(&after, &new)) {
+                    edit.update((&old, one), (&new, other));
+                }
+                shown(&after, &new)
+            }
+            ConfigOrder::Delete(wanted) => {
+                let name = find(&part.servers, wanted)?;
+                edit.remove(&name);
+                (Value::Null, shown(&part.servers, &name).1)
+            }
+            ConfigOrder::List | ConfigOrder::Get(_) => (Value::Null, String::new()),
+        };
+        Ok(IncludedAnswer::Changed(FileChange {
+            path,
+            text: edit.text(),
+            body,
+            id,
         }))
+    }
+
+    /// A name that another server of any file has is refused.
+    fn check_free(&self, body: &Map<String, Value>, old: Option<&str>) -> Result<(), Failure> {
+        let Some(name) = body.get("name").and_then(Value::as_str) else {
+            return Ok(());
+        };
+        let mut others = self
+            .taken
+            .iter()
+            .filter(|(known, _)| Some(known.as_str()) != old);
+        match others.any(|(known, id)| known == name || id == name) {
+            true => Err(conflict(&format!("there is a server `{name}` already"))),
+            false => Ok(()),
+        }
     }
 }
 
+/// The servers of a file in JSON.
+fn tables(text: &str) -> Option<DocumentMut> {
+    let json = JsonServers::read(text.trim_start_matches('\u{feff}')).ok()?;
+    json.toml.parse().ok()
+}
+
+fn table<'d>(servers: &'d DocumentMut, name: &str) -> Option<&'d dyn TableLike> {
+    let found = entries(servers).find(|(known, _)| *known == name);
+    found.map(|(_, table)| table)
+}
+
+/// A server in the form of the API, and its id.
+fn shown(servers: &DocumentMut, name: &str) -> (Value, String) {
+    let view = view(servers, name);
+    let id = view["id"].as_str().unwrap_or(name).to_owned();
+    (view, id)
+}
+
 /// Takes out the servers of a source that are left out of the configuration.
-fn leave_in_force(servers: &mut dyn TableLike, config: &Config) {
+fn leave_in_force(servers: &mut DocumentMut, config: &Config) {
+    let tables = servers.get_mut("servers").and_then(Item::as_table_like_mut);
+    let Some(servers) = tables else {
+        return;
+    };
     let names: Vec<String> = servers.iter().map(|(name, _)| name.to_owned()).collect();
     for name in names {
         let id = servers.get(&name).and_then(Item::as_table_like);
-        let id = id.map(|table| form::id(&name, table).to_owned());
+        let id = id.map(|table| form::id(&name, table));
         let mut known = config.servers.iter();
         if !known.any(|it| it.name.as_str() == name && Some(it.id()) == id.as_deref()) {
             servers.remove(&name);

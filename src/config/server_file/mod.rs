@@ -3,6 +3,7 @@
 
 mod form;
 mod included;
+mod json_edit;
 mod oauth_form;
 mod texts;
 
@@ -20,7 +21,7 @@ use super::{Config, ConfigError, Fingerprint, json as json_file, place};
 use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
-use included::IncludedServers;
+use included::{IncludedAnswer, IncludedServers};
 
 /// Servers and members that a message about an invalid configuration names.
 const PROBLEMS_SHOWN: usize = 5;
@@ -72,30 +73,41 @@ impl<'a> ServerFile<'a> {
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
         let text = place::read(&self.path).map_err(|error| io_failure("read", &error))?;
-        if json_file::is_json(&text) {
-            return Err(conflict(
-                "the configuration is JSON: the API changes TOML only",
-            ));
-        }
         check_tag(&text, if_match)?;
-        let mut document: DocumentMut = text.parse().map_err(|_| {
-            let message = "the configuration file is no valid TOML now: `mcpvisor check` says why";
-            Failure::new(ErrorKind::InvalidConfig, message)
-        })?;
-        let included = IncludedServers::read(&text, &self.path, self.environment);
-        let (body, changed) = match included.answer(&document, &order)? {
-            Some(body) => (body, None),
-            None => self.apply(&mut document, order)?,
+        let mut document = match json_file::is_json(&text) {
+            // Its servers are changed as those of an included file.
+            true => DocumentMut::new(),
+            false => text.parse().map_err(|_| {
+                let message =
+                    "the configuration file is no valid TOML now: `mcpvisor check` says why";
+                Failure::new(ErrorKind::InvalidConfig, message)
+            })?,
         };
-        let mut now = text.clone();
-        if changed.is_some() {
-            now = document.to_string();
-            check(&self.path, &now, self.environment)?;
-            if now != text {
-                replace(&self.path, &now).map_err(|error| io_failure("written", &error))?;
+        let included = IncludedServers::read(&text, &self.path, self.environment);
+        let (changed_file, body, changed) = match included.answer(&document, &order, self.mint)? {
+            Some(IncludedAnswer::Shown(body)) => (None, body, None),
+            Some(IncludedAnswer::Changed(change)) => (
+                Some((change.path, change.text)),
+                change.body,
+                Some(change.id),
+            ),
+            None => {
+                let (body, changed) = self.apply(&mut document, order)?;
+                let file = (self.path.clone(), document.to_string());
+                (changed.is_some().then_some(file), body, changed)
+            }
+        };
+        let mut etag = tag(&text);
+        if let Some((path, now)) = changed_file {
+            check(&path, &now, self.environment)?;
+            let is_main = path == self.path;
+            if !is_main || now != text {
+                replace(&path, &now).map_err(|error| io_failure("written", &error))?;
+            }
+            if is_main {
+                etag = tag(&now);
             }
         }
-        let etag = tag(&now);
         Ok(FileOutcome {
             answer: ConfigAnswer { body, etag },
             changed,
@@ -114,7 +126,7 @@ impl<'a> ServerFile<'a> {
                 Ok((view(document, &name), None))
             }
             ConfigOrder::Create(body) => {
-                let name = self.create(document, &body)?;
+                let name = create(document, &body, self.mint)?;
                 let view = view(document, &name);
                 let id = view["id"].as_str().map(str::to_owned);
                 Ok((view, id))
@@ -133,22 +145,22 @@ impl<'a> ServerFile<'a> {
             }
         }
     }
+}
 
-    fn create(
-        &self,
-        document: &mut DocumentMut,
-        body: &Map<String, Value>,
-    ) -> Result<String, Failure> {
-        let name = body.get("name").and_then(Value::as_str);
-        let name = name.ok_or_else(|| texts::invalid("`name` is missing"))?;
-        let name = free_name(document, name)?;
-        let mut table = Table::new();
-        table.insert("id", toml_edit::value((self.mint)().to_string()));
-        form::write(&mut table, body)?;
-        let servers = servers(document)?;
-        servers.insert(&name, Item::Table(table));
-        Ok(name)
-    }
+fn create(
+    document: &mut DocumentMut,
+    body: &Map<String, Value>,
+    mint: fn() -> Uuid,
+) -> Result<String, Failure> {
+    let name = body.get("name").and_then(Value::as_str);
+    let name = name.ok_or_else(|| texts::invalid("`name` is missing"))?;
+    let name = free_name(document, name)?;
+    let mut table = Table::new();
+    table.insert("id", toml_edit::value(mint().to_string()));
+    form::write(&mut table, body)?;
+    let servers = servers(document)?;
+    servers.insert(&name, Item::Table(table));
+    Ok(name)
 }
 
 /// Whether a text may replace the file.
@@ -306,5 +318,7 @@ fn io_failure(what: &str, error: &io::Error) -> Failure {
     Failure::new(ErrorKind::Conflict, message)
 }
 
+#[cfg(test)]
+mod included_tests;
 #[cfg(test)]
 mod tests;

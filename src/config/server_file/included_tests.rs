@@ -1,0 +1,140 @@
+//! Servers of included files, read and changed by the API.
+
+use super::tests::{File, object, update};
+use super::*;
+
+const MAIN: &str = "include = [\"mcp.json\"]\n[servers.own]\ncommand = \"x\"\n";
+
+/// A configuration that includes this file.
+fn including(json: &str) -> File {
+    let file = File::new(MAIN);
+    file.write("mcp.json", json);
+    file
+}
+
+#[test]
+fn an_included_server_is_changed_in_its_file() {
+    let json = r#"{
+  // Mine.
+  "inputs": [1,
+    2],
+  "mcpServers": {
+    "far": { "httpUrl": "http://h/", "headers": { "K": "s3cret-${HOME}" }, "autoApprove": ["x"] }, // far
+    "near": { "command": "npx", "args": ["-y"], "environment": { "T": "s3cret" } },
+  },
+}
+"#;
+    let file = including(json);
+    let listed = file.order(ConfigOrder::List).unwrap();
+    let names: Vec<_> = listed["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["name"])
+        .collect();
+    assert_eq!(names, ["own", "far", "near"]);
+    assert!(!listed.to_string().contains("s3cret"), "{listed}");
+
+    let mut far = file.order(ConfigOrder::Get("far".to_owned())).unwrap();
+    far["url"] = json!("http://other/");
+    far["enabled"] = json!(false);
+    let answer = file.order(update("far", far)).unwrap();
+    assert_eq!(
+        (&answer["url"], &answer["enabled"]),
+        (&json!("http://other/"), &json!(false))
+    );
+    let now = file.read("mcp.json");
+    for kept in [
+        "// Mine.",
+        "[1,\n    2]",
+        "s3cret-${HOME}",
+        "[\"x\"]",
+        "}, // far",
+        "{ \"T\": \"s3cret\" } },",
+    ] {
+        assert!(now.contains(kept), "{kept}: {now}");
+    }
+    for new in ["\"httpUrl\": \"http://other/\"", "\"disabled\": true"] {
+        assert!(now.contains(new), "{new}: {now}");
+    }
+
+    let body = json!({"args": ["-y", "$pkg"], "env": {"T": "[REDACTED]", "N": "${literal}"},
+                      "timeouts": {"request": 5000}});
+    file.order(update("near", body)).unwrap();
+    let now = file.read("mcp.json");
+    assert!(now.contains(r#""args": ["-y", "$$pkg"]"#), "{now}");
+    for part in [
+        r#""T": "s3cret""#,
+        r#""N": "$${literal}""#,
+        r#""request_timeout": "5000ms""#,
+    ] {
+        assert!(now.contains(part), "{part}: {now}");
+    }
+    file.order(ConfigOrder::Delete("near".to_owned())).unwrap();
+    let left = file.read("mcp.json");
+    assert!(
+        !left.contains("near") && left.contains("// Mine."),
+        "{left}"
+    );
+    assert_eq!(file.text(), MAIN);
+}
+
+#[test]
+fn a_server_of_a_list_and_one_with_a_command_of_words_are_changed_too() {
+    let json =
+        r#"{"servers": [{"name": "a", "command": "x"}, {"name": "b", "command": ["y", "1"]}]}"#;
+    let file = including(json);
+    file.order(update("a", json!({"name": "c"}))).unwrap();
+    file.order(update("b", json!({"args": ["1", "2"]})))
+        .unwrap();
+    let now: Value = serde_json::from_str(&file.read("mcp.json")).unwrap();
+    // Until now its name was its id, which stays.
+    assert_eq!(
+        now["servers"][0],
+        json!({"name": "c", "command": "x", "id": "a"})
+    );
+    assert_eq!(
+        now["servers"][1],
+        json!({"name": "b", "command": ["y", "1", "2"]})
+    );
+    file.order(ConfigOrder::Delete("a".to_owned())).unwrap();
+    let now: Value = serde_json::from_str(&file.read("mcp.json")).unwrap();
+    assert_eq!(now["servers"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_name_that_another_file_has_is_refused_and_nothing_is_written() {
+    let json = r#"{"mcpServers": {"far": {"url": "http://h/"}}}"#;
+    let file = including(json);
+    let stdio = json!({"name": "far", "transport": "stdio", "command": "y"});
+    let orders = [
+        (ConfigOrder::Create(object(stdio)), "defined twice"),
+        (update("far", json!({"name": "own"})), "already"),
+        (update("far", json!({"url": "ftp://h/"})), "http"),
+        (update("far", json!({"id": "other"})), "`id`"),
+    ];
+    for (order, expected) in orders {
+        let refused = file.order(order).unwrap_err();
+        assert!(refused.to_string().contains(expected), "{refused}");
+    }
+    assert_eq!(
+        (file.text().as_str(), file.read("mcp.json").as_str()),
+        (MAIN, json)
+    );
+}
+
+#[test]
+fn a_configuration_in_json_takes_new_servers() {
+    let file = File::new("{ \"mcpServers\": {} } // of an editor\n");
+    let body = json!({"name": "new", "transport": "streamableHttp", "url": "https://h.example/mcp",
+                      "headers": {"K": "v"}});
+    let (made, etag) = file.order_with_tag(ConfigOrder::Create(object(body)));
+    assert_eq!(made["name"], "new");
+    let now = file.text();
+    assert!(now.ends_with("// of an editor\n"), "{now}");
+    let (listed, same) = file.order_with_tag(ConfigOrder::List);
+    assert_eq!(listed["servers"][0]["id"], made["id"]);
+    assert_eq!(etag, same);
+    file.order(ConfigOrder::Delete("new".to_owned())).unwrap();
+    assert_eq!(file.order(ConfigOrder::List).unwrap()["servers"], json!([]));
+}

@@ -1,0 +1,228 @@
+//! One server of a file of a client, changed in its place: JSON with comments, which stay. What
+//! other programs read of a server keeps its name there; keys of mcpvisor go into `x-mcpvisor`.
+
+use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
+use serde_json::{Map, Value, json};
+use toml_edit::{Item, TableLike};
+
+use crate::config::json::{
+    JSON_OF_EDITORS, JsonServers, KEYS, OWN_KEYS, RENAMED, SERVERS_AT, cst_input, oauth_member,
+};
+
+/// Times that clients keep in `timeouts`.
+const TIMES: [&str; 2] = ["request_timeout", "supervision"];
+
+/// The list of servers in a file.
+enum List {
+    Object(CstObject),
+    Array(jsonc_parser::cst::CstArray),
+}
+
+/// One server in its list.
+enum Entry {
+    Member(CstObjectProp),
+    Element(CstNode),
+}
+
+/// A file of a client, to be changed.
+pub(super) struct JsonEdit {
+    root: CstRootNode,
+    list: List,
+    /// In the order of the list.
+    names: Vec<String>,
+}
+
+impl JsonEdit {
+    /// `None` if the text has no servers.
+    pub(super) fn new(text: &str) -> Option<Self> {
+        let names = JsonServers::read(text).ok()?.names();
+        let root = CstRootNode::parse(text, &JSON_OF_EDITORS).ok()?;
+        let list = SERVERS_AT.iter().find_map(|at| list(&root, at))?;
+        Some(Self { root, list, names })
+    }
+
+    /// The changed file.
+    pub(super) fn text(&self) -> String {
+        self.root.to_string()
+    }
+
+    pub(super) fn insert(&self, name: &str, table: &dyn TableLike) {
+        let server = match &self.list {
+            List::Object(servers) => {
+                let server = servers.append(name, CstInputValue::Object(Vec::new()));
+                server.object_value()
+            }
+            List::Array(servers) => {
+                let named = vec![("name".to_owned(), CstInputValue::String(name.to_owned()))];
+                servers.append(CstInputValue::Object(named)).as_object()
+            }
+        };
+        if let Some(server) = server {
+            change(&server, &toml_edit::Table::new(), table);
+        }
+    }
+
+    pub(super) fn remove(&self, name: &str) {
+        match self.entry(name) {
+            Some(Entry::Member(server)) => server.remove(),
+            Some(Entry::Element(server)) => server.remove(),
+            None => {}
+        }
+    }
+
+    /// Makes a server what `after` says, and touches nothing that is as in `before`.
+    pub(super) fn update(
+        &self,
+        (old, before): (&str, &dyn TableLike),
+        (new, after): (&str, &dyn TableLike),
+    ) {
+        let Some(entry) = self.entry(old) else {
+            return;
+        };
+        let server = match &entry {
+            Entry::Member(server) => server.object_value(),
+            Entry::Element(server) => server.as_object(),
+        };
+        let Some(server) = server else {
+            return;
+        };
+        change(&server, before, after);
+        if old == new {
+            return;
+        }
+        match entry {
+            Entry::Member(member) => {
+                let value = server.to_serde_value().unwrap_or_default();
+                member.replace_with(new, cst_input(&value));
+            }
+            Entry::Element(_) => set(&server, "name", &json!(new)),
+        }
+    }
+
+    fn entry(&self, name: &str) -> Option<Entry> {
+        let index = self.names.iter().position(|known| known == name)?;
+        match &self.list {
+            List::Object(servers) => {
+                let server = servers.properties().into_iter().nth(index);
+                server.map(Entry::Member)
+            }
+            List::Array(servers) => servers
+                .elements()
+                .into_iter()
+                .nth(index)
+                .map(Entry::Element),
+        }
+    }
+}
+
+fn list(root: &CstRootNode, at: &[&str]) -> Option<List> {
+    let (last, path) = at.split_last()?;
+    let whole = root.object_value()?;
+    let parent = path
+        .iter()
+        .try_fold(whole, |object, member| object.object_value(member))?;
+    let value = parent.get(last)?.value()?;
+    let array = || value.as_array().map(List::Array);
+    value.as_object().map(List::Object).or_else(array)
+}
+
+/// Writes every key that differs.
+fn change(server: &CstObject, before: &dyn TableLike, after: &dyn TableLike) {
+    let value = |table: &dyn TableLike, key: &str| table.get(key).and_then(to_json);
+    let keys = before.iter().chain(after.iter()).map(|(key, _)| key);
+    let mut changed: Vec<&str> = keys
+        .filter(|key| value(before, key) != value(after, key))
+        .collect();
+    changed.dedup();
+    let has_words = server
+        .get("command")
+        .is_some_and(|it| it.array_value().is_some());
+    if has_words && (changed.contains(&"command") || changed.contains(&"args")) {
+        changed.retain(|key| !["command", "args"].contains(key));
+        let command = value(after, "command").unwrap_or_default();
+        let args = value(after, "args");
+        let args = args.iter().filter_map(Value::as_array).flatten().cloned();
+        set(
+            server,
+            "command",
+            &std::iter::once(command).chain(args).collect(),
+        );
+    }
+    if changed.iter().any(|key| TIMES.contains(key)) && server.get("timeouts").is_some() {
+        remove(server, "timeouts");
+        changed.extend(TIMES);
+    }
+    for key in changed {
+        write(server, key, value(after, key));
+    }
+}
+
+/// Writes one key, under the name that it has there.
+fn write(server: &CstObject, key: &str, value: Option<Value>) {
+    let has = |member: &&str| server.get(member).is_some();
+    match (key, value) {
+        ("enabled", value) => {
+            let enabled = value != Some(json!(false));
+            match has(&"enabled") {
+                true => set(server, "enabled", &json!(enabled)),
+                false if enabled => remove(server, "disabled"),
+                false => set(server, "disabled", &json!(true)),
+            }
+        }
+        ("oauth", Some(Value::Object(oauth))) => {
+            let members = oauth.into_iter();
+            let members = members.map(|(key, value)| (oauth_member(&key).to_owned(), value));
+            set(server, "oauth", &members.collect::<Map<_, _>>().into());
+        }
+        ("oauth", _) => remove(server, "oauth"),
+        (key, value) if key == "transport" || KEYS.contains(&key) => {
+            let others = RENAMED.iter().filter(|(_, known)| *known == key);
+            let mut names = others.map(|(other, _)| *other).chain([key]);
+            let usual = if key == "transport" { "type" } else { key };
+            let member = names.find(has).unwrap_or(usual);
+            match value {
+                Some(value) => set(server, member, &value),
+                None => remove(server, member),
+            }
+        }
+        (key, Some(value)) => set(&server.object_value_or_set(OWN_KEYS), key, &value),
+        (key, None) => {
+            if let Some(own) = server.object_value(OWN_KEYS) {
+                remove(&own, key);
+            }
+        }
+    }
+}
+
+fn set(object: &CstObject, member: &str, value: &Value) {
+    match object.get(member) {
+        Some(there) => there.set_value(cst_input(value)),
+        None => drop(object.append(member, cst_input(value))),
+    }
+}
+
+fn remove(object: &CstObject, member: &str) {
+    if let Some(there) = object.get(member) {
+        there.remove();
+    }
+}
+
+fn to_json(item: &Item) -> Option<Value> {
+    if let Some(table) = item.as_table_like() {
+        let members = table.iter();
+        let members = members.filter_map(|(key, item)| Some((key.to_owned(), to_json(item)?)));
+        return Some(members.collect::<Map<_, _>>().into());
+    }
+    match item.as_value()? {
+        toml_edit::Value::String(text) => Some(json!(text.value())),
+        toml_edit::Value::Integer(number) => Some(json!(number.value())),
+        toml_edit::Value::Float(number) => Some(json!(number.value())),
+        toml_edit::Value::Boolean(flag) => Some(json!(flag.value())),
+        toml_edit::Value::Datetime(time) => Some(json!(time.value().to_string())),
+        toml_edit::Value::Array(values) => {
+            let values = values.iter().cloned().map(Item::Value);
+            Some(values.filter_map(|value| to_json(&value)).collect())
+        }
+        toml_edit::Value::InlineTable(_) => None,
+    }
+}
