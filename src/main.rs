@@ -3,6 +3,7 @@
 mod commands;
 mod key_commands;
 mod login_commands;
+mod plan_commands;
 
 use std::io::IsTerminal as _;
 use std::net::TcpListener;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use mcpvisor::admin::{ConfigRequest, ask_status, notice_lines};
+use mcpvisor::admin::{ConfigOrder, ConfigRequest, ask_status, notice_lines};
 use mcpvisor::cli::{Arguments, Command, ConfigVerb, Header, StdioArguments};
 use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
 use mcpvisor::config::{
@@ -37,6 +38,7 @@ use commands::{
 
 use key_commands::run_keys_command;
 use login_commands::run_auth_command;
+use plan_commands::{run_apply_command, run_plan_command, run_rollback_command};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -53,6 +55,9 @@ fn main() -> ExitCode {
             finish(serve(path, mode, arguments.stateless))
         }
         Command::Check => finish(check(path)),
+        Command::Plan(plan) => finish(run_plan_command(path, &plan)),
+        Command::Apply(apply) => finish(run_apply_command(path, &apply)),
+        Command::Rollback(rollback) => finish(run_rollback_command(path, &rollback)),
         Command::Config { verb } => finish(print_config(verb)),
         Command::Clients(clients) => finish(run_clients_command(path, clients)),
         Command::Status(status) => finish(show_status(path, &status)),
@@ -231,6 +236,10 @@ async fn change_file(
     read_again: &mut dyn FnMut() -> Result<Loaded, ConfigError>,
 ) {
     let outcome = match (file.carry_out)(&request) {
+        Ok(outcome) if request.order == ConfigOrder::ReadAgain => {
+            gateway.reload(read_again());
+            Ok(gateway.with_config_view(outcome.answer))
+        }
         Ok(outcome) => {
             if outcome.changed.is_some() {
                 gateway.reload(read_again());

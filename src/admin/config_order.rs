@@ -17,6 +17,8 @@ pub enum ConfigOrder {
     /// Replaces the members that it has.
     Update(String, Map<String, Value>),
     Delete(String),
+    /// Reads the whole file again; the answer is a [`ConfigView`](super::ConfigView).
+    ReadAgain,
 }
 
 /// The outcome: JSON in the form of the API, and the tag of the whole file.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::api_token::ApiToken;
-use super::config_order::ConfigOrders;
+use super::config_order::{ConfigOrder, ConfigOrders};
 use super::history::{RecordsError, history_page, log_page};
 use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
@@ -28,6 +28,8 @@ pub type Parameters = BTreeMap<String, String>;
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum ControlRequest {
     Status,
+    /// The configuration file is read again; the answer says how it went.
+    ReadConfig,
     /// A fresh connection to a server, now.
     Restart {
         server: String,
@@ -232,6 +234,10 @@ pub(super) async fn answer(
                 Ok(lines) => serde_json::json!({ "logs": selected(lines, after, last) }),
                 Err(why) => refused(&why),
             };
+        }
+        ControlRequest::ReadConfig => {
+            let read = operator.config_orders().ask(ConfigOrder::ReadAgain, None);
+            return done("config", read.await.map(|answer| answer.body));
         }
         ControlRequest::Token { rotate } => {
             return match token(operator.token(), rotate) {

@@ -3,6 +3,7 @@
 mod auth;
 mod clients;
 mod keys;
+mod plan;
 mod records;
 mod stdio;
 
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
+pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 pub use stdio::{Header, StdioArguments};
 
@@ -69,6 +71,22 @@ pub enum Command {
     /// Ends with 0 if the gateway would start, otherwise with the errors and their place in the
     /// file. Starts nothing.
     Check,
+
+    /// Say what would change if a file took the place of the configuration
+    ///
+    /// Relative paths in it start at the directory of the configuration. Changes nothing.
+    Plan(PlanArguments),
+
+    /// Put a file in the place of the configuration, and wait until it is in force
+    ///
+    /// The file is checked first. What it replaces is kept; if a gateway runs and refuses it, the
+    /// old content is put back.
+    Apply(ApplyArguments),
+
+    /// Put back what the last `apply` replaced
+    ///
+    /// A second time it undoes the first. The last five contents are kept beside the configuration.
+    Rollback(RollbackArguments),
 
     /// Print the default configuration, its JSON Schema or its reference
     Config {

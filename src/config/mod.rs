@@ -51,13 +51,14 @@ pub use json::{JSON_OF_EDITORS, cst_input, is_json, server_table};
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};
 pub use place::Lookup;
+pub use place::read as read_file;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
 pub use programs::unable_servers;
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
-pub use server_file::{FileOutcome, ServerFile};
+pub use server_file::{FileOutcome, ServerFile, replace as replace_file};
 
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;

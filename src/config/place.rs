@@ -55,7 +55,7 @@ pub(super) fn find(
 ///
 /// Refuses a file that somebody else may have written, with the command that mends it; else the
 /// system's error.
-pub(super) fn read(path: &Path) -> io::Result<String> {
+pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
     let user = rustix::process::geteuid().as_raw();

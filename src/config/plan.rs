@@ -40,23 +40,29 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The changes of servers in words, for the log.
-    pub fn words(&self) -> String {
-        let servers = |servers: &[Arc<ServerSettings>]| {
-            let names = servers.iter().map(|server| server.name.to_string());
-            names.collect::<Vec<_>>()
+    /// What happens to which servers; only what happens to one at least.
+    pub fn server_changes(&self) -> Vec<(&'static str, Vec<ServerName>)> {
+        let servers = |servers: &[Arc<ServerSettings>]| -> Vec<ServerName> {
+            servers.iter().map(|server| server.name.clone()).collect()
         };
-        let stopped = self.stop.iter().map(ToString::to_string).collect();
-        let parts = [
+        let changes = [
             ("started", servers(&self.start)),
             ("restarted", servers(&self.restart)),
             ("adjusted", servers(&self.retune)),
-            ("stopped", stopped),
+            ("stopped", self.stop.clone()),
         ];
-        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
-        let parts: Vec<String> = parts
-            .map(|(verb, names)| format!("{verb} {}", names.join(" ")))
-            .collect();
+        let changes = changes.into_iter();
+        changes.filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// The changes of servers in words, for the log.
+    pub fn words(&self) -> String {
+        let changes = self.server_changes();
+        let parts = changes.iter().map(|(verb, names)| {
+            let names: Vec<&str> = names.iter().map(ServerName::as_str).collect();
+            format!("{verb} {}", names.join(" "))
+        });
+        let parts: Vec<String> = parts.collect();
         if parts.is_empty() {
             return "no server changes".to_owned();
         }

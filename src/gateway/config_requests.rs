@@ -1,7 +1,7 @@
 //! Requests to change the configuration file, which whoever runs the gateway carries out.
 
 use super::{Gateway, server_times};
-use crate::admin::{ConfigAnswer, ConfigRequest};
+use crate::admin::{ConfigAnswer, ConfigRequest, ConfigView};
 use crate::config::{FileOutcome, Loaded};
 use crate::telemetry::unix_millis;
 
@@ -14,6 +14,15 @@ impl Gateway {
     /// Whether this content of the file is in force already.
     pub fn has_applied(&self, loaded: &Loaded) -> bool {
         self.fingerprint == loaded.fingerprint
+    }
+
+    /// The answer to whoever had the file read again: how it went.
+    pub fn with_config_view(&self, answer: ConfigAnswer) -> ConfigAnswer {
+        let view = ConfigView::clone(&self.state.config.load());
+        ConfigAnswer {
+            body: serde_json::to_value(view).unwrap_or_default(),
+            ..answer
+        }
     }
 
     /// Notes when a server was changed, and shows it.

@@ -32,6 +32,7 @@ mod metrics;
 mod mishaps;
 mod oddities;
 mod operating;
+mod plans;
 mod questions;
 mod relay;
 mod reload;

@@ -121,6 +121,8 @@ impl<'a> ServerFile<'a> {
     ) -> Result<(Value, Option<String>), Failure> {
         match order {
             ConfigOrder::List => Ok((json!({ "servers": views(document) }), None)),
+            // Whoever owns the file reads it.
+            ConfigOrder::ReadAgain => Ok((Value::Null, None)),
             ConfigOrder::Get(wanted) => {
                 let name = find(document, &wanted)?;
                 Ok((view(document, &name), None))
@@ -289,7 +291,11 @@ fn check_tag(text: &str, if_match: Option<&str>) -> Result<(), Failure> {
 
 /// Writes a file beside the old one and puts it in its place: a reader finds one of them whole,
 /// whenever the process is killed. A link stays one.
-pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Returns the system's error; then the old text stays.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let mode = fs::metadata(&path)?.mode() & 0o777;
     let mut beside = path.clone().into_os_string();

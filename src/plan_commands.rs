@@ -1,0 +1,225 @@
+//! `mcpvisor plan`, `apply` and `rollback`: the configuration as a whole, changed with a way back.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mcpvisor::admin::{ControlRequest, ask, ask_status};
+use mcpvisor::cli::{ApplyArguments, PlanArguments, RollbackArguments};
+use mcpvisor::config::{Config, Loaded, Plan, ProcessEnvironment, read_file, replace_file};
+use mcpvisor::store::{private_dir, write_private};
+use mcpvisor::telemetry::{one_line, rfc3339, unix_millis};
+use serde_json::{Map, Value, json};
+
+use crate::commands::{CliError, current_thread_runtime, gateway_data_dir, pretty, print};
+
+/// Contents that are kept for `rollback`.
+const KEPT_MAX: usize = 5;
+
+/// Behind the name of the configuration, the directory where they are kept: they hold what it
+/// holds, and the data directory is to hold no secret that can be read.
+const KEPT_DIR: &str = ".kept";
+
+pub(crate) fn run_plan_command(
+    path: Option<&Path>,
+    arguments: &PlanArguments,
+) -> Result<(), CliError> {
+    let target = Target::find(path)?;
+    let (_, wanted) = target.candidate(&arguments.file)?;
+    let plan = target.plan(&wanted)?;
+    print(&match arguments.json {
+        true => pretty(&plan_json(&plan))?,
+        false => plan_text(&plan),
+    })
+}
+
+pub(crate) fn run_apply_command(
+    path: Option<&Path>,
+    arguments: &ApplyArguments,
+) -> Result<(), CliError> {
+    let target = Target::find(path)?;
+    let (text, wanted) = target.candidate(&arguments.file)?;
+    let plan = target.plan(&wanted);
+    if text == read_file(&target.file)? {
+        return print("nothing changes\n");
+    }
+    target.exchange(&text)?;
+    // The old file may be broken: then there is nothing to compare with.
+    print(&plan.map_or_else(|_| String::new(), |plan| plan_text(&plan)))?;
+    print("applied; `mcpvisor rollback` puts the old content back\n")
+}
+
+pub(crate) fn run_rollback_command(
+    path: Option<&Path>,
+    arguments: &RollbackArguments,
+) -> Result<(), CliError> {
+    let target = Target::find(path)?;
+    let kept = target.kept()?;
+    if arguments.list {
+        let names: Vec<String> = kept
+            .iter()
+            .map(|path| format!("{}\n", path.display()))
+            .collect();
+        return print(&names.concat());
+    }
+    let newest = kept
+        .first()
+        .ok_or("nothing is kept: nothing was applied yet")?;
+    let (text, wanted) = target.candidate(newest)?;
+    let plan = target.plan(&wanted);
+    target.exchange(&text)?;
+    fs::remove_file(newest)?;
+    print(&plan.map_or_else(|_| String::new(), |plan| plan_text(&plan)))?;
+    print("rolled back; a second `mcpvisor rollback` undoes this\n")
+}
+
+/// The configuration file, and the gateway that runs with it.
+struct Target {
+    file: PathBuf,
+    /// The data directory of the gateway; `None` if none runs.
+    gateway: Option<PathBuf>,
+}
+
+impl Target {
+    fn find(path: Option<&Path>) -> Result<Self, CliError> {
+        let environment = ProcessEnvironment::new();
+        if let Ok(data_dir) = gateway_data_dir(path) {
+            let status = current_thread_runtime()?.block_on(ask_status(&data_dir))?;
+            let file = status["config"]["path"].as_str();
+            let file =
+                file.ok_or("the gateway runs with the built-in configuration, which is no file")?;
+            return Ok(Self {
+                file: file.into(),
+                gateway: Some(data_dir),
+            });
+        }
+        let file = Config::file_to_write(path, &environment)?;
+        if !file.exists() {
+            let file = file.display();
+            return Err(format!("there is no configuration to replace: write {file} first").into());
+        }
+        Ok(Self {
+            file,
+            gateway: None,
+        })
+    }
+
+    /// A file, checked as if it stood in the place of the configuration.
+    fn candidate(&self, file: &Path) -> Result<(String, Loaded), CliError> {
+        let name = file.display().to_string();
+        let text = read_file(file).map_err(|error| format!("{name}: {error}"))?;
+        let directory = self.file.parent().unwrap_or(Path::new("."));
+        let loaded = Config::parse(&text, &name, directory, &ProcessEnvironment::new())?;
+        Ok((text, loaded))
+    }
+
+    fn plan(&self, wanted: &Loaded) -> Result<Plan, CliError> {
+        let (_, present) = self.candidate(&self.file)?;
+        Ok(Plan::between(&present.config, &wanted.config))
+    }
+
+    /// Keeps the present content and puts another in its place.
+    fn exchange(&self, text: &str) -> Result<(), CliError> {
+        let kept = self.keep()?;
+        self.put(text).inspect_err(|_| {
+            // It is the present content still. One too many does no harm.
+            let _ = fs::remove_file(kept);
+        })
+    }
+
+    /// Writes the file, and waits until it is in force. A gateway that refuses it has the old
+    /// content again.
+    fn put(&self, text: &str) -> Result<(), CliError> {
+        let old = read_file(&self.file)?;
+        replace_file(&self.file, text)?;
+        let Some(gateway) = &self.gateway else {
+            return Ok(());
+        };
+        let Err(why) = read_again(gateway) else {
+            return Ok(());
+        };
+        replace_file(&self.file, &old)?;
+        // Whatever it says of the old content, that is what ran before.
+        let _ = read_again(gateway);
+        Err(format!("the gateway refuses it, and the file is as before: {why}").into())
+    }
+
+    /// Keeps the present content, and forgets the oldest of too many.
+    fn keep(&self) -> Result<PathBuf, CliError> {
+        let directory = self.kept_dir();
+        private_dir(&directory)?;
+        let now = rfc3339(unix_millis()).replace(':', "-");
+        let extension = self.file.extension().unwrap_or_default().to_string_lossy();
+        let text = read_file(&self.file)?;
+        let name = directory.join(format!("{now}.{extension}"));
+        write_private(&name, text.as_bytes())?;
+        for old in self.kept()?.into_iter().skip(KEPT_MAX) {
+            fs::remove_file(old)?;
+        }
+        Ok(name)
+    }
+
+    fn kept_dir(&self) -> PathBuf {
+        let mut directory = self.file.clone().into_os_string();
+        directory.push(KEPT_DIR);
+        directory.into()
+    }
+
+    /// The kept contents, the newest first.
+    fn kept(&self) -> Result<Vec<PathBuf>, CliError> {
+        let entries = match fs::read_dir(self.kept_dir()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let paths = entries.map(|entry| Ok(entry?.path()));
+        let mut kept = paths.collect::<io::Result<Vec<PathBuf>>>()?;
+        // One that a killed command left unfinished.
+        kept.retain(|path| path.extension().is_none_or(|it| it != "new"));
+        kept.sort();
+        kept.reverse();
+        Ok(kept)
+    }
+}
+
+/// Has a running gateway read its configuration.
+fn read_again(gateway: &Path) -> Result<(), CliError> {
+    let asked = ask(gateway, &ControlRequest::ReadConfig);
+    let answer = current_thread_runtime()?.block_on(asked)?;
+    match answer["config"]["refused"].as_str() {
+        Some(why) => Err(why.into()),
+        None => Ok(()),
+    }
+}
+
+fn plan_text(plan: &Plan) -> String {
+    if plan.is_empty() {
+        return "nothing changes\n".to_owned();
+    }
+    let servers = plan.server_changes();
+    let servers = servers.into_iter().flat_map(|(verb, names)| {
+        names
+            .into_iter()
+            .map(move |name| format!("{verb:<10} {name}\n"))
+    });
+    let keys = plan.needs_restart.iter();
+    let keys = keys.map(|key| format!("restart of the gateway needed for `{}`\n", one_line(key)));
+    let others = plan
+        .gateway_changed()
+        .then(|| "changed    keys of the gateway\n".to_owned());
+    servers.chain(others).chain(keys).collect()
+}
+
+fn plan_json(plan: &Plan) -> Value {
+    let servers = plan.server_changes().into_iter();
+    let servers: Map<String, Value> = servers
+        .map(|(verb, names)| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            (verb.to_owned(), json!(names))
+        })
+        .collect();
+    json!({
+        "servers": servers,
+        "gatewayChanged": plan.gateway_changed(),
+        "needsRestart": plan.needs_restart,
+    })
+}
